@@ -4,6 +4,7 @@
 //! environment.
 
 // What all use. `points` are where tests stop the process, as `holdfast_repo::hooks` are a writer's.
+mod child;
 pub mod error;
 pub mod event;
 mod key_files;

@@ -13,7 +13,7 @@ use holdfast_core::{
         LogicalReport,
         import::{self, ImportOptions, Input},
     },
-    server::{ConnectOptions, process::RunAs},
+    server::{ConnectOptions, programs::RunAs},
 };
 use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;

@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
 use holdfast_core::{
     Context as _, ErrorKind, Result,
-    server::{ConnectOptions, OptionFile, Secret, SshOptions, SslMode, Tunnel, option_file::CLIENT_GROUPS},
+    server::{ConnectOptions, OptionFile, Secret, SshOptions, SslMode, Tunnel, connection::CLIENT_GROUPS},
 };
 
 use super::repository;

@@ -16,7 +16,11 @@ use crate::{
     error::{Context, Error, Result},
     event::{Event, Listener},
     key_files::KeyFiles,
-    server::{Purpose, ServerFacts, Session, TableInventory, facts::Identity, grants, stale},
+    server::{
+        Purpose, ServerFacts, Session, TableInventory,
+        facts::{Identity, grants},
+        locks::stale,
+    },
     size::ByteSize,
     source::{
         CaptureOptions, Source,

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{
         logical::definition::{KeyDefinition, Rows, Sql, TableDefinition},
-        server::inventory::TableName,
+        server::TableName,
     };
 
     fn table(columns: &[(&str, Form, Option<&str>, Direction)]) -> Table {

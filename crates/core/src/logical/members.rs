@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    server::{Session, inventory::TableName},
+    server::{Session, TableName},
 };
 
 /// What a value says: the name of an `ENUM`'s member (empty for the one of errors), or the names of a `SET`'s with commas

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    server::{ByteRow, Session, SqlError, inventory::TableName},
+    server::{ByteRow, Session, SqlError, TableName},
 };
 
-pub(super) use crate::server::inventory::quoted;
+pub(super) use crate::server::tables::quoted;
 
 /// What kind of table a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::objects::{quoted, quoted_text};
-use crate::server::{Session, SqlError, inventory::TableName};
+use crate::server::{Session, SqlError, TableName};
 
 /// What stands between the names of a foreign key, its rules aside.
 const BETWEEN_NAMES: [&[u8]; 6] =

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    server::{ByteRow, Session, SqlError, inventory::TableName},
+    server::{ByteRow, Session, SqlError, TableName},
 };
 
 /// Columns that MariaDB adds to a table with history where none are named.

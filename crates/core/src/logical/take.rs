@@ -34,7 +34,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
     points::point,
-    server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, stale},
+    server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, locks::stale},
     taking::{
         BackupOptions, HeadFields, Publication, Several, Stored, Writers,
         identity::{self, NEW_IDENTITY},

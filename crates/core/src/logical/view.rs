@@ -47,8 +47,7 @@ use crate::{
     physical::{Position, Precision},
     server::{
         Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, LockRecord, Purpose,
-        ServerFacts, Session, SqlCause, SqlError, Stage, TableInventory, TableLock, bulk,
-        inventory::TableName,
+        ServerFacts, Session, SqlCause, SqlError, Stage, TableInventory, TableLock, TableName, bulk,
         status::{LogStatus, refuse_gaps},
     },
     source::attempt::{self, Tries},

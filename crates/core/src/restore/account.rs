@@ -7,7 +7,7 @@ use holdfast_repo::format::item::ItemPath;
 use super::{layout::own_path, own_server::Ground, target::io_failed};
 use crate::{
     error::Result,
-    server::{OwnAccount, Session},
+    server::{Session, programs::OwnAccount},
 };
 
 /// What creates the account.

@@ -58,7 +58,7 @@ use crate::{
     key_files::KeyFiles,
     physical::Position,
     points::point,
-    server::{ConnectOptions, inventory::TableName},
+    server::{ConnectOptions, TableName},
     watch::Watch,
 };
 

@@ -28,8 +28,10 @@ use super::{
 use crate::{
     error::Result,
     server::{
-        ServerFacts, option_of, own_options,
-        process::{RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, takes_socket},
+        ServerFacts,
+        programs::{
+            RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, option_of, own_options, takes_socket,
+        },
     },
 };
 

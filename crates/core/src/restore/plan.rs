@@ -29,7 +29,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
     key_files::KeyFiles,
-    server::{ServerVersion, process::ServerBinary},
+    server::{ServerVersion, programs::ServerBinary},
     size::ByteSize,
 };
 

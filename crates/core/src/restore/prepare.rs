@@ -30,8 +30,8 @@ use crate::{
     physical::{BinlogPosition, CapturedRedo, Position},
     points::point,
     server::{
-        ServerFacts, option_of,
-        process::{Network, ServerExit},
+        ServerFacts,
+        programs::{Network, ServerExit, option_of},
     },
 };
 

@@ -6,7 +6,10 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     points::point,
-    server::{ConnectOptions, OwnAccount, option_of},
+    server::{
+        ConnectOptions,
+        programs::{OwnAccount, option_of},
+    },
 };
 
 /// Starts it, has `ask` talk to it, and ends it.

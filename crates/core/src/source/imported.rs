@@ -9,7 +9,7 @@ use super::inventory::TablespaceEntry;
 use crate::{
     error::{Error, Result},
     event::{Event, Listener},
-    server::inventory::TableName,
+    server::TableName,
 };
 
 /// Extensions of what the server writes beside the file of a table that is closed, and removes later.

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    server::{ServerFacts, status::TablespaceRow},
+    server::{ServerFacts, tables::TablespaceRow},
 };
 
 /// A tablespace file and what it is to the server.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_core::{
-    server::{RedoConsumer, stale::other_sessions, status::MariaDbLsns},
+    server::{RedoConsumer, locks::stale::other_sessions, status::MariaDbLsns},
     source::{CaptureStats, RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
 };
 use mysql::prelude::Queryable;

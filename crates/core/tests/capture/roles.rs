@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use holdfast_core::{
     ErrorKind,
-    server::{ConnectOptions, grants},
+    server::{ConnectOptions, facts::grants},
 };
 use holdfast_formats::Flavor;
 use holdfast_testkit::port::free_port;

@@ -24,7 +24,7 @@ use holdfast_core::{
         import::{self, ImportOptions, Input},
     },
     points::set_hook,
-    server::{ConnectOptions, process::RunAs},
+    server::{ConnectOptions, programs::RunAs},
 };
 use holdfast_repo::{
     Repo, RunNo,

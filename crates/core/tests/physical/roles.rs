@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use holdfast_core::server::{ConnectOptions, grants};
+use holdfast_core::server::{ConnectOptions, facts::grants};
 use holdfast_formats::Flavor;
 use holdfast_testkit::server::copy_datadir;
 

@@ -2,7 +2,8 @@
 
 use holdfast_core::server::{
     BackupStages, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer, ServerFacts, Session, Stage,
-    TableInventory, TableLock, TableName, check_grants, grants::required, stale::other_sessions, status,
+    TableInventory, TableLock, TableName, check_grants, facts::grants::required,
+    locks::stale::other_sessions, status, tables,
 };
 use holdfast_testkit::Server;
 
@@ -57,11 +58,11 @@ fn everything_works(server: &Server) {
     status::flush_engine_logs(&mut session).unwrap();
     session.exec("FLUSH LOCAL BINARY LOGS").unwrap();
     status::ReplicaChannel::read_all(&mut session).unwrap();
-    assert!(!status::tablespaces(&mut session).unwrap().is_empty());
+    assert!(!tables::tablespaces(&mut session).unwrap().is_empty());
     let limits = LockLimits::default();
     if server.kind().is_mariadb() {
         status::MariaDbLsns::read(&mut session).unwrap();
-        status::mariadb_tables(&mut session).unwrap();
+        tables::mariadb_tables(&mut session).unwrap();
         let mut purge = TableLock::open(&options, limits).unwrap();
         assert!(purge.can_stop_purge().unwrap());
         let _ = purge.try_stopping_purge(limits.wait_max).unwrap();
@@ -83,7 +84,7 @@ fn everything_works(server: &Server) {
         let _ = lock.try_lock().unwrap();
         let _ = lock.try_lock_tables(&[table("m")], None).unwrap();
         let position = lock.session().with(status::LogStatus::read).unwrap();
-        status::mysql_files(&mut session).unwrap();
+        tables::mysql_files(&mut session).unwrap();
         status::MySqlRedoStatus::read(&mut session).unwrap();
         consumer.advance(position.checkpoint).unwrap();
     }

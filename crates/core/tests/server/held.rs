@@ -14,8 +14,8 @@ use std::{
 
 use holdfast_core::server::{
     Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer,
-    Session, SqlCause, Stage, TableLock, TableName, WAIT_TIMEOUT, status::MariaDbPosition,
-    table_lock::STOPPED_PURGE_NOTE,
+    Session, SqlCause, Stage, TableLock, TableName, WAIT_TIMEOUT, locks::STOPPED_PURGE_NOTE,
+    status::MariaDbPosition,
 };
 use holdfast_formats::Lsn;
 use holdfast_testkit::{Server, ServerKind};

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use holdfast_core::{
     event::Cancel,
-    server::process::{Network, RunAs, ServerBinary, ServerRun},
+    server::programs::{Network, RunAs, ServerBinary, ServerRun},
 };
 
 use holdfast_testkit::ServerKind;

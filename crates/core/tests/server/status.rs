@@ -6,9 +6,9 @@ use holdfast_core::server::{
     ServerFacts,
     status::{
         LogStatus, MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, flush_engine_logs,
-        log_bytes_written, mariadb_tables, mysql_durable_end, mysql_files, mysql_position, refuse_gaps,
-        tablespaces,
+        log_bytes_written, mysql_durable_end, mysql_position, refuse_gaps,
     },
+    tables::{mariadb_tables, mysql_files, tablespaces},
 };
 
 use holdfast_formats::Lsn;

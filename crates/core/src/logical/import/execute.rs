@@ -28,8 +28,7 @@ use crate::{
     points::point,
     server::{
         Session,
-        bulk::{self, Feed},
-        wire::Done,
+        bulk::{self, Done, Feed},
     },
 };
 

@@ -40,7 +40,7 @@ use crate::{
     points::point,
     server::{
         Purpose, ServerVersion, Session,
-        process::{RunAs, ServerBinary},
+        programs::{RunAs, ServerBinary},
     },
     taking::BackupOptions,
     watch::Watch,

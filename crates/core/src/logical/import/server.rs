@@ -30,8 +30,11 @@ use crate::{
         selection::is_like_own_schema,
     },
     server::{
-        ConnectOptions, OwnAccount, Purpose, ServerVersion, Session, option_of, own_options,
-        process::{RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, takes_socket},
+        ConnectOptions, Purpose, ServerVersion, Session,
+        programs::{
+            OwnAccount, RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, option_of, own_options,
+            takes_socket,
+        },
     },
     work_place::{abandoned, lock_new},
 };

@@ -22,7 +22,7 @@ use crate::{
         objects,
         rows::each_row,
     },
-    server::raw::{RawReader, RowPart},
+    server::bulk::{RawReader, RowPart},
 };
 
 /// How the rows of a table that differs are the same.

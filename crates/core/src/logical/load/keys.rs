@@ -14,7 +14,7 @@ use crate::{
     event::Cancel,
     logical::objects::quoted_text,
     points::point,
-    server::{Session, SqlError, code::NOT_UNIQUE, inventory::TableName},
+    server::{Session, SqlError, TableName, code::NOT_UNIQUE},
 };
 
 /// Rows of a table lead to none.
@@ -44,7 +44,7 @@ fn foreign_keys_there(
         quoted_text(&table.schema),
         quoted_text(&table.table)
     ))?;
-    let key = |row: &crate::server::session::Row| -> Result<_, SqlError> {
+    let key = |row: &crate::server::Row| -> Result<_, SqlError> {
         let parent = TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() };
         Ok((row.text("n")?.to_owned(), parent))
     };

@@ -8,7 +8,10 @@ use holdfast_pipe::lock::lock;
 use super::{LoadOptions, target::Target};
 use crate::{
     error::{Error, ErrorKind, Result},
-    server::{ConnectOptions, HeldSession, Purpose, Session, SqlError, WAIT_TIMEOUT, bulk, wire::Done},
+    server::{
+        ConnectOptions, HeldSession, Purpose, Session, SqlError, WAIT_TIMEOUT,
+        bulk::{self, Done},
+    },
 };
 
 /// What holds for the whole load: whoever has this lock is the load. Each of its sessions has one with a number besides.

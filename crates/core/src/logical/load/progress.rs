@@ -157,7 +157,7 @@ impl Progress {
         }
         let row =
             session.row(&format!("SELECT identity AS i, what AS w, epoch AS e FROM {SCHEMA}.`load`"))?;
-        let read = |row: &crate::server::session::Row| -> Result<Unfinished, SqlError> {
+        let read = |row: &crate::server::Row| -> Result<Unfinished, SqlError> {
             Ok(Unfinished {
                 identity: row.text("i")?.to_owned(),
                 what: row.text("w")?.to_owned(),
@@ -437,7 +437,7 @@ impl Progress {
         let rows = session.rows(&format!(
             "SELECT first_chunk AS f, end_chunk AS e FROM {SCHEMA}.ranges WHERE object = {object} ORDER BY 1"
         ))?;
-        let pair = |row: &crate::server::session::Row| Ok((row.number("f")?, row.number("e")?));
+        let pair = |row: &crate::server::Row| Ok((row.number("f")?, row.number("e")?));
         Ok(rows.iter().map(pair).collect::<Result<_, SqlError>>()?)
     }
 

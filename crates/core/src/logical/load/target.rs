@@ -14,7 +14,7 @@ use crate::{
         selection::SYSTEM_SCHEMAS,
         settings::{self, Settings},
     },
-    server::{ServerVersion, Session, SqlError, inventory::TableName, membership},
+    server::{ServerVersion, Session, SqlError, TableName, facts::membership},
 };
 
 /// What a table's name belongs to already.
@@ -311,7 +311,7 @@ fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlErr
         "SELECT table_schema AS s, table_name AS t, table_type AS k FROM information_schema.tables \
          WHERE CAST(table_schema AS BINARY) NOT IN ({own}) AND table_type NOT LIKE '%TEMPORARY'"
     ))?;
-    let table = |row: &crate::server::session::Row| -> Result<_, SqlError> {
+    let table = |row: &crate::server::Row| -> Result<_, SqlError> {
         let kind = Existing::of(row.text("k")?);
         Ok((TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() }, kind))
     };
@@ -323,7 +323,7 @@ fn references(session: &mut Session) -> Result<Vec<(TableName, TableName)>, SqlE
         "SELECT constraint_schema AS s, table_name AS t, unique_constraint_schema AS u, referenced_table_name AS r \
          FROM information_schema.referential_constraints",
     )?;
-    let name = |row: &crate::server::session::Row, schema, table| -> Result<_, SqlError> {
+    let name = |row: &crate::server::Row, schema, table| -> Result<_, SqlError> {
         Ok(TableName { schema: row.text(schema)?.to_owned(), table: row.text(table)?.to_owned() })
     };
     rows.iter().map(|row| Ok((name(row, "s", "t")?, name(row, "u", "r")?))).collect()
@@ -336,7 +336,7 @@ fn programs(session: &mut Session) -> Result<BTreeSet<(String, String, String)>,
          UNION ALL SELECT 'event', event_schema, LOWER(event_name) FROM information_schema.events \
          UNION ALL SELECT 'trigger', trigger_schema, LOWER(trigger_name) FROM information_schema.triggers",
     )?;
-    let program = |row: &crate::server::session::Row| -> Result<_, SqlError> {
+    let program = |row: &crate::server::Row| -> Result<_, SqlError> {
         let kind = row.text("k")?.replace(' ', "-");
         Ok((kind, row.text("s")?.to_owned(), row.text("n")?.to_owned()))
     };

@@ -32,7 +32,7 @@ use crate::{
     meter::Meter,
     server::{
         Session, SqlError,
-        raw::{RawReader, RowPart},
+        bulk::{RawReader, RowPart},
     },
 };
 

@@ -30,7 +30,7 @@ use crate::{
     error::{Error, Result},
     event::{Cancel, Listener},
     meter::Meter,
-    server::{Session, raw::RawReader},
+    server::{Session, bulk::RawReader},
 };
 
 /// How often a reader that waits says something to its server.

@@ -415,7 +415,7 @@ mod tests {
     use super::*;
     use crate::{
         logical::definition::{ColumnDefinition, Direction, Form, KeyDefinition, Sql, TableDefinition},
-        server::inventory::TableName,
+        server::TableName,
         taking::Writers,
     };
 

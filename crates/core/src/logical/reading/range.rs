@@ -21,8 +21,8 @@ use crate::{
     },
     server::{
         Session, SqlError,
+        bulk::{RawReader, RowPart},
         code::{DEFINITION_CHANGED, NOT_OF_CHARSET},
-        raw::{RawReader, RowPart},
     },
 };
 

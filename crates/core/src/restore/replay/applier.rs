@@ -20,7 +20,11 @@ use crate::{
     error::{Context, Error, Result},
     event::Cancel,
     physical::BinlogPosition,
-    server::{OwnAccount, Session, code::NO_SUCH_TABLE, process::RunningServer, session::Row},
+    server::{
+        Row, Session,
+        code::NO_SUCH_TABLE,
+        programs::{OwnAccount, RunningServer},
+    },
 };
 
 /// The replication channel, so that none of the source's own is touched. Part of file names.

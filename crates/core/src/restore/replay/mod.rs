@@ -41,7 +41,10 @@ use crate::{
     event::{Cancel, Event, Listener},
     physical::BinlogPosition,
     points::point,
-    server::{OwnAccount, inventory::TableName, option_of, process::Network},
+    server::{
+        TableName,
+        programs::{Network, OwnAccount, option_of},
+    },
 };
 
 /// Transactions in the order of their commits, the first right behind what the backup holds.

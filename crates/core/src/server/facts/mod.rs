@@ -1,8 +1,11 @@
-//! What a server is: identity, places, the options that its files depend on, and what it can do.
+//! What a server is: identity, places, the options that its files depend on, and what it can do; whether it is one of
+//! several ([`membership`]), and whether our account may do what will be done ([`grants`]).
 //!
-//! Read once at the start of a run and stored in the manifest: a restore needs most of it to start the same release
-//! series on the same file formats. Capabilities are probed by asking for the thing itself.
+//! Read once at the start of a run. [`ServerFacts`] are stored in the manifest: a restore needs most of them to start
+//! the same release series on the same file formats. Capabilities are probed by asking for the thing itself.
 
+pub mod grants;
+pub(crate) mod membership;
 mod probe;
 mod refuse;
 mod variables;
@@ -12,8 +15,10 @@ use std::path::{Component, Path, PathBuf};
 use holdfast_formats::Flavor;
 use serde::{Deserialize, Serialize};
 
-use super::version::ServerVersion;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    server::ServerVersion,
+};
 
 /// Everything about a server that a backup records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +172,7 @@ pub struct BinlogFacts {
     pub encrypted: bool,
 }
 
-/// Replication as a replica. Where it stands is [`status`](super::status)'s to say.
+/// Replication as a replica. Where it stands is [`status`](crate::server::status)'s to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaFacts {
     /// `relay_log_basename`, where there is one.

@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 use holdfast_formats::Flavor;
 
 use super::{
-    super::{
-        membership,
-        session::{Row, Session},
-        sql_error::{SqlError, code},
-    },
-    AriaFacts, Capabilities, Identity, Paths, Plugin, ServerFacts, SqlFacts,
-    variables::Variables,
+    AriaFacts, Capabilities, Identity, Paths, Plugin, ServerFacts, SqlFacts, membership, variables::Variables,
 };
-use crate::error::Result;
+use crate::{
+    error::Result,
+    server::{Row, Session, SqlError, code},
+};
 
 impl ServerFacts {
     /// Asks the server. Nothing is changed and nothing waits.

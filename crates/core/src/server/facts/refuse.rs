@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 impl ServerFacts {
     /// Refuses what a hot physical backup of this server would get wrong, as far as it follows from options.
-    /// [`TableInventory::refuse_unsupported`](super::super::inventory::TableInventory::refuse_unsupported) looks at engines.
+    /// [`TableInventory::refuse_unsupported`](crate::server::TableInventory::refuse_unsupported) looks at engines.
     pub fn refuse_unsupported(&self) -> Result<()> {
         let can = &self.capabilities;
         let needed = match self.flavor() {

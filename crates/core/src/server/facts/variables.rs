@@ -2,10 +2,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use super::{
-    super::{session::Session, sql_error::SqlError},
-    BinlogFacts, EncryptionFacts, InnodbFacts, Plugin, ReplicaFacts,
-};
+use super::{BinlogFacts, EncryptionFacts, InnodbFacts, Plugin, ReplicaFacts};
+use crate::server::{Session, SqlError};
 
 /// Options that name logs of plugins: MariaDB's `server_audit` and `sql_errlog`, MySQL's and Percona's audit logs.
 const PLUGIN_LOGS: [&str; 4] =

@@ -17,7 +17,7 @@ use crate::{
     error::{Error, Result},
     event::Event,
     points::point,
-    server::status,
+    server::tables,
     source::{
         Role,
         copier::Copier,
@@ -163,7 +163,7 @@ impl Capture<'_> {
 
     /// Paths of tablespaces, of those too that nobody has opened, as the server would write them.
     fn servers_names(&mut self) -> Result<BTreeSet<String>> {
-        let tables = self.questions.ask(status::mariadb_table_spaces)?;
+        let tables = self.questions.ask(tables::mariadb_table_spaces)?;
         let system = self.facts.system_files()?;
         let system = system.iter().filter_map(|file| file.file_name()?.to_str().map(str::to_owned));
         Ok(tables.into_keys().map(|name| format!("{name}.ibd")).chain(system).collect())
@@ -178,7 +178,7 @@ impl Capture<'_> {
             return Ok(BTreeSet::new());
         }
         let notes = self.follower.file_notes();
-        let spaces = self.questions.ask(status::mariadb_table_spaces)?;
+        let spaces = self.questions.ask(tables::mariadb_table_spaces)?;
         let mut old = BTreeSet::new();
         for found in unwritten {
             let path = &found.entry.path;
@@ -255,7 +255,7 @@ impl Capture<'_> {
         if found.is_empty() {
             return Ok(());
         }
-        let spaces = self.questions.ask(status::tablespaces)?;
+        let spaces = self.questions.ask(tables::tablespaces)?;
         self.copier.tablespaces(found, &spaces)
     }
 
@@ -307,7 +307,7 @@ impl Capture<'_> {
         let notes = self.follower.file_notes();
         let changes = match &self.baseline {
             Some(baseline) => {
-                Some(baseline.since(notes.hidden.clone(), self.questions.ask(status::mariadb_tables)?))
+                Some(baseline.since(notes.hidden.clone(), self.questions.ask(tables::mariadb_tables)?))
             }
             None => None,
         };

@@ -27,10 +27,7 @@ use holdfast_formats::{Flavor, Geometry, Lsn, SpaceId, page::is_zero, table_name
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 
 use crate::{
-    server::{
-        Session, SqlError,
-        status::{self, MariaDbLsns},
-    },
+    server::{Session, SqlError, status::MariaDbLsns, tables},
     source::{
         inventory::TablespaceEntry,
         page_reader::{PageReader, ReadMode},
@@ -57,7 +54,7 @@ pub(super) struct Baseline {
 impl Baseline {
     /// Reads them. Definitions must be blocked.
     pub(super) fn read(session: &mut Session, checkpoint: Lsn, mode: ReadMode) -> Result<Self, SqlError> {
-        let tables = status::mariadb_tables(session)?;
+        let tables = tables::mariadb_tables(session)?;
         Ok(Self { tables, lsn: MariaDbLsns::read(session)?.current, checkpoint, mode })
     }
 

@@ -3,7 +3,7 @@
 use holdfast_formats::table_name;
 
 use crate::{
-    server::{ServerFacts, table_lock::STOPPED_PURGE_NOTE},
+    server::{ServerFacts, locks::STOPPED_PURGE_NOTE},
     source::{
         Role,
         files::base_name,

@@ -19,8 +19,9 @@ use crate::{
     points::point,
     server::{
         Attempt, BackupStages, ConnectOptions, LockLimits, Session, SqlError, Stage, TableLock,
+        locks::is_held_to_stop_purge,
         status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
-        table_lock::is_held_to_stop_purge,
+        tables,
     },
     source::{
         CaptureOptions, Role,
@@ -227,7 +228,7 @@ impl Capture<'_> {
         // What DDL notes about files is on disk when the statement is over, whatever innodb_flush_log_at_trx_commit says.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;
-        let open = stages.session().with(status::tablespaces)?;
+        let open = stages.session().with(tables::tablespaces)?;
         let listing = self.list(Look::Settled)?;
         let mut rescan = self.rescan(listing.tablespaces, Look::Settled)?;
         rescan.refuse_second_names()?;
@@ -285,7 +286,7 @@ impl Capture<'_> {
     /// Fails if one of these, which are closed, was imported and renamed: recovery would apply redo of before the import.
     fn refuse_renamed_imports(&mut self, discarded: &[(TablespaceEntry, SpaceId)]) -> Result<()> {
         let Some(baseline) = self.baseline.as_ref().filter(|_| !discarded.is_empty()) else { return Ok(()) };
-        let (notes, now) = (self.follower.file_notes().hidden, self.questions.ask(status::mariadb_tables)?);
+        let (notes, now) = (self.follower.file_notes().hidden, self.questions.ask(tables::mariadb_tables)?);
         let is_lost =
             |(found, space): &&(_, _)| baseline.was_imported_and_renamed(&notes, &now, *space, found);
         match discarded.iter().find(is_lost) {

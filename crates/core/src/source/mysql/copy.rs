@@ -13,7 +13,7 @@ use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{Session, SqlError, status},
+    server::{Session, SqlError, tables},
     source::{
         Role,
         copier::Copier,
@@ -109,7 +109,7 @@ impl Capture<'_> {
 
     fn spaces(&mut self) -> Result<Spaces> {
         let cancel = self.copier.context.cancel;
-        ask_past_definitions(self.questions, status::tablespaces, self.listener, cancel)
+        ask_past_definitions(self.questions, tables::tablespaces, self.listener, cancel)
     }
 
     /// Everything in the data directory, and the tablespaces that the server has elsewhere.
@@ -138,7 +138,7 @@ impl Capture<'_> {
         let undo = undo.map(|entry| (entry, Role::Undo));
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
         let mut names = BTreeSet::new();
-        for file in self.questions.ask(status::mysql_files)? {
+        for file in self.questions.ask(tables::mysql_files)? {
             let Ok(real) = self.options.map_path(&inside.join(file.path)).canonicalize() else { continue };
             names.insert(path_in_backup(&inside, &real));
             if let Some(entry) = outside(&inside, real).filter(|entry| !own_paths.contains(&entry.real)) {

@@ -40,6 +40,7 @@ use crate::{
     server::{
         ConnectOptions, Purpose, RedoConsumer, ServerFacts, Session,
         status::{self, MySqlRedoStatus, ReplicaChannel},
+        tables,
     },
 };
 
@@ -111,7 +112,7 @@ impl Source for MySqlSource {
             session.number("SELECT COALESCE(MAX(INDEX_ID), 0) FROM information_schema.INNODB_INDEXES")
         };
         let listed: u64 = copy::ask_past_definitions(&mut self.questions, newest_index, listener, cancel)?;
-        let shared = self.questions.ask(status::mysql_shared_spaces)?;
+        let shared = self.questions.ask(tables::mysql_shared_spaces)?;
         // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on. And not
         // before anything that lasts: the server drops a consumer that does not advance.
         let consumer = RedoConsumer::register(&self.connect)?;

@@ -14,8 +14,9 @@ use crate::{
     points::point,
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, ServerVersion, Session, SqlError, TableInventory,
-        inventory::TableName,
-        status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel, TablespaceRow},
+        TableName,
+        status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel},
+        tables::{self, TablespaceRow},
     },
     source::{
         CaptureOptions,
@@ -254,7 +255,7 @@ impl Capture<'_> {
         others: &[TableName],
     ) -> std::result::Result<Option<Imported>, Stopped> {
         let end = self.wait_for_redo(looks)?;
-        let spaces = lock.session().with(status::tablespaces)?;
+        let spaces = lock.session().with(tables::tablespaces)?;
         let listing = self.list()?;
         let mut rescan = self.rescan(listing.tablespaces, &spaces, Look::Locked { end })?;
         rescan.refuse_second_names()?;

@@ -24,7 +24,7 @@ use crate::{
         objects::quoted,
         settings::Settings,
     },
-    server::{Session, inventory::TableName},
+    server::{Session, TableName},
 };
 
 /// A table with fewer bytes of rows has all of its indexes from the beginning: building them later takes longer.

@@ -28,7 +28,7 @@ use crate::{
         settings::Settings,
         tables::Table,
     },
-    server::{Session, inventory::TableName},
+    server::{Session, TableName},
 };
 
 /// Things that are named in an error.

@@ -18,7 +18,7 @@ use crate::{
         selection::is_own_schema,
         uses::{self, Used},
     },
-    server::inventory::TableName,
+    server::TableName,
 };
 
 /// Servers say so of each event that came to them from a primary; after its loss nobody runs it.

@@ -14,7 +14,7 @@ use crate::{
         objects::quoted,
         script::literal,
     },
-    server::for_many::{ForMany, ParameterType},
+    server::bulk::for_many::{ForMany, ParameterType},
 };
 
 /// `INSERT INTO .. VALUES`.
@@ -161,7 +161,7 @@ pub(super) fn values(out: &mut Vec<u8>, table: &PlannedTable, row: &[u8]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Session, SqlError, wire::Done};
+    use crate::server::{Session, SqlError, bulk::Done};
 
     /// What a line says is the row; what is no row of the table is none.
     #[test]

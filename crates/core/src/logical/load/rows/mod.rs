@@ -41,10 +41,10 @@ use crate::{
     points::point,
     server::{
         SqlError,
-        bulk::{self, Feed},
-        for_many::{self, ForMany, ParameterType},
-        raw::RawReader,
-        wire::Done,
+        bulk::{
+            self, Done, Feed, RawReader,
+            for_many::{self, ForMany, ParameterType},
+        },
     },
 };
 

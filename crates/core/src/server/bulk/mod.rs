@@ -1,0 +1,13 @@
+//! Statements and rows in bulk, over a session's own socket and past the client library: rows as the server sends them,
+//! and rows sent as its loaders take them.
+
+pub mod for_many;
+mod prepared;
+mod raw;
+mod statements;
+mod wire;
+
+pub use raw::{ROW_WHOLE_MAX, RawReader, RawRows, RowPart};
+pub(crate) use statements::shown;
+pub use statements::{Feed, be_patient, exec, expect_many_rows, load, one_statement_at_a_time};
+pub use wire::Done;

@@ -1,0 +1,76 @@
+//! Statements that a server parses once and carries out again and again, for other parameters.
+
+use super::{
+    raw::refusal,
+    statements,
+    wire::{Done, END, ERROR, OK, Wire},
+};
+use crate::server::{Session, SqlError};
+
+const COM_STMT_PREPARE: u8 = 0x16;
+const COM_STMT_CLOSE: u8 = 0x19;
+/// Parameters that a statement has at most.
+pub(super) const PARAMETERS_MAX: usize = u16::MAX as usize;
+/// Errors of a server that has no such command, no such prepared statement, none with so many parameters, none at all.
+const NOT_PREPARED: [u16; 4] = [1047, 1295, 1390, 1461];
+
+/// A statement without rows that a server has prepared.
+pub(super) struct Prepared {
+    pub(super) id: u32,
+    pub(super) parameters: usize,
+    /// For errors.
+    shown: String,
+}
+
+impl Prepared {
+    #[cfg(test)]
+    pub(super) fn for_tests(id: u32, parameters: usize) -> Prepared {
+        Prepared { id, parameters, shown: String::new() }
+    }
+
+    /// `None` where the server does not prepare such a statement, or any, or as many.
+    pub(super) fn prepare(session: &mut Session, statement: &str) -> Result<Option<Prepared>, SqlError> {
+        let shown = statements::shown(statement.as_bytes());
+        let doing = |error: SqlError| error.doing(&shown);
+        let mut wire = Wire::new(session);
+        wire.send(COM_STMT_PREPARE, statement.as_bytes()).map_err(doing)?;
+        let answer = wire.receive().map_err(doing)?;
+        let odd = || doing(SqlError::unexpected("an answer that makes no sense"));
+        let (id, parameters) = match answer.as_slice() {
+            [ERROR, rest @ ..] => {
+                let error = refusal(rest);
+                let is_for_good = error.code().is_some_and(|code| NOT_PREPARED.contains(&code));
+                return if is_for_good { Ok(None) } else { Err(doing(error)) };
+            }
+            // Its number, its columns, its parameters.
+            [OK, a, b, c, d, 0, 0, e, f, ..] => {
+                (u32::from_le_bytes([*a, *b, *c, *d]), u16::from_le_bytes([*e, *f]))
+            }
+            _ => return Err(odd()),
+        };
+        if parameters > 0 {
+            for _ in 0..parameters {
+                wire.receive().map_err(doing)?;
+            }
+            let end = wire.receive().map_err(doing)?;
+            if end.first() != Some(&END) {
+                return Err(odd());
+            }
+        }
+        Ok(Some(Prepared { id, parameters: usize::from(parameters), shown }))
+    }
+
+    /// Carries it out by a packet that has room for its header, and leaves the packet as it is.
+    pub(super) fn exec(&self, session: &mut Session, packet: &mut Vec<u8>) -> Result<Done, SqlError> {
+        let mut wire = Wire::new(session);
+        let sent = wire.send_prepared(std::mem::take(packet));
+        *packet = sent.map_err(|error| error.doing(&self.shown))?;
+        wire.done().map_err(|error| error.doing(&self.shown))
+    }
+
+    /// Lets the server forget it.
+    pub(super) fn close(self, session: &mut Session) -> Result<(), SqlError> {
+        // There is no answer.
+        Wire::new(session).send(COM_STMT_CLOSE, &self.id.to_le_bytes())
+    }
+}

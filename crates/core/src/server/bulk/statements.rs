@@ -1,0 +1,191 @@
+//! Statements of any bytes, and rows as the server's own bulk loader takes them ([`load`]).
+//!
+//! What is said of a [`Wire`] holds for sessions here: after any error but a refusal they must be dropped.
+
+use std::time::Duration;
+
+use super::{
+    raw::refusal,
+    wire::{Done, END, ERROR, HEADER_BYTES, OK, Wire},
+};
+use crate::{
+    error::Result,
+    server::{Session, SqlError, connection},
+};
+
+const COM_QUERY: u8 = 3;
+const COM_PING: u8 = 14;
+const COM_SET_OPTION: u8 = 27;
+/// What is set by it: a statement that is followed by another is refused.
+const MULTI_STATEMENTS_OFF: [u8; 2] = [1, 0];
+const LOCAL_FILE: u8 = 0xFB;
+/// Rows are sent in packets of so many bytes, less where the server takes less.
+const PIECE_BYTES: usize = 256 << 10;
+/// So long a packet the server has room for before it is asked for rows.
+const ROOM_BYTES: usize = 256 << 10;
+
+/// Lets answers take as long as it takes to build an index of a large table, and so the server to take what is written.
+pub fn be_patient(session: &mut Session) -> Result<(), SqlError> {
+    const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
+    session.set_answer_timeout(PATIENCE)?;
+    session.socket_mut().set_write_timeout(Some(PATIENCE)).map_err(|error| SqlError::from_io(&error))
+}
+
+/// Lets the server take one statement at a time from now on, as most clients never ask for anything else.
+pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
+    let doing = |error: SqlError| error.doing("switch several statements at once off");
+    let mut wire = Wire::new(session);
+    wire.send(COM_SET_OPTION, &MULTI_STATEMENTS_OFF).map_err(doing)?;
+    let answer = wire.receive().map_err(doing)?;
+    match answer.split_first() {
+        Some((&(OK | END), _)) => Ok(()),
+        Some((&ERROR, rest)) => Err(doing(refusal(rest))),
+        _ => Err(doing(SqlError::unexpected("an answer that makes no sense"))),
+    }
+}
+
+/// Has the server send rows in long pieces. It sends what its buffer holds when that is full, which is after 16 KiB
+/// (`net_buffer_length`); but for as long as the session lives it has grown to the longest packet that was ever in it. So it is
+/// sent a long one that asks for nothing.
+pub fn expect_many_rows(session: &mut Session) -> Result<(), SqlError> {
+    let doing = |error: SqlError| error.doing("make room for rows");
+    let packet_bytes_max: usize = session.number("SELECT @@max_allowed_packet")?;
+    let mut wire = Wire::new(session);
+    wire.send(COM_PING, &vec![0; ROOM_BYTES.min(packet_bytes_max / 2)]).map_err(doing)?;
+    wire.done().map(drop).map_err(doing)
+}
+
+/// Carries out a statement without rows.
+pub fn exec(session: &mut Session, statement: &[u8]) -> Result<Done, SqlError> {
+    let doing = |error: SqlError| error.doing(shown(statement));
+    let mut wire = Wire::new(session);
+    wire.send(COM_QUERY, statement).map_err(doing)?;
+    wire.done().map_err(doing)
+}
+
+/// The beginning of a statement as it may stand in an error: in one line, and without passwords and rows.
+pub(crate) fn shown(statement: &[u8]) -> String {
+    /// Nobody is shown more, whatever comes then.
+    const BYTES_MAX: usize = 1 << 10;
+    /// Before a password, as a word or within one (`MASTER_PASSWORD`), or before rows.
+    const BEFORE_SECRETS: [&str; 4] = ["IDENTIFIED", "PASSWORD", "VALUES", "VALUE"];
+    let head = String::from_utf8_lossy(&statement[..statement.len().min(BYTES_MAX)]);
+    let mut begin = 0;
+    let mut end = head.len();
+    for word in head.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+        let plain = word.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+        if BEFORE_SECRETS.iter().any(|it| it.eq_ignore_ascii_case(plain)) {
+            end = begin;
+            break;
+        }
+        begin += word.len();
+    }
+    let line: Vec<&str> = head[..end].split_whitespace().collect();
+    connection::shown(&line.join(" "))
+}
+
+/// Carries out `LOAD DATA LOCAL`: `feed` gives the content of its file, in packets of at most `packet_bytes_max`. An error of
+/// `feed` leaves the statement without its end: the session must be dropped.
+pub fn load(
+    session: &mut Session,
+    statement: &str,
+    packet_bytes_max: usize,
+    feed: &mut dyn FnMut(&mut Feed<'_>) -> Result<()>,
+) -> Result<Done> {
+    let doing = |error: SqlError| error.doing(connection::shown(statement));
+    let mut wire = Wire::new(session);
+    wire.send(COM_QUERY, statement.as_bytes()).map_err(doing)?;
+    let answer = wire.receive().map_err(doing)?;
+    match answer.split_first() {
+        Some((&LOCAL_FILE, _)) => {}
+        Some((&ERROR, rest)) => return Err(doing(refusal(rest)).into()),
+        _ => return Err(doing(SqlError::unexpected("it wants no rows")).into()),
+    }
+    let piece_bytes = PIECE_BYTES.min(packet_bytes_max / 2).max(1);
+    let mut out = Feed { wire, packet: vec![0; HEADER_BYTES], piece_bytes };
+    out.packet.reserve(2 * piece_bytes);
+    feed(&mut out)?;
+    let Feed { mut wire, packet, .. } = out;
+    if packet.len() > HEADER_BYTES {
+        wire.send_prepared(packet).map_err(doing)?;
+    }
+    wire.send_prepared(vec![0; HEADER_BYTES]).map_err(doing)?;
+    Ok(wire.done().map_err(doing)?)
+}
+
+/// Takes the content of the file that a bulk load reads.
+pub struct Feed<'s> {
+    wire: Wire<'s>,
+    /// Room for the header, and what is not yet sent.
+    packet: Vec<u8>,
+    piece_bytes: usize,
+}
+
+impl Feed<'_> {
+    /// Where the next bytes are put; they are sent by [`Feed::flush_full`].
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.packet
+    }
+
+    /// Sends what is put there once it is worth a packet.
+    pub fn flush_full(&mut self) -> Result<(), SqlError> {
+        let payload = self.packet.len() - HEADER_BYTES;
+        if payload < self.piece_bytes {
+            return Ok(());
+        }
+        let whole = std::mem::take(&mut self.packet);
+        if payload <= 2 * self.piece_bytes {
+            self.packet = self.wire.send_prepared(whole)?;
+        } else {
+            for piece in whole[HEADER_BYTES..].chunks(self.piece_bytes) {
+                self.wire.send_prepared([&[0; HEADER_BYTES], piece].concat())?;
+            }
+        }
+        self.packet.clear();
+        self.packet.extend_from_slice(&[0; HEADER_BYTES]);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, os::unix::net::UnixStream};
+
+    use super::*;
+
+    #[test]
+    fn secrets() {
+        for (statement, said) in [
+            (
+                "CREATE USER IF NOT EXISTS `app`@`%` IDENTIFIED BY PASSWORD '*0'",
+                "CREATE USER IF NOT EXISTS `app`@`%`",
+            ),
+            ("create user app\nidentified by 'x'", "create user app"),
+            ("CHANGE MASTER TO MASTER_PASSWORD='x'", "CHANGE MASTER TO MASTER_"),
+            ("INSERT INTO t (a)\n  VALUES ('x')", "INSERT INTO t (a)"),
+            ("INSERT INTO t VALUE('x')", "INSERT INTO t"),
+            ("DO 1", "DO 1"),
+        ] {
+            assert_eq!(shown(statement.as_bytes()), said);
+        }
+    }
+
+    /// Whatever is fed arrives in packets of the agreed length, each numbered behind the one before.
+    #[test]
+    fn feeds() {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        let sender = std::thread::spawn(move || {
+            let wire = Wire::over(&mut ours, 2);
+            let mut feed = Feed { wire, packet: vec![0; HEADER_BYTES], piece_bytes: 5 };
+            for piece in [&b"abc"[..], b"defghi", b"jklmnopqrstu", b"v"] {
+                feed.buffer().extend_from_slice(piece);
+                feed.flush_full().unwrap();
+            }
+            feed.packet[HEADER_BYTES..].to_vec()
+        });
+        let mut read = [0; 37];
+        theirs.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"\x09\0\0\x02abcdefghi\x05\0\0\x03jklmn\x05\0\0\x04opqrs\x02\0\0\x05tu");
+        assert_eq!(sender.join().unwrap(), b"v");
+    }
+}

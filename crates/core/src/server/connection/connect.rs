@@ -1,0 +1,681 @@
+//! Where the server is, who we are, and how a connection to it is made.
+//!
+//! Options come from the command line and from option files; [`ConnectOptions::or`] merges them, and what is still open
+//! is decided as the servers' own clients do: no host or `localhost` means the socket.
+
+use std::{
+    collections::HashMap,
+    fmt, io,
+    net::{TcpStream, ToSocketAddrs},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use mysql::{Conn, DriverError, OptsBuilder};
+use zeroize::Zeroizing;
+
+use super::{
+    option_file::OptionFile,
+    relay::{self, Plain, Relay, Security},
+    sql_error::{SqlCause, SqlError, code},
+    tls,
+    tunnel::Tunnel,
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Largest packet in either direction; the server's own limit may be lower.
+const PACKET_SIZE_MAX: usize = 64 << 20;
+const PORT_DEFAULT: u16 = 3306;
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+/// How often a server that had no connection left is asked again.
+const ROOM_POLL: Duration = Duration::from_millis(100);
+/// So often a connection that was being made is tried again because its tunnel broke.
+const TUNNELS_MAX: u32 = 2;
+/// Where the servers' packages put the socket.
+const SOCKETS_DEFAULT: [&str; 4] = [
+    "/run/mysqld/mysqld.sock",
+    "/var/run/mysqld/mysqld.sock",
+    "/var/lib/mysql/mysql.sock",
+    "/tmp/mysql.sock",
+];
+
+/// Text that must not be shown: wiped when dropped, absent from `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes the text over.
+    #[must_use]
+    pub fn new(text: String) -> Secret {
+        Secret(Zeroizing::new(text))
+    }
+
+    /// The text itself.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How much TLS is asked for. A socket never uses TLS: nobody can listen there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SslMode {
+    /// None.
+    Disabled,
+    /// If the server offers it; the certificate is not looked at.
+    Preferred,
+    /// Always; the certificate is not looked at.
+    Required,
+    /// Always, with a certificate that `ssl_ca` vouches for, which must be given.
+    VerifyCa,
+    /// The same, and the certificate names the host.
+    VerifyIdentity,
+}
+
+impl FromStr for SslMode {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<SslMode> {
+        Ok(match text.to_ascii_lowercase().replace('-', "_").as_str() {
+            "disabled" => SslMode::Disabled,
+            "preferred" => SslMode::Preferred,
+            "required" => SslMode::Required,
+            "verify_ca" => SslMode::VerifyCa,
+            "verify_identity" => SslMode::VerifyIdentity,
+            _ => {
+                return Err(Error::new(ErrorKind::Usage, format!("unknown TLS mode {text:?}"))
+                    .hinted("one of disabled, preferred, required, verify_ca, verify_identity"));
+            }
+        })
+    }
+}
+
+/// Which way to connect, where it is said outright.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP, also to `localhost`.
+    Tcp,
+    /// The Unix socket.
+    Socket,
+}
+
+/// What a session is for; the server shows it in the session's connection attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Questions and statements that hold nothing.
+    Control,
+    /// MariaDB: holds the backup stages.
+    Stages,
+    /// MySQL: holds the instance's backup lock.
+    InstanceLock,
+    /// MySQL: holds the redo consumer.
+    RedoConsumer,
+    /// Holds tables locked.
+    TableLock,
+    /// Holds a consistent view and reads rows of it.
+    Rows,
+    /// Loads rows and makes what belongs to them.
+    Load,
+    /// Ends another session of ours.
+    Kill,
+    /// Samples the server's load.
+    Monitor,
+    /// Receives the binlog as a replica does.
+    Binlog,
+}
+
+impl Purpose {
+    /// As the server shows it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::Control => "control",
+            Purpose::Stages => "stages",
+            Purpose::InstanceLock => "instance-lock",
+            Purpose::RedoConsumer => "redo-consumer",
+            Purpose::TableLock => "table-lock",
+            Purpose::Rows => "rows",
+            Purpose::Load => "load",
+            Purpose::Kill => "kill",
+            Purpose::Monitor => "monitor",
+            Purpose::Binlog => "binlog",
+        }
+    }
+}
+
+/// Everything a connection needs. Unset fields have the defaults of the servers' clients.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// Host name or address.
+    pub host: Option<String>,
+    /// TCP port.
+    pub port: Option<u16>,
+    /// Path of the Unix socket.
+    pub socket: Option<PathBuf>,
+    /// Socket or TCP, where it is said outright.
+    pub protocol: Option<Protocol>,
+    /// Account; default: the name of the operating system's user.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<Secret>,
+    /// How much TLS; default: preferred, or verify_ca where `ssl_ca` is given.
+    pub ssl_mode: Option<SslMode>,
+    /// Certificates of authorities, PEM.
+    pub ssl_ca: Option<PathBuf>,
+    /// Our certificate, PEM.
+    pub ssl_cert: Option<PathBuf>,
+    /// Its key, PEM.
+    pub ssl_key: Option<PathBuf>,
+    /// Longest wait for a connection.
+    pub connect_timeout: Option<Duration>,
+    /// Longest wait for the answer to an ordinary statement; those that take locks have limits of their own.
+    pub answer_timeout: Option<Duration>,
+    /// The run that sessions belong to, shown by the server; empty outside a run.
+    pub run: String,
+    /// What the way leads through: host, port and socket are then those that its other end sees.
+    pub tunnel: Option<Arc<Tunnel>>,
+}
+
+/// Where to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A Unix socket.
+    Socket(PathBuf),
+    /// A TCP port.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Socket(path) => write!(f, "{}", path.display()),
+            Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Endpoint::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// Reads the options that concern a connection; others are left alone.
+    pub fn from_option_file(options: &OptionFile) -> Result<ConnectOptions> {
+        let text = |key: &str| options.get(key).flatten().map(str::to_owned);
+        let path = |key: &str| text(key).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let bad = |key: &str| {
+            let origin = options.origin(key).unwrap_or_default();
+            Error::new(ErrorKind::Usage, format!("{origin}: {key} has a value that makes no sense"))
+        };
+        let port = text("port").map(|port| port.parse().map_err(|_| bad("port"))).transpose()?;
+        let seconds = |key| text(key).map(|text| text.parse().map_err(|_| bad(key))).transpose();
+        let protocol = match text("protocol").map(|text| text.to_ascii_lowercase()).as_deref() {
+            None => None,
+            Some("tcp") => Some(Protocol::Tcp),
+            Some("socket") => Some(Protocol::Socket),
+            Some(_) => return Err(bad("protocol")),
+        };
+        let ssl_mode = match text("ssl-mode") {
+            Some(mode) => Some(mode.parse().map_err(|_| bad("ssl-mode"))?),
+            None if switch(options, "ssl") == Some(false) => Some(SslMode::Disabled),
+            None if switch(options, "ssl-verify-server-cert") == Some(true) => Some(SslMode::VerifyIdentity),
+            None if switch(options, "ssl") == Some(true) => Some(SslMode::Required),
+            None => None,
+        };
+        Ok(ConnectOptions {
+            host: text("host"),
+            port,
+            socket: path("socket"),
+            protocol,
+            user: text("user"),
+            password: text("password").map(Secret::new),
+            ssl_mode,
+            ssl_ca: path("ssl-ca"),
+            ssl_cert: path("ssl-cert"),
+            ssl_key: path("ssl-key"),
+            connect_timeout: seconds("connect-timeout")?.map(Duration::from_secs),
+            answer_timeout: None,
+            run: String::new(),
+            tunnel: None,
+        })
+    }
+
+    /// Fills what is unset from `file`. What the command line says decides the way too: a port alone means TCP, a
+    /// socket alone means the socket, whatever the file holds. What it says of sockets is of this host: of no use behind a
+    /// tunnel.
+    #[must_use]
+    pub fn or(self, mut file: ConnectOptions) -> ConnectOptions {
+        if self.tunnel.is_some() {
+            (file.socket, file.protocol) = (None, None);
+        }
+        let protocol = match (&self.host, &self.socket, self.port) {
+            _ if self.protocol.is_some() => self.protocol,
+            (None, Some(_), None) => Some(Protocol::Socket),
+            (None, None, Some(_)) => Some(Protocol::Tcp),
+            (Some(_), _, _) => None,
+            _ => file.protocol,
+        };
+        ConnectOptions {
+            protocol,
+            host: self.host.or(file.host),
+            port: self.port.or(file.port),
+            socket: self.socket.or(file.socket),
+            user: self.user.or(file.user),
+            password: self.password.or(file.password),
+            ssl_mode: self.ssl_mode.or(file.ssl_mode),
+            ssl_ca: self.ssl_ca.or(file.ssl_ca),
+            ssl_cert: self.ssl_cert.or(file.ssl_cert),
+            ssl_key: self.ssl_key.or(file.ssl_key),
+            connect_timeout: self.connect_timeout.or(file.connect_timeout),
+            answer_timeout: self.answer_timeout.or(file.answer_timeout),
+            run: if self.run.is_empty() { file.run } else { self.run },
+            tunnel: self.tunnel.or(file.tunnel),
+        }
+    }
+
+    /// Where these options lead.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        let local = self.host.as_deref().is_none_or(|host| host.is_empty() || host == "localhost");
+        let by_socket = self.protocol.map_or(local, |protocol| protocol == Protocol::Socket);
+        // Nobody can see from here where the other end has its socket.
+        let by_socket = by_socket && (self.tunnel.is_none() || self.socket.is_some());
+        if by_socket {
+            return Endpoint::Socket(self.socket.clone().unwrap_or_else(|| {
+                let mut defaults = SOCKETS_DEFAULT.iter().map(PathBuf::from);
+                defaults.find(|path| path.exists()).unwrap_or_else(|| SOCKETS_DEFAULT[0].into())
+            }));
+        }
+        let host = self.host.clone().filter(|host| !host.is_empty());
+        // Servers often listen on one address of the two that this name has.
+        let usual = if self.tunnel.is_some() { "127.0.0.1" } else { "localhost" };
+        Endpoint::Tcp {
+            host: host.unwrap_or_else(|| usual.to_owned()),
+            port: self.port.unwrap_or(PORT_DEFAULT),
+        }
+    }
+
+    /// The TLS mode in force.
+    #[must_use]
+    pub fn effective_ssl_mode(&self) -> SslMode {
+        self.ssl_mode.unwrap_or(if self.ssl_ca.is_some() { SslMode::VerifyCa } else { SslMode::Preferred })
+    }
+
+    /// The account in force.
+    fn account(&self) -> Result<String> {
+        match &self.user {
+            Some(user) => Ok(user.clone()),
+            None => os_user().ok_or_else(|| {
+                Error::new(ErrorKind::Usage, "the operating system's user has no name to log in with")
+                    .hinted("name the account with --user")
+            }),
+        }
+    }
+
+    /// Checks what can be checked without the server.
+    pub fn validate(&self) -> Result<()> {
+        if self.ssl_cert.is_some() != self.ssl_key.is_some() {
+            return Err(Error::new(ErrorKind::Usage, "--ssl-cert and --ssl-key belong together"));
+        }
+        if self.effective_ssl_mode() == SslMode::VerifyCa && self.ssl_ca.is_none() {
+            // A public authority signs for everybody: without a name to compare that proves nothing.
+            return Err(Error::new(
+                ErrorKind::Usage,
+                "--ssl-mode verify-ca needs the authority's certificate",
+            )
+            .hinted("name it with --ssl-ca, or compare the server's name too: --ssl-mode verify-identity"));
+        }
+        for file in [&self.ssl_ca, &self.ssl_cert, &self.ssl_key].into_iter().flatten() {
+            std::fs::File::open(file).map_err(|error| {
+                Error::new(ErrorKind::Usage, format!("cannot read {}", file.display())).caused_by(error)
+            })?;
+        }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.validate(&self.endpoint())?;
+        }
+        self.account().map(drop)
+    }
+
+    /// The longest wait for a connection.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.connect_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CONNECT_TIMEOUT_DEFAULT)
+    }
+
+    /// Makes a raw connection. Reads and writes on it fail after [`timeout`](Self::timeout). For a server that has no
+    /// connection left it waits `room_wait`. A relay must live as long as the connection.
+    pub(super) fn connect(&self, purpose: Purpose, room_wait: Duration) -> Result<(Conn, Option<Relay>)> {
+        self.validate()?;
+        let user = self.account()?;
+        let endpoint = self.endpoint();
+        let until = Instant::now() + room_wait;
+        let mut tunnels_left = TUNNELS_MAX;
+        let mut is_first = true;
+        loop {
+            let was_first = std::mem::replace(&mut is_first, false);
+            match self.try_to_connect(&endpoint, &user, purpose) {
+                // MariaDB's ed25519 signs 32 random bytes. The library takes a zero at their end for the end of a text
+                // (mysql_common 0.37.3), so that one right password in 256 is refused.
+                Err(mysql::Error::MySqlError(error))
+                    if error.code == code::ACCESS_DENIED && self.password.is_some() && was_first => {}
+                // It broke under us: the next attempt makes another.
+                Err(error)
+                    if !matches!(error, mysql::Error::MySqlError(_))
+                        && tunnels_left > 0
+                        && self.has_broken_tunnel() =>
+                {
+                    tunnels_left -= 1;
+                }
+                Err(mysql::Error::MySqlError(error))
+                    if error.code == code::TOO_MANY_CONNECTIONS && Instant::now() < until =>
+                {
+                    std::thread::sleep(ROOM_POLL);
+                }
+                outcome => return outcome.map_err(|error| self.explain(error, &endpoint, &user)),
+            }
+        }
+    }
+
+    fn try_to_connect(
+        &self,
+        endpoint: &Endpoint,
+        user: &str,
+        purpose: Purpose,
+    ) -> mysql::Result<(Conn, Option<Relay>)> {
+        let directly = || Ok((Conn::new(self.builder(endpoint, user, purpose))?, None));
+        let mode = self.effective_ssl_mode();
+        let security = match (endpoint, &self.tunnel, mode) {
+            (Endpoint::Socket(_), None, _) | (_, None, SslMode::Disabled) => return directly(),
+            (Endpoint::Socket(_), Some(_), _) => Security::Plain(Plain::Private),
+            (Endpoint::Tcp { host, .. }, Some(_), SslMode::Disabled) => Security::Plain(behind_tunnel(host)),
+            (Endpoint::Tcp { host, .. }, Some(_), SslMode::Preferred) => {
+                Security::TlsIfOffered { or: behind_tunnel(host) }
+            }
+            (_, None, SslMode::Preferred) => Security::TlsIfOffered { or: Plain::Refused },
+            _ => Security::Tls,
+        };
+        match self.connect_by_relay(endpoint, user, purpose, security) {
+            // The library itself knows how a password is kept safe on an open way.
+            Err(mysql::Error::DriverError(DriverError::TlsNotSupported))
+                if security == (Security::TlsIfOffered { or: Plain::Refused }) =>
+            {
+                directly()
+            }
+            other => other,
+        }
+    }
+
+    fn connect_by_relay(
+        &self,
+        endpoint: &Endpoint,
+        user: &str,
+        purpose: Purpose,
+        security: Security,
+    ) -> mysql::Result<(Conn, Option<Relay>)> {
+        let tls = match endpoint {
+            Endpoint::Tcp { host, .. } if !matches!(security, Security::Plain(_)) => {
+                Some(tls::client(self, host)?)
+            }
+            _ => None,
+        };
+        let server = match (&self.tunnel, endpoint) {
+            (Some(tunnel), _) => tunnel.connect(endpoint, self.timeout()).map_err(io::Error::other)?,
+            (None, Endpoint::Tcp { host, port }) => connect_tcp(host, *port, self.timeout())?,
+            (None, Endpoint::Socket(path)) => UnixStream::connect(path)?,
+        };
+        let mut relay = Relay::start(server, security, tls, self.timeout())?;
+        let way = Endpoint::Socket(relay.path());
+        let conn = relay.connected(Conn::new(self.builder(&way, user, purpose)))?;
+        Ok((conn, Some(relay)))
+    }
+
+    fn builder(&self, endpoint: &Endpoint, user: &str, purpose: Purpose) -> OptsBuilder {
+        // Where nothing answers, the kernel gives the connection up about as soon as the server does.
+        const PROBE_AFTER_MS: u32 = 10_000;
+        const PROBE_INTERVAL_S: u32 = 5;
+        const PROBES: u32 = 2;
+        let attributes: HashMap<&str, &str> = HashMap::from([
+            ("program_name", super::PROGRAM_NAME),
+            (super::RUN_ATTRIBUTE, self.run.as_str()),
+            (super::PURPOSE_ATTRIBUTE, purpose.name()),
+        ]);
+        let builder = OptsBuilder::new()
+            .user(Some(user))
+            .pass(self.password.as_ref().map(Secret::reveal))
+            .prefer_socket(false)
+            .max_allowed_packet(Some(PACKET_SIZE_MAX))
+            .stmt_cache_size(0)
+            .tcp_connect_timeout(Some(self.timeout()))
+            .read_timeout(Some(self.timeout()))
+            .write_timeout(Some(self.timeout()))
+            .tcp_keepalive_time_ms(Some(PROBE_AFTER_MS))
+            .tcp_keepalive_probe_interval_secs(Some(PROBE_INTERVAL_S))
+            .tcp_keepalive_probe_count(Some(PROBES))
+            .connect_attrs(Some(attributes));
+        match endpoint {
+            Endpoint::Socket(path) => builder.socket(Some(path.display().to_string())),
+            Endpoint::Tcp { host, port } => builder.ip_or_hostname(Some(host.as_str())).tcp_port(*port),
+        }
+    }
+
+    /// Whether what fails may succeed by another tunnel.
+    pub(crate) fn has_broken_tunnel(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_broken())
+    }
+
+    /// Says why a connection was lost, where a tunnel has broken.
+    pub(crate) fn explain_loss(&self, error: Error) -> Error {
+        let words = match (error.kind(), &self.tunnel) {
+            (ErrorKind::Server, Some(tunnel)) => tunnel.last_words(),
+            _ => None,
+        };
+        match words {
+            Some(words) if !error.to_string().contains(&words) => error.caused_by(words),
+            _ => error,
+        }
+    }
+
+    /// Says what went wrong in words that lead somewhere.
+    fn explain(&self, error: mysql::Error, endpoint: &Endpoint, user: &str) -> Error {
+        use mysql::Error as E;
+        let doing = match &self.tunnel {
+            Some(tunnel) => format!("connect to {endpoint} {tunnel} as {user}"),
+            None => format!("connect to {endpoint} as {user}"),
+        };
+        let lost = |message: String| SqlError::new(SqlCause::Lost, message);
+        let error = match error {
+            E::DriverError(DriverError::CouldNotConnect(Some((_, why, kind)))) => {
+                let error = lost(why);
+                match (endpoint, kind) {
+                    (Endpoint::Socket(path), std::io::ErrorKind::NotFound) => {
+                        lost("there is no such socket".to_owned()).hinted(socket_hint(path))
+                    }
+                    (Endpoint::Socket(_), std::io::ErrorKind::PermissionDenied) => {
+                        error.hinted("the socket's directory is closed to this user: run as a user who may enter it")
+                    }
+                    (Endpoint::Tcp { host, port }, _) if (host.as_str(), *port).to_socket_addrs().is_err() => {
+                        error.hinted("the host name is not known here: check --host")
+                    }
+                    (_, std::io::ErrorKind::ConnectionRefused) => {
+                        error.hinted("nothing listens there: is the server running, and is it the right one?")
+                    }
+                    _ => error,
+                }
+            }
+            E::IoError(error) if error.get_ref().is_some_and(|inner| inner.is::<SqlError>()) => {
+                match error.into_inner().and_then(|inner| inner.downcast::<SqlError>().ok()) {
+                    Some(error) => *error,
+                    None => lost("no tunnel".to_owned()),
+                }
+            }
+            E::IoError(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                SqlError::new(SqlCause::Protocol, error.to_string())
+                    .hinted("let the server offer TLS, and use --ssl-mode=required")
+            }
+            E::DriverError(DriverError::ConnectTimeout) => {
+                lost(format!("no answer within {} s", self.timeout().as_secs()))
+                    .hinted("is the address right, and does a firewall let us through? --connect-timeout sets the limit")
+            }
+            E::DriverError(DriverError::TlsNotSupported) => {
+                SqlError::new(SqlCause::Protocol, "the server offers no TLS")
+                    .hinted("configure a certificate on the server, connect by its socket, or lower --ssl-mode")
+            }
+            E::DriverError(DriverError::UnknownAuthPlugin(plugin)) => SqlError::new(
+                SqlCause::Protocol,
+                format!("the account wants the authentication method {plugin}, which is not supported"),
+            )
+            .hinted(
+                "supported are caching_sha2_password, mysql_native_password, ed25519, and unix_socket by the socket",
+            ),
+            other => SqlError::from_client(other),
+        };
+        let words = match (error.cause(), &self.tunnel) {
+            (SqlCause::Lost, Some(tunnel)) => tunnel.words(),
+            _ => None,
+        };
+        let is_said = |words: &String| error.to_string().contains(words.as_str());
+        let words = words.filter(|words| !is_said(words));
+        let error = match words {
+            Some(words) => error.because(words),
+            None => error,
+        };
+        error.doing(doing).into()
+    }
+}
+
+/// What is known of the way between a tunnel's other end and a server without TLS.
+fn behind_tunnel(host: &str) -> Plain {
+    let address = host.parse::<std::net::IpAddr>();
+    match address.map_or(host == "localhost", |address| address.is_loopback()) {
+        true => Plain::Private,
+        false => Plain::Open,
+    }
+}
+
+/// A connection by TCP, under the type that its users know.
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> mysql::Result<UnixStream> {
+    let failed = |error: &io::Error| match error.kind() {
+        io::ErrorKind::TimedOut => DriverError::ConnectTimeout,
+        kind => DriverError::CouldNotConnect(Some((format!("{host}:{port}"), error.to_string(), kind))),
+    };
+    let addresses = (host, port).to_socket_addrs().map_err(|error| failed(&error))?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                relay::keep_alive(&stream)?;
+                return Ok(UnixStream::from(OwnedFd::from(stream)));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(failed(&last).into())
+}
+
+/// Whether an option that can be given as `key`, `key=1`, `skip-key` or `disable-key` is on or off.
+fn switch(options: &OptionFile, key: &str) -> Option<bool> {
+    let (skip, disable) = (format!("skip-{key}"), format!("disable-{key}"));
+    let last = options.keys().filter(|k| [key, &skip, &disable].contains(k)).last()?;
+    if last != key {
+        return Some(false);
+    }
+    let value = options.get(key)?.unwrap_or("1").to_ascii_lowercase();
+    Some(!matches!(value.as_str(), "0" | "off" | "false"))
+}
+
+fn socket_hint(missing: &Path) -> String {
+    let other = SOCKETS_DEFAULT.iter().map(Path::new).find(|path| *path != missing && path.exists());
+    match other {
+        Some(path) => format!("is the server running? there is a socket at {}: --socket", path.display()),
+        None => "is the server running? its `SELECT @@socket` says where the socket is: --socket".to_owned(),
+    }
+}
+
+/// The name of the effective user, as the servers' clients find it.
+fn os_user() -> Option<String> {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    if uid == "0" {
+        return Some("root".to_owned());
+    }
+    let users = std::fs::read_to_string("/etc/passwd").ok()?;
+    let mut lines = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    lines.find(|fields| fields.get(2) == Some(&uid.as_str())).map(|fields| fields[0].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(host: Option<&str>, port: Option<u16>, socket: Option<&str>) -> ConnectOptions {
+        ConnectOptions {
+            host: host.map(str::to_owned),
+            port,
+            socket: socket.map(PathBuf::from),
+            ..ConnectOptions::default()
+        }
+    }
+
+    /// Command line and option file lead where the servers' clients go.
+    #[test]
+    fn endpoints() {
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
+        let socket = |path: &str| Endpoint::Socket(path.into());
+        let none = || options(None, None, None);
+        let file = || options(None, Some(3307), Some("/file.sock"));
+        for (line, file, endpoint) in [
+            (none(), file(), socket("/file.sock")),
+            (options(Some("localhost"), None, None), file(), socket("/file.sock")),
+            (options(Some("127.0.0.1"), None, None), file(), tcp("127.0.0.1", 3307)),
+            (options(Some("db"), Some(1), None), file(), tcp("db", 1)),
+            (options(None, Some(1), None), file(), tcp("localhost", 1)),
+            (options(None, None, Some("/line.sock")), options(Some("db"), None, None), socket("/line.sock")),
+            (none(), options(Some("db"), None, Some("/file.sock")), tcp("db", PORT_DEFAULT)),
+            (none(), ConnectOptions { protocol: Some(Protocol::Tcp), ..file() }, tcp("localhost", 3307)),
+        ] {
+            assert_eq!(line.clone().or(file).endpoint(), endpoint, "{line:?}");
+        }
+        assert!(matches!(none().endpoint(), Endpoint::Socket(_)));
+    }
+
+    /// Options of a file are understood in every spelling of MySQL's and MariaDB's clients.
+    #[test]
+    fn from_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = dir.path().join("my.cnf");
+            std::fs::write(&path, format!("[client]\n{text}")).unwrap();
+            let file = OptionFile::read(&path, &super::super::CLIENT_GROUPS).unwrap();
+            ConnectOptions::from_option_file(&file)
+        };
+        let options = read("user=u\npassword='p#w'\nport=3307\nconnect_timeout=3\nssl-ca=/ca.pem\n").unwrap();
+        assert_eq!(options.user.as_deref(), Some("u"));
+        assert_eq!(options.password.as_ref().map(Secret::reveal), Some("p#w"));
+        assert_eq!(options.connect_timeout, Some(Duration::from_secs(3)));
+        assert_eq!(options.effective_ssl_mode(), SslMode::VerifyCa);
+        assert!(!format!("{options:?}").contains("p#w"));
+        for (text, mode) in [
+            ("", SslMode::Preferred),
+            ("ssl-mode=VERIFY_IDENTITY\nskip-ssl", SslMode::VerifyIdentity),
+            ("ssl\nskip_ssl", SslMode::Disabled),
+            ("ssl=0", SslMode::Disabled),
+            ("disable-ssl\nssl=1", SslMode::Required),
+            ("ssl-verify-server-cert", SslMode::VerifyIdentity),
+        ] {
+            assert_eq!(read(text).unwrap().effective_ssl_mode(), mode, "{text}");
+        }
+        for text in ["port=x", "port=70000", "ssl-mode=maybe", "protocol=pipe", "connect-timeout=-1"] {
+            let error = read(text).unwrap_err();
+            assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("my.cnf:2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! A session that asks: statements one at a time, under settings of its own, whatever the server's defaults are.
+
+use std::{
+    fmt,
+    os::{
+        fd::{AsRawFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
+    sync::Arc,
+    time::Duration,
+};
+
+use holdfast_formats::Flavor;
+use mysql::{Conn, Value, prelude::Queryable};
+
+use super::{
+    connect::{ConnectOptions, Purpose},
+    relay::Relay,
+    sql_error::{SqlCause, SqlError, code},
+};
+use crate::{error::Result, server::ServerVersion};
+
+/// Longest wait for the answer to an ordinary statement, unless another is asked for: lists of a hundred thousand tables
+/// take their time.
+pub(in crate::server) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(600);
+/// What an answer may take beyond the wait for a lock: several are taken in turn, and tables are written out.
+pub(in crate::server) const ANSWER_MARGIN: Duration = Duration::from_secs(30);
+/// How long a lock waits where nothing else is asked for.
+const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(5);
+/// How long a backup that is under way waits for a free connection.
+const ROOM_WAIT: Duration = Duration::from_secs(60);
+
+/// One row of an answer: text by column name. Columns may be named in any case.
+#[derive(Clone, Debug)]
+pub struct Row {
+    columns: Arc<[String]>,
+    values: Vec<Option<String>>,
+}
+
+impl Row {
+    fn read(row: mysql::Row, columns: &Arc<[String]>) -> Result<Row, SqlError> {
+        let text = |(value, name): (Value, &String)| match value {
+            Value::NULL => Ok(None),
+            Value::Bytes(bytes) => String::from_utf8(bytes)
+                .map(Some)
+                .map_err(|_| SqlError::unexpected(format_args!("column {name} is not UTF-8"))),
+            // Text protocol: every value comes as bytes.
+            _ => Err(SqlError::unexpected(format_args!("column {name} is not text"))),
+        };
+        let values = row.unwrap_raw().into_iter().map(|value| value.unwrap_or(Value::NULL));
+        let values = values.zip(columns.iter()).map(text).collect::<Result<_, _>>()?;
+        Ok(Row { columns: Arc::clone(columns), values })
+    }
+
+    /// Whether there is such a column.
+    #[must_use]
+    pub fn has(&self, column: &str) -> bool {
+        self.position(column).is_some()
+    }
+
+    /// A value that may be NULL.
+    pub fn text_or_null(&self, column: &str) -> Result<Option<&str>, SqlError> {
+        let position = self
+            .position(column)
+            .ok_or_else(|| SqlError::unexpected(format_args!("there is no column {column}")))?;
+        Ok(self.values.get(position).and_then(Option::as_deref))
+    }
+
+    /// A value.
+    pub fn text(&self, column: &str) -> Result<&str, SqlError> {
+        self.text_or_null(column)?
+            .ok_or_else(|| SqlError::unexpected(format_args!("column {column} is NULL")))
+    }
+
+    /// A number.
+    pub fn number<T: std::str::FromStr>(&self, column: &str) -> Result<T, SqlError> {
+        let text = self.text(column)?;
+        text.parse()
+            .map_err(|_| SqlError::unexpected(format_args!("column {column} is {text:?}, not a number")))
+    }
+
+    /// The values in order.
+    #[must_use]
+    pub fn values(&self) -> &[Option<String>] {
+        &self.values
+    }
+
+    fn position(&self, column: &str) -> Option<usize> {
+        self.columns.iter().position(|name| name.eq_ignore_ascii_case(column))
+    }
+}
+
+/// One row of an answer that need not be text: bytes by column name.
+#[derive(Clone, Debug)]
+pub struct ByteRow {
+    columns: Arc<[String]>,
+    values: Vec<Option<Vec<u8>>>,
+}
+
+impl ByteRow {
+    /// A value that may be NULL.
+    pub fn bytes_or_null(&self, column: &str) -> Result<Option<&[u8]>, SqlError> {
+        let position = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column));
+        let position =
+            position.ok_or_else(|| SqlError::unexpected(format_args!("there is no column {column}")))?;
+        Ok(self.values.get(position).and_then(Option::as_deref))
+    }
+
+    /// A value that must be text.
+    pub fn text(&self, column: &str) -> Result<&str, SqlError> {
+        let bytes = self.bytes_or_null(column)?;
+        let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        text.ok_or_else(|| SqlError::unexpected(format_args!("column {column} is no text")))
+    }
+
+    /// The values in order.
+    #[must_use]
+    pub fn values(&self) -> &[Option<Vec<u8>>] {
+        &self.values
+    }
+}
+
+/// A connection with settings of our own.
+pub struct Session {
+    conn: Conn,
+    /// The connection's socket once more, to set its timeouts and to cut it from another thread. A Unix stream in name
+    /// only: what is done with it means the same for TCP.
+    socket: UnixStream,
+    version: ServerVersion,
+    id: u64,
+    id_at_handshake: u32,
+    /// Last, so that it is dropped when nobody speaks any more.
+    _relay: Option<Relay>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The client library's own output would show the password.
+        write!(f, "Session({} of {})", self.id, self.version)
+    }
+}
+
+impl Session {
+    /// Connects.
+    pub fn open(options: &ConnectOptions, purpose: Purpose) -> Result<Session> {
+        Self::open_within(options, purpose, Duration::ZERO)
+    }
+
+    /// The same in the middle of a backup: hours of work are worth a minute's wait for a server that has no connection left.
+    pub fn open_patiently(options: &ConnectOptions, purpose: Purpose) -> Result<Session> {
+        Self::open_within(options, purpose, ROOM_WAIT)
+    }
+
+    fn open_within(options: &ConnectOptions, purpose: Purpose, room_wait: Duration) -> Result<Session> {
+        let (mut conn, relay) = options.connect(purpose, room_wait)?;
+        let socket = socket_of(&conn)?;
+        let id_at_handshake = conn.connection_id();
+        let rows = rows(&mut conn, "SELECT @@version AS version, CONNECTION_ID() AS id")?;
+        let row = rows.first().ok_or_else(|| SqlError::unexpected("no row"))?;
+        let text = row.text("version")?;
+        let version = ServerVersion::parse(text)
+            .ok_or_else(|| SqlError::unexpected(format_args!("its version is {text:?}")))?;
+        let id = row.number("id")?;
+        let mut session = Session { conn, socket, version, id, id_at_handshake, _relay: relay };
+        session.settle(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
+        Ok(session)
+    }
+
+    /// Replaces every default of server or account that could change what our statements mean.
+    fn settle(&mut self, answer_timeout: Duration) -> Result<(), SqlError> {
+        let time_limit = match self.flavor() {
+            Flavor::MariaDb => "max_statement_time = 0",
+            Flavor::MySql => "max_execution_time = 0",
+        };
+        self.exec("SET NAMES utf8mb4")?;
+        self.exec(&format!(
+            "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, completion_type = 0, sql_auto_is_null = 0, \
+             sql_select_limit = 18446744073709551615, sql_big_selects = 1, {time_limit}, \
+             lock_wait_timeout = {}, wait_timeout = {}, net_read_timeout = 30, net_write_timeout = 60",
+            LOCK_WAIT_DEFAULT.as_secs(),
+            answer_timeout.as_secs().max(1),
+        ))?;
+        self.set_answer_timeout(answer_timeout)
+    }
+
+    /// The server's version.
+    #[must_use]
+    pub fn version(&self) -> &ServerVersion {
+        &self.version
+    }
+
+    /// MySQL or MariaDB.
+    #[must_use]
+    pub fn flavor(&self) -> Flavor {
+        self.version.flavor
+    }
+
+    /// What the server calls this session.
+    #[must_use]
+    pub fn connection_id(&self) -> u64 {
+        self.id
+    }
+
+    /// Runs a statement whose rows, if any, do not matter. They are read to their end, since an error may come after them.
+    pub fn exec(&mut self, statement: &str) -> Result<(), SqlError> {
+        let client_error = |error| SqlError::of_statement(error, statement);
+        let mut result = self.conn.query_iter(statement).map_err(client_error)?;
+        while let Some(rows) = result.iter() {
+            for row in rows {
+                row.map_err(client_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All rows.
+    pub fn rows(&mut self, query: &str) -> Result<Vec<Row>, SqlError> {
+        rows(&mut self.conn, query)
+    }
+
+    /// All rows of an answer that need not be text.
+    pub fn byte_rows(&mut self, query: &str) -> Result<Vec<ByteRow>, SqlError> {
+        let client_error = |error| SqlError::of_statement(error, query);
+        let mut result = self.conn.query_iter(query).map_err(client_error)?;
+        let mut rows = Vec::new();
+        let Some(set) = result.iter() else { return Ok(rows) };
+        let columns: Arc<[String]> =
+            set.columns().as_ref().iter().map(|column| column.name_str().into_owned()).collect();
+        for row in set {
+            let values = row.map_err(client_error)?.unwrap_raw().into_iter().map(|value| match value {
+                Some(Value::Bytes(bytes)) => Some(bytes),
+                _ => None,
+            });
+            rows.push(ByteRow { columns: Arc::clone(&columns), values: values.collect() });
+        }
+        Ok(rows)
+    }
+
+    /// The first row.
+    pub fn row(&mut self, query: &str) -> Result<Option<Row>, SqlError> {
+        Ok(self.rows(query)?.into_iter().next())
+    }
+
+    /// The first value of the first row; `None` if it is NULL or there is no row.
+    pub fn value(&mut self, query: &str) -> Result<Option<String>, SqlError> {
+        Ok(self.row(query)?.and_then(|row| row.values.into_iter().next().flatten()))
+    }
+
+    /// The first value of the first row, a number.
+    pub fn number<T: std::str::FromStr>(&mut self, query: &str) -> Result<T, SqlError> {
+        let value = self.value(query)?;
+        value
+            .as_deref()
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(|| SqlError::unexpected(format_args!("{value:?} is not a number")).doing(query))
+    }
+
+    /// A system variable; `None` where the server has none of this name.
+    pub fn variable(&mut self, name: &str) -> Result<Option<String>, SqlError> {
+        match self.value(&format!("SELECT @@GLOBAL.{name}")) {
+            Err(error) if error.code() == Some(code::UNKNOWN_SYSTEM_VARIABLE) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Sets how long the locks of later statements wait. Whole seconds, at least one.
+    pub fn set_lock_wait(&mut self, wait: Duration) -> Result<(), SqlError> {
+        let seconds = wait.as_secs().max(1);
+        self.exec(&format!("SET SESSION lock_wait_timeout = {seconds}"))?;
+        let usual = self.socket.read_timeout().ok().flatten().unwrap_or(STATEMENT_TIMEOUT);
+        self.set_answer_timeout(usual.max(Duration::from_secs(seconds) + ANSWER_MARGIN))
+    }
+
+    pub(crate) fn set_answer_timeout(&mut self, timeout: Duration) -> Result<(), SqlError> {
+        self.socket
+            .set_read_timeout(Some(timeout))
+            .map_err(|error| SqlError::new(SqlCause::Lost, format!("cannot set a timeout: {error}")))
+    }
+
+    /// The same, borrowed.
+    pub(in crate::server) fn socket_mut(&mut self) -> &mut UnixStream {
+        &mut self.socket
+    }
+
+    /// Asks for a sign of life.
+    pub fn ping(&mut self) -> Result<(), SqlError> {
+        self.conn.ping().map_err(|error| SqlError::of_statement(error, "ping"))
+    }
+
+    /// Ends another session of the same account.
+    pub fn kill(&mut self, connection_id: u64) -> Result<(), SqlError> {
+        match self.exec(&format!("KILL CONNECTION {connection_id}")) {
+            Err(error) if error.code() == Some(code::UNKNOWN_THREAD) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The connection's socket once more, for who speaks otherwise than in statements from here on, as long as the session
+    /// lives. Between statements the connection has nothing buffered.
+    pub(crate) fn socket(&self) -> Result<UnixStream, SqlError> {
+        self.socket.try_clone().map_err(|error| SqlError::new(SqlCause::Lost, error.to_string()))
+    }
+
+    /// Whether something between us and the server hands our statements on over connections of its own. A lock would
+    /// then belong to a session that is not ours.
+    pub(in crate::server) fn is_proxied(&self) -> bool {
+        // The handshake has room for the lower 32 bits only.
+        self.id & u64::from(u32::MAX) != u64::from(self.id_at_handshake)
+    }
+}
+
+fn rows(conn: &mut Conn, query: &str) -> Result<Vec<Row>, SqlError> {
+    let client_error = |error| SqlError::of_statement(error, query);
+    let mut result = conn.query_iter(query).map_err(client_error)?;
+    let names = |set: &mysql::ResultSet<'_, '_, '_, '_, mysql::Text>| -> Arc<[String]> {
+        set.columns().as_ref().iter().map(|column| column.name_str().into_owned()).collect()
+    };
+    let mut rows = Vec::new();
+    if let Some(set) = result.iter() {
+        let columns = names(&set);
+        for row in set {
+            rows.push(Row::read(row.map_err(client_error)?, &columns).map_err(|error| error.doing(query))?);
+        }
+    }
+    Ok(rows)
+}
+
+#[allow(unsafe_code)]
+fn socket_of(conn: &Conn) -> Result<UnixStream, SqlError> {
+    // SAFETY: the descriptor belongs to `conn`, which is borrowed for as long as it is used here.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(conn.as_raw_fd()) };
+    let owned = borrowed.try_clone_to_owned().map_err(|error| {
+        SqlError::new(SqlCause::Lost, format!("cannot duplicate the connection: {error}"))
+    })?;
+    Ok(UnixStream::from(owned))
+}

@@ -1,0 +1,446 @@
+//! A way to the server through another host, made by the user's own `ssh`.
+//!
+//! - **`ssh` itself connects**: its configuration, keys, agents, jump hosts and known hosts count. It never asks
+//!   (`BatchMode`), and there is no place where it could be given a password.
+//! - It forwards a private Unix socket of ours, in a directory that only this user can enter, to the server's address or
+//!   socket as the other host sees it. So tunnels do not get into each other's way, and no other user of this host can use
+//!   them.
+//! - It is a connection of its own (`ControlPath=none`) and ends with us, however we end: the kernel sees to that.
+//! - A tunnel that broke is made again by the next connection; what failed says so in ssh's own words.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::{self, BufRead, BufReader},
+    os::unix::{net::UnixStream, process::CommandExt},
+    path::PathBuf,
+    process::{Child, ChildStderr, Command, Stdio},
+    str::FromStr,
+    sync::{Arc, Mutex, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_pipe::lock::lock;
+use tempfile::TempDir;
+
+use super::{
+    connect::Endpoint,
+    relay::private_dir,
+    sql_error::{SqlCause, SqlError},
+};
+use crate::{
+    child::die_with_parent,
+    error::{Error, ErrorKind, Result},
+};
+
+/// Longest time until a tunnel stands, with all hosts on the way.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked whether it stands.
+const START_POLL: Duration = Duration::from_millis(10);
+/// Attempts to make a tunnel, and the wait between them.
+const ATTEMPTS: u32 = 3;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
+/// Who asks why a connection was lost waits so long for ssh to say it.
+const WORDS_WAIT: Duration = Duration::from_millis(300);
+/// A way that is dead is noticed after so many signs of life without an answer.
+const ALIVE_INTERVAL_S: u32 = 10;
+const ALIVE_COUNT: u32 = 3;
+/// Lines of ssh's own words that an error repeats.
+const LINES_MAX: usize = 4;
+const LINE_CHARS_MAX: usize = 200;
+/// What another attempt would not change.
+const FINAL_WORDS: [&str; 6] = [
+    "Permission denied",
+    "Host key verification failed",
+    "Too many authentication failures",
+    "Could not resolve hostname",
+    "Bad configuration option",
+    "Bad local forwarding specification",
+];
+/// Lines that say nothing about what went wrong.
+const IDLE_WORDS: [&str; 2] = ["Warning: Permanently added", "Pseudo-terminal will not be allocated"];
+
+/// A host as ssh is told: `[user@]host[:port]`, where the host may be an alias of ssh's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshHost {
+    user: Option<String>,
+    host: String,
+    port: Option<u16>,
+}
+
+impl FromStr for SshHost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("\"{text}\" is no host for ssh: write [user@]host[:port]");
+        let (user, rest) = match text.rsplit_once('@') {
+            Some((user, rest)) => (Some(user.to_owned()), rest),
+            None => (None, text),
+        };
+        let (host, port) = match rest.strip_prefix('[') {
+            // An address with colons of its own.
+            Some(rest) => match rest.split_once(']').ok_or_else(bad)? {
+                (host, "") => (host, None),
+                (host, port) => (host, Some(port.strip_prefix(':').ok_or_else(bad)?)),
+            },
+            None => match rest.split_once(':') {
+                Some((host, port)) if !port.contains(':') => (host, Some(port)),
+                _ => (rest, None),
+            },
+        };
+        let port = port.map(str::parse).transpose().map_err(|_| bad())?;
+        // What begins like an option must not become one.
+        let is_word = |word: &str| {
+            !word.is_empty() && !word.starts_with('-') && !word.contains(|c: char| c.is_control() || c == ' ')
+        };
+        if !is_word(host) || !user.as_deref().is_none_or(is_word) || port == Some(0) {
+            return Err(bad());
+        }
+        Ok(Self { user, host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for SshHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        match self.host.contains(':') {
+            true => write!(f, "[{}]", self.host)?,
+            false => f.write_str(&self.host)?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
+    }
+}
+
+/// How ssh is called.
+#[derive(Clone, Debug)]
+pub struct SshOptions {
+    /// The host from which the server is reached.
+    pub host: SshHost,
+    /// The program.
+    pub program: PathBuf,
+    /// Its configuration file, in the place of the usual ones.
+    pub config_file: Option<PathBuf>,
+    /// Whether what goes through is compressed; `None`: as ssh's configuration says.
+    pub compress: Option<bool>,
+    /// Variables of the environment that it must not see.
+    pub secrets: Vec<&'static str>,
+}
+
+/// Tunnels through one host, each made when it is first needed.
+#[derive(Debug)]
+pub struct Tunnel {
+    options: SshOptions,
+    running: Mutex<Vec<(Endpoint, Arc<Process>)>>,
+    /// What was said by the ones that ended.
+    last_words: Mutex<Option<String>>,
+}
+
+impl Tunnel {
+    /// Nothing is started yet.
+    #[must_use]
+    pub fn new(options: SshOptions) -> Tunnel {
+        Tunnel { options, running: Mutex::default(), last_words: Mutex::default() }
+    }
+
+    /// Checks what can be checked before anything is started: characters that ssh would understand otherwise.
+    pub(super) fn validate(&self, server: &Endpoint) -> Result<()> {
+        let text = match server {
+            Endpoint::Socket(path) => path.to_string_lossy().into_owned(),
+            Endpoint::Tcp { host, .. } => host.replace(':', ""),
+        };
+        if text.chars().all(is_plain) {
+            return Ok(());
+        }
+        let message = format!("{server} has characters that ssh cannot forward to");
+        Err(Error::new(ErrorKind::Usage, message).hinted("use letters, digits, and ./_-+,= only"))
+    }
+
+    /// A connection to the server, by a tunnel that stands or is made. What fails in passing is tried again: nothing has
+    /// been said to the server yet.
+    pub(super) fn connect(&self, server: &Endpoint, timeout: Duration) -> Result<UnixStream, SqlError> {
+        let mut attempt = 1;
+        loop {
+            let error = match self.process(server, timeout).and_then(|it| it.connect()) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => error,
+            };
+            let is_final = FINAL_WORDS.iter().any(|words| error.to_string().contains(words));
+            if is_final || *error.cause() != SqlCause::Lost || attempt == ATTEMPTS {
+                return Err(error.doing(format!("make an SSH tunnel through {}", self.options.host)));
+            }
+            attempt += 1;
+            thread::sleep(ATTEMPT_PAUSE);
+        }
+    }
+
+    fn process(&self, server: &Endpoint, timeout: Duration) -> Result<Arc<Process>, SqlError> {
+        let mut running = lock(&self.running);
+        running.retain(|(_, process)| {
+            let ended = process.last_words();
+            let is_alive = ended.is_none();
+            if !is_alive {
+                *lock(&self.last_words) = ended;
+            }
+            is_alive
+        });
+        if let Some((_, process)) = running.iter().find(|(endpoint, _)| endpoint == server) {
+            return Ok(Arc::clone(process));
+        }
+        let process = Arc::new(Process::start(&self.options, server, timeout)?);
+        running.push((server.clone(), Arc::clone(&process)));
+        *lock(&self.last_words) = None;
+        Ok(process)
+    }
+
+    /// What ssh has said, for the error of a connection that could not be made just now.
+    pub(super) fn words(&self) -> Option<String> {
+        soon(|| lock(&self.running).iter().find_map(|(_, process)| process.words()))
+            .or_else(|| lock(&self.last_words).clone())
+    }
+
+    /// What ssh said when it ended, for the error of a connection that was lost just now; `None` where it goes on.
+    pub(super) fn last_words(&self) -> Option<String> {
+        soon(|| lock(&self.running).iter().find_map(|(_, process)| process.last_words()))
+            .or_else(|| lock(&self.last_words).clone())
+    }
+
+    /// Whether one that stood has ended, and none was made in its place yet.
+    pub(crate) fn is_broken(&self) -> bool {
+        soon(|| lock(&self.running).iter().any(|(_, process)| !process.is_alive()).then_some(())).is_some()
+    }
+}
+
+/// Asks until there is an answer, for a moment: what is there to be known may still be on its way to us.
+fn soon<T>(ask: impl Fn() -> Option<T>) -> Option<T> {
+    let begin = Instant::now();
+    loop {
+        let answer = ask();
+        if answer.is_some() || begin.elapsed() > WORDS_WAIT {
+            return answer;
+        }
+        thread::sleep(START_POLL);
+    }
+}
+
+impl fmt::Display for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "through the SSH tunnel of {}", self.options.host)
+    }
+}
+
+/// Characters that mean themselves in an address that ssh forwards.
+pub(super) fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "./_-+,=".contains(c)
+}
+
+/// One `ssh`. Dropping it ends it.
+#[derive(Debug)]
+struct Process {
+    child: Arc<Mutex<Child>>,
+    said: Arc<Mutex<VecDeque<String>>>,
+    /// Where it listens.
+    socket: PathBuf,
+    _dir: TempDir,
+}
+
+impl Process {
+    fn start(options: &SshOptions, server: &Endpoint, timeout: Duration) -> Result<Process, SqlError> {
+        let failed = |error: io::Error| {
+            SqlError::new(SqlCause::Protocol, format!("{}: {error}", options.program.display()))
+                .hinted("is ssh installed? --ssh names the program")
+        };
+        let dir = private_dir().map_err(failed)?;
+        let socket = dir.path().join("s");
+        let mut command = command(options, &format!("{}:{}", socket.display(), address(server)), timeout);
+        let said = Arc::<Mutex<VecDeque<String>>>::default();
+        let (sender, receiver) = mpsc::channel();
+        // "With us" means with the thread that starts it: this one stays until it ends.
+        let started = thread::Builder::new().name("ssh".to_owned()).spawn({
+            let said = Arc::clone(&said);
+            move || {
+                let (words, child) = match command.spawn() {
+                    Ok(mut child) => (child.stderr.take(), Arc::new(Mutex::new(child))),
+                    Err(error) => return drop(sender.send(Err(error))),
+                };
+                if sender.send(Ok(Arc::clone(&child))).is_err() {
+                    return;
+                }
+                words.into_iter().for_each(|words| listen(words, &said));
+                let _ended = lock(&child).wait();
+            }
+        });
+        started.map_err(failed)?;
+        let child = receiver.recv().map_err(io::Error::other).and_then(|child| child).map_err(failed)?;
+        let process = Process { child, said, socket, _dir: dir };
+        process.wait_until_it_stands()?;
+        Ok(process)
+    }
+
+    fn wait_until_it_stands(&self) -> Result<(), SqlError> {
+        let begin = Instant::now();
+        while !self.socket.exists() {
+            if !self.is_alive() {
+                return Err(self.broken("it ended without a word"));
+            }
+            if begin.elapsed() > START_MAX {
+                return Err(self.broken(&format!("no answer within {} s", START_MAX.as_secs())));
+            }
+            thread::sleep(START_POLL);
+        }
+        Ok(())
+    }
+
+    /// Between its making the socket and listening there, nobody can connect.
+    fn connect(&self) -> Result<UnixStream, SqlError> {
+        let begin = Instant::now();
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(stream) => return Ok(stream),
+                Err(error) if !self.is_alive() || begin.elapsed() > START_MAX => {
+                    return Err(self.broken(&error.to_string()));
+                }
+                Err(_) => thread::sleep(START_POLL),
+            }
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(lock(&self.child).try_wait(), Ok(None))
+    }
+
+    fn words(&self) -> Option<String> {
+        let said = lock(&self.said);
+        let words = said.iter().map(String::as_str).collect::<Vec<_>>().join("; ");
+        (!words.is_empty()).then(|| format!("ssh: {words}"))
+    }
+
+    /// What it said, if it has ended.
+    fn last_words(&self) -> Option<String> {
+        match lock(&self.child).try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(self.words().unwrap_or_else(|| format!("ssh: it ended ({status})"))),
+            Err(error) => Some(format!("ssh: {error}")),
+        }
+    }
+
+    fn broken(&self, otherwise: &str) -> SqlError {
+        let words = soon(|| self.words()).unwrap_or_else(|| format!("ssh: {otherwise}"));
+        let error = SqlError::new(SqlCause::Lost, words);
+        let text = error.to_string();
+        let is = |words: &str| text.contains(words);
+        if is("Permission denied") || is("Too many authentication failures") {
+            return error.hinted(
+                "ssh may not ask for anything here: it needs a key without a passphrase, or an agent",
+            );
+        }
+        if is("Host key verification failed") {
+            return error.hinted("connect once by hand with ssh, and compare the key of the host");
+        }
+        error
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let mut child = lock(&self.child);
+        let _ended = child.kill();
+        let _reaped = child.wait();
+    }
+}
+
+/// The server as the other host is told.
+fn address(server: &Endpoint) -> String {
+    match server {
+        Endpoint::Socket(path) => path.display().to_string(),
+        tcp @ Endpoint::Tcp { .. } => tcp.to_string(),
+    }
+}
+
+fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
+    let mut command = Command::new(&options.program);
+    for name in &options.secrets {
+        command.env_remove(name);
+    }
+    if let Some(file) = &options.config_file {
+        command.arg("-F").arg(file);
+    }
+    let options_of_ours = [
+        "BatchMode=yes".to_owned(),
+        "ExitOnForwardFailure=yes".to_owned(),
+        format!("ServerAliveInterval={ALIVE_INTERVAL_S}"),
+        format!("ServerAliveCountMax={ALIVE_COUNT}"),
+        format!("ConnectTimeout={}", timeout.as_secs().max(1)),
+        // Shared connections outlive who uses them, and forward for ever.
+        "ControlMaster=no".to_owned(),
+        "ControlPath=none".to_owned(),
+        "ForwardX11=no".to_owned(),
+        "ForwardAgent=no".to_owned(),
+        "RequestTTY=no".to_owned(),
+        "RemoteCommand=none".to_owned(),
+        "PermitLocalCommand=no".to_owned(),
+        // What goes wrong is told at this level.
+        "LogLevel=INFO".to_owned(),
+        // As it is made by us, in a directory of ours.
+        "StreamLocalBindMask=0177".to_owned(),
+    ];
+    for option in &options_of_ours {
+        command.arg("-o").arg(option);
+    }
+    if let Some(compress) = options.compress {
+        command.arg("-o").arg(if compress { "Compression=yes" } else { "Compression=no" });
+    }
+    let SshHost { user, host, port } = &options.host;
+    if let Some(port) = port {
+        command.arg("-p").arg(port.to_string());
+    }
+    if let Some(user) = user {
+        command.arg("-l").arg(user);
+    }
+    command.args(["-N", "-L", forward, "--", host]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // A signal from the terminal is for us: the tunnel is needed to end in good order.
+    command.process_group(0);
+    die_with_parent(&mut command);
+    command
+}
+
+/// Keeps the last lines that ssh has said, until it ends.
+fn listen(words: ChildStderr, said: &Mutex<VecDeque<String>>) {
+    let mut words = BufReader::new(words);
+    let mut bytes = Vec::new();
+    while words.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+        let line = String::from_utf8_lossy(&bytes);
+        let line: String = line.trim().chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect();
+        bytes.clear();
+        if line.is_empty() || IDLE_WORDS.iter().any(|idle| line.starts_with(idle)) {
+            continue;
+        }
+        let mut said = lock(said);
+        if said.len() == LINES_MAX {
+            said.pop_front();
+        }
+        said.push_back(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts are read as ssh's own users write them, and nothing becomes an option of ssh.
+    #[test]
+    fn hosts() {
+        for text in ["bastion", "u@bastion", "u@bastion:2222", "a@b@host", "[::1]", "u@[fe80::1]:22"] {
+            assert_eq!(text.parse::<SshHost>().unwrap().to_string(), text);
+        }
+        assert_eq!("::1".parse::<SshHost>().unwrap().to_string(), "[::1]");
+        for text in
+            ["", "@host", "u@", "-oProxyCommand=x", "-l@host", "host:", "host:x", "host:70000", "a b", "[::1"]
+        {
+            assert!(text.parse::<SshHost>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! MySQL: the redo consumer, for whose sake the server keeps redo.
+
+use std::time::Duration;
+
+use holdfast_formats::Lsn;
+
+use super::held_session::HeldSession;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::{ConnectOptions, Purpose, SqlError},
+};
+
+/// The server's one redo consumer: it keeps redo that we have not read. Dropping it unregisters.
+///
+/// Not advanced, it stops every writer once the redo log is full, so whoever has one must advance it all the time, and
+/// drop it when that is no longer possible. If it is not told to [`advance`](Self::advance) for the time that it was
+/// given, for whatever reason, it lets go by itself.
+#[derive(Debug)]
+pub struct RedoConsumer {
+    held: HeldSession,
+    advanced_to: Lsn,
+    silence_max: Duration,
+}
+
+impl RedoConsumer {
+    /// A server that does not answer for so long, or a caller that is stuck for so long, ends the registration: nothing
+    /// of ours may keep redo that nobody reads.
+    pub const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+    /// Registers. Redo is kept from the checkpoint at this moment on, so look for the newest checkpoint afterwards.
+    pub fn register(options: &ConnectOptions) -> Result<RedoConsumer> {
+        Self::register_within(options, Self::SILENCE_MAX)
+    }
+
+    /// The same, and lets go if it is not told to advance for `silence_max`.
+    pub fn register_within(options: &ConnectOptions, silence_max: Duration) -> Result<RedoConsumer> {
+        let held = HeldSession::open(options, Purpose::RedoConsumer)?;
+        held.with(|session| session.set_answer_timeout(silence_max))?;
+        held.attended(silence_max);
+        let consumer = RedoConsumer { held, advanced_to: Lsn(0), silence_max };
+        match consumer.call("innodb_redo_log_consumer_register()")? {
+            0 => Ok(consumer),
+            _ => Err(Error::new(ErrorKind::Server, "the server's only redo consumer is taken").hinted(
+                "another backup is running, or one has died less than 20 s ago: SHOW PROCESSLIST lists its sessions",
+            )),
+        }
+    }
+
+    /// Lets the server forget redo before `lsn`. Never pass more than has been read: the server believes it.
+    pub fn advance(&mut self, lsn: Lsn) -> Result<()> {
+        self.held.alive()?;
+        self.held.attended(self.silence_max);
+        if lsn <= self.advanced_to {
+            return Ok(());
+        }
+        match self.call(&format!("innodb_redo_log_consumer_advance({lsn})"))? {
+            0 => {
+                self.advanced_to = lsn;
+                Ok(())
+            }
+            // The server had forgotten that much already before we registered.
+            _ if self.advanced_to == Lsn(0) => Ok(()),
+            _ => Err(Error::new(
+                ErrorKind::Server,
+                format!("the server refused to advance the redo consumer to {lsn}"),
+            )),
+        }
+    }
+
+    /// Unregisters.
+    pub fn unregister(self) -> Result<()> {
+        self.call("innodb_redo_log_consumer_unregister()").map(drop)
+    }
+
+    /// Fails when the registration is lost; redo may then be overwritten.
+    pub fn alive(&self) -> Result<(), SqlError> {
+        self.held.alive()
+    }
+
+    fn call(&self, function: &str) -> Result<u64> {
+        Ok(self.held.with(|session| session.number(&format!("SELECT {function}")))?)
+    }
+}

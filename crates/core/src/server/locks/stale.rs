@@ -1,0 +1,151 @@
+//! Sessions of earlier runs that the server still has.
+//!
+//! A run that was killed leaves nothing for longer than [`WAIT_TIMEOUT`](super::WAIT_TIMEOUT). What is found here is
+//! therefore either a run that is alive, or one that has just died; both are worth a sentence before locks are taken.
+//!
+//! A server with performance schema shows the connection attributes of every session. MariaDB runs without it by
+//! default; there each session that holds something also takes a user-level lock whose holder anybody may ask for.
+
+use holdfast_formats::Flavor;
+
+use crate::{
+    event::{Event, Listener},
+    server::{
+        Purpose, Row, Session, SqlError,
+        connection::{PROGRAM_NAME, PURPOSE_ATTRIBUTE, RUN_ATTRIBUTE},
+    },
+};
+
+/// A session of ours that does not belong to the current run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherSession {
+    /// What the server calls it.
+    pub connection_id: u64,
+    /// Its account.
+    pub user: String,
+    /// Where it comes from.
+    pub host: String,
+    /// How long it has been in its present state.
+    pub seconds: u64,
+    /// The run it belongs to, where the server tells.
+    pub run: Option<String>,
+    /// What it is for, where the server tells.
+    pub purpose: Option<String>,
+    /// What it is executing.
+    pub statement: Option<String>,
+}
+
+impl std::fmt::Display for OtherSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "session {} of {}@{}", self.connection_id, self.user, self.host)?;
+        if let Some(purpose) = &self.purpose {
+            write!(f, " for {purpose}")?;
+        }
+        if let Some(run) = &self.run {
+            write!(f, " of run {run}")?;
+        }
+        write!(f, ", {} s", self.seconds)
+    }
+}
+
+/// Tells of sessions of ours that do not belong to `run`.
+pub(crate) fn warn_of_others(
+    session: &mut Session,
+    run: &str,
+    listener: &dyn Listener,
+) -> Result<(), SqlError> {
+    for other in other_sessions(session, run)? {
+        let text = format!("{other} is still there: another run, or one that has just died");
+        listener.event(Event::Warning { text });
+    }
+    Ok(())
+}
+
+/// Finds sessions of ours that do not belong to `run`. On a server that shows no connection attributes: those that hold
+/// something, which are the ones that matter.
+pub fn other_sessions(session: &mut Session, run: &str) -> Result<Vec<OtherSession>, SqlError> {
+    match by_attributes(session, run) {
+        Ok(Some(found)) => return Ok(found),
+        Ok(None) => {}
+        Err(error) if error.code().is_some() => {}
+        Err(error) => return Err(error),
+    }
+    let mut found = Vec::new();
+    for purpose in [Purpose::Stages, Purpose::TableLock, Purpose::InstanceLock, Purpose::RedoConsumer] {
+        found.extend(by_marker(session, purpose)?);
+    }
+    Ok(found)
+}
+
+/// Takes the user-level lock that shows who holds something, where attributes may not be shown.
+pub(super) fn mark(session: &mut Session, purpose: Purpose) -> Result<(), SqlError> {
+    if session.flavor() != Flavor::MariaDb {
+        return Ok(());
+    }
+    match session.exec(&format!("DO GET_LOCK('{}', 0)", marker(purpose))) {
+        // A server that cannot do this is one where stale sessions stay unseen, no worse.
+        Err(error) if error.code().is_some() => Ok(()),
+        other => other,
+    }
+}
+
+fn marker(purpose: Purpose) -> String {
+    format!("{PROGRAM_NAME}.{}", purpose.name())
+}
+
+fn by_marker(session: &mut Session, purpose: Purpose) -> Result<Option<OtherSession>, SqlError> {
+    let query = format!(
+        "SELECT id, user, host, time, info, NULL AS run, '{}' AS purpose FROM information_schema.processlist \
+         WHERE id = IS_USED_LOCK('{}')",
+        purpose.name(),
+        marker(purpose)
+    );
+    session.row(&query)?.as_ref().map(other).transpose()
+}
+
+/// `None` where the server keeps no attributes: even our own are not there.
+fn by_attributes(session: &mut Session, run: &str) -> Result<Option<Vec<OtherSession>>, SqlError> {
+    let own = session.connection_id();
+    let attribute = |name: &str| {
+        format!(
+            "(SELECT MAX(a.attr_value) FROM performance_schema.session_connect_attrs a \
+             WHERE a.processlist_id = p.id AND a.attr_name = '{name}')"
+        )
+    };
+    let query = format!(
+        "SELECT p.id, p.user, p.host, p.time, p.info, {} AS run, {} AS purpose FROM information_schema.processlist p \
+         WHERE p.id IN (SELECT processlist_id FROM performance_schema.session_connect_attrs \
+         WHERE attr_name = 'program_name' AND attr_value = '{PROGRAM_NAME}') ORDER BY p.id",
+        attribute(RUN_ATTRIBUTE),
+        attribute(PURPOSE_ATTRIBUTE),
+    );
+    let mut found = Vec::new();
+    let mut sees_itself = false;
+    for row in session.rows(&query)? {
+        let other = other(&row)?;
+        let of_this_run = !run.is_empty() && other.run.as_deref() == Some(run);
+        if other.connection_id == own {
+            sees_itself = true;
+        } else if !of_this_run {
+            found.push(other);
+        }
+    }
+    Ok(sees_itself.then_some(found))
+}
+
+fn other(row: &Row) -> Result<OtherSession, SqlError> {
+    let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.map(str::to_owned));
+    let user = row.text_or_null("user")?.unwrap_or_default().to_owned();
+    let host = row.text_or_null("host")?.unwrap_or_default().to_owned();
+    // Negative while a session is being set up.
+    let seconds = row.number::<i64>("time").ok().and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0);
+    Ok(OtherSession {
+        connection_id: row.number("id")?,
+        user,
+        host,
+        seconds,
+        run: text("run")?.filter(|run| !run.is_empty()),
+        purpose: text("purpose")?,
+        statement: text("info")?,
+    })
+}

@@ -1,0 +1,11 @@
+//! Servers that we run ourselves, to prepare restored files or to read a dump: how such a program is started and ended,
+//! what it is told, and the account by which we talk to it.
+
+mod own_account;
+mod own_options;
+mod process;
+
+pub(crate) use own_account::OwnAccount;
+pub(crate) use own_options::{option_of, own_options};
+pub use process::{Network, RunAs, RunningServer, ServerBinary, ServerExit, ServerRun};
+pub(crate) use process::{SHORT_PLACE, takes_socket};

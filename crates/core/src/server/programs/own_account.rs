@@ -1,0 +1,97 @@
+//! By which account we talk to a server that we run ourselves: one that is made at its start, and whose name and password
+//! nobody knows.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_repo::format::hex::to_hex;
+
+use super::process::RunningServer;
+use crate::{
+    error::{Context, Result},
+    event::Cancel,
+    server::{ConnectOptions, Purpose, Secret, Session},
+};
+
+const POLL: Duration = Duration::from_millis(50);
+/// A start for us needs no recovery, or none any more.
+const START_LIMIT: Duration = Duration::from_secs(300);
+
+/// An account of ours.
+pub(crate) struct OwnAccount {
+    name: String,
+    password: Secret,
+}
+
+impl OwnAccount {
+    /// One that nobody can guess.
+    pub(crate) fn random() -> Result<OwnAccount> {
+        let mut bytes = [0; 20];
+        getrandom::fill(&mut bytes).context("draw a random number")?;
+        let hex = to_hex(&bytes);
+        let (name, password) = hex.split_at(12);
+        // Of every kind of character, for policies that ask.
+        Ok(OwnAccount { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })
+    }
+
+    /// The user's name alone.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As statements name it.
+    pub(crate) fn quoted(&self) -> String {
+        format!("'{}'@'localhost'", self.name)
+    }
+
+    /// Statements that make it with all rights, for the server's start: one in each line.
+    pub(crate) fn creation(&self) -> String {
+        self.created("ALL", " WITH GRANT OPTION")
+    }
+
+    /// The same with these rights alone.
+    pub(crate) fn creation_with(&self, rights: &str) -> String {
+        self.created(rights, "")
+    }
+
+    fn created(&self, rights: &str, option: &str) -> String {
+        let (account, password) = (self.quoted(), self.password.reveal());
+        format!(
+            "CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT {rights} ON *.* TO {account}{option};\n"
+        )
+    }
+
+    /// How to connect to `server`.
+    pub(crate) fn options(&self, server: &RunningServer) -> ConnectOptions {
+        ConnectOptions {
+            socket: Some(server.socket()),
+            user: Some(self.name.clone()),
+            password: Some(self.password.clone()),
+            connect_timeout: Some(Duration::from_secs(5)),
+            ..ConnectOptions::default()
+        }
+    }
+
+    /// Waits until the server is up. `doing` says what it was started for.
+    pub(crate) fn connect(
+        &self,
+        server: &mut RunningServer,
+        doing: &str,
+        cancel: &Cancel,
+    ) -> Result<Session> {
+        let options = self.options(server);
+        let began = Instant::now();
+        loop {
+            cancel.check()?;
+            match Session::open(&options, Purpose::Control) {
+                Ok(session) => return Ok(session),
+                Err(error) if server.has_ended() || began.elapsed() > START_LIMIT => {
+                    return Err(server.explain(error, doing));
+                }
+                Err(_) => thread::sleep(POLL),
+            }
+        }
+    }
+}

@@ -1,0 +1,805 @@
+//! Runs a server program of the host for one job of ours, such as recovery: no network, no environment, a directory of
+//! its own for everything that is not data, under the user it should have, and dead when we are.
+//!
+//! The directory belongs to that user, who may do in it what he likes, and so may whoever has taken the server over. So we
+//! make what we need before it is given away, and hold it open: no path into it is followed after that.
+//!
+//! What the server is told to do (bootstrap statements on standard input, an init file) is the caller's business.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, BufRead, BufReader, Read, Seek, Write},
+    os::unix::{
+        fs::{DirBuilderExt, FileExt},
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use holdfast_formats::Flavor;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchown, fstat, mkdirat, openat};
+use rustix::process::geteuid;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+use super::own_options::option_of;
+use crate::{
+    child::die_with_parent,
+    error::{Context, Error, ErrorKind, Result},
+    event::Cancel,
+    server::ServerVersion,
+};
+
+/// Where packages put servers; looked at after the directories that the caller names.
+const DIRECTORIES: [&str; 5] =
+    ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/bin", "/usr/local/mysql/bin"];
+/// The search path of the process: enough for a wrapper script.
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// How often a running process is looked at.
+const POLL: Duration = Duration::from_millis(10);
+/// Most of a log that is kept: this much of its beginning, as much of its end, and between them as much that is no note.
+const LOG_PART_MAX: u64 = 4 << 20;
+/// Longer lines are taken for several.
+const LOG_LINE_MAX: u64 = 64 << 10;
+
+/// A server program and what it says it is.
+#[derive(Clone, Debug)]
+pub struct ServerBinary {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What `--version` prints.
+    pub version: ServerVersion,
+}
+
+impl ServerBinary {
+    /// Asks a program for its version.
+    pub fn probe(path: &Path) -> Result<ServerBinary> {
+        let refused = |why: &str| {
+            Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
+                .hinted("name the program of a MariaDB or MySQL server by --server-binary")
+        };
+        let output = clean(Command::new(path))
+            .args(["--no-defaults", "--version"])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| refused("cannot be run").caused_by(error))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.lines().find_map(ServerVersion::parse_program_output);
+        let version = version.ok_or_else(|| refused("prints no server version"))?;
+        Ok(ServerBinary { path: path.to_owned(), version })
+    }
+
+    /// Finds the program that fits `wanted` best: of the same flavor and release series, and not older. A program that
+    /// is named outright is taken as it is; whether it will do is [`require`](Self::require)'s to say.
+    pub fn find(
+        explicit: Option<&Path>,
+        wanted: &ServerVersion,
+        directories: &[PathBuf],
+    ) -> Result<ServerBinary> {
+        if let Some(path) = explicit {
+            return Self::probe(path);
+        }
+        let names: &[&str] = match wanted.flavor {
+            Flavor::MariaDb => &["mariadbd", "mysqld"],
+            Flavor::MySql => &["mysqld"],
+        };
+        let directories = directories.iter().cloned().chain(DIRECTORIES.iter().map(PathBuf::from));
+        let candidates = directories.flat_map(|dir| names.iter().map(move |name| dir.join(name)));
+        let mut best: Option<ServerBinary> = None;
+        for path in candidates.filter(|path| path.is_file()) {
+            let Ok(found) = Self::probe(&path) else { continue };
+            if found.fits(wanted) {
+                return Ok(found);
+            }
+            // Kept to be named in the refusal.
+            if best.is_none() && found.version.flavor == wanted.flavor {
+                best = Some(found);
+            }
+        }
+        best.ok_or_else(|| {
+            Error::failed(format!("there is no {} server program on this host", wanted.flavor)).hinted(
+                format!(
+                    "install {} {}, or name its program with --server-binary",
+                    wanted.flavor,
+                    wanted.series()
+                ),
+            )
+        })
+    }
+
+    fn fits(&self, wanted: &ServerVersion) -> bool {
+        self.version.same_series(wanted) && self.version.number() >= wanted.number()
+    }
+
+    /// Fails unless this program may recover files of `wanted`: crash redo is read by its own series only, and an older
+    /// release may not know what a newer one wrote.
+    pub fn require(&self, wanted: &ServerVersion) -> Result<()> {
+        if self.fits(wanted) {
+            return Ok(());
+        }
+        let message = format!(
+            "the backup is of {wanted}, but {} is {}: the same release series is needed, and not an older release",
+            self.path.display(),
+            self.version
+        );
+        Err(Error::failed(message).hinted(format!(
+            "install {} {}, name its program with --server-binary, or use --allow-version if you know that it works",
+            wanted.flavor,
+            wanted.series()
+        )))
+    }
+}
+
+/// The user a process runs as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunAs {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+impl RunAs {
+    /// The owner of a file or directory.
+    pub fn owner_of(path: &Path) -> Result<RunAs> {
+        use std::os::unix::fs::MetadataExt;
+        let meta = fs::metadata(path).context(format_args!("look at {}", path.display()))?;
+        Ok(RunAs { uid: meta.uid(), gid: meta.gid() })
+    }
+}
+
+/// Whether the process could reach a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// It had a network namespace of its own, with nothing in it.
+    None,
+    /// The kernel, or a lack of rights, refused one, for this reason: only the server's own options kept it off.
+    Shared(String),
+}
+
+/// A server process to be.
+#[derive(Clone, Debug)]
+pub struct ServerRun {
+    /// The program.
+    pub binary: PathBuf,
+    /// Its options. Those for temporary directory, error log, pid file and socket are added, and win. MySQL tells of its
+    /// recovery only with `--log-error-verbosity=3`.
+    pub arguments: Vec<OsString>,
+    /// What it reads from standard input.
+    pub stdin: Vec<u8>,
+    /// A directory to be made for everything that is not data; it is removed when the run is dropped.
+    pub scratch: PathBuf,
+    /// Whom it runs as, where we are root; `None` keeps our own user.
+    pub run_as: Option<RunAs>,
+    /// The zone of its host, as far as it can tell; `None`: UTC.
+    pub time_zone: Option<String>,
+}
+
+/// A server process.
+#[derive(Debug)]
+pub struct RunningServer {
+    scratch: PathBuf,
+    logs: Logs,
+    orders: mpsc::Sender<()>,
+    exit: mpsc::Receiver<io::Result<ExitStatus>>,
+    /// What came out of `exit`, where somebody has looked.
+    ended: Option<io::Result<ExitStatus>>,
+    supervisor: Option<thread::JoinHandle<()>>,
+    started: Instant,
+    pid: u32,
+    network: Network,
+}
+
+/// How a server process ended.
+#[derive(Clone, Debug)]
+pub struct ServerExit {
+    /// Its status.
+    pub status: ExitStatus,
+    /// What it wrote to its error log and to standard output and error; the middle of a very long log is left out.
+    pub log: Vec<String>,
+    /// How long it ran.
+    pub duration: Duration,
+    /// Whether it could reach a network.
+    pub network: Network,
+}
+
+/// What the process writes for us, in the order in which it is read.
+#[derive(Debug)]
+struct Logs {
+    /// Standard output and error.
+    output: File,
+    /// The error log, which the server opens by its name.
+    error: File,
+}
+
+/// Lines of a log that an error shows.
+const LINES_SHOWN_MAX: usize = 8;
+const TELL_EVERY: Duration = Duration::from_secs(1);
+const ERROR_LOG: &str = "error.log";
+const OUTPUT: &str = "output.log";
+const STDIN: &str = "stdin";
+const SOCKET: &str = "sock";
+const TMPDIR: &str = "tmp";
+/// Longest path of a socket; kernels take a little more.
+const SOCKET_PATH_BYTES_MAX: usize = 105;
+/// Where a scratch directory is made whose socket would have too long a path elsewhere.
+pub(crate) const SHORT_PLACE: &str = "/tmp";
+
+/// Whether the kernel takes the path of a socket in this scratch directory. If not, it belongs in [`SHORT_PLACE`].
+pub(crate) fn takes_socket(scratch: &Path) -> bool {
+    scratch.join(SOCKET).as_os_str().len() <= SOCKET_PATH_BYTES_MAX
+}
+
+impl ServerRun {
+    /// Starts the process.
+    pub fn start(self) -> Result<RunningServer> {
+        let made = fs::DirBuilder::new().mode(0o700).create(&self.scratch);
+        made.context(format_args!("make {}", self.scratch.display()))?;
+        let started = self.fill_scratch().and_then(|(stdin, logs)| {
+            let command = self.command(stdin, &logs)?;
+            self.supervise(command, logs)
+        });
+        if started.is_err() {
+            let _ = fs::remove_dir_all(&self.scratch);
+        }
+        started
+    }
+
+    /// Makes what is in the directory, and gives it away last.
+    fn fill_scratch(&self) -> Result<(File, Logs)> {
+        let scratch = &self.scratch;
+        let making = || -> io::Result<(File, Logs)> {
+            // The directory that it is in may be that user's already.
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let dir = rustix::fs::open(scratch, flags, Mode::empty())?;
+            if fstat(&dir)?.st_uid != geteuid().as_raw() {
+                return Err(io::Error::other("somebody has put another directory in its place"));
+            }
+            let create = |name: &str| -> io::Result<File> {
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
+                Ok(openat(&dir, name, flags, Mode::RUSR | Mode::WUSR)?.into())
+            };
+            let mut stdin = create(STDIN)?;
+            stdin.write_all(&self.stdin)?;
+            stdin.rewind()?;
+            let logs = Logs { output: create(OUTPUT)?, error: create(ERROR_LOG)? };
+            mkdirat(&dir, TMPDIR, Mode::RWXU)?;
+            if let Some(RunAs { uid, gid }) = self.run_as {
+                let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+                fchown(&logs.error, uid, gid)?;
+                chownat(&dir, TMPDIR, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+                fchown(&dir, uid, gid)?;
+            }
+            Ok((stdin, logs))
+        };
+        making().context(format_args!("prepare {}", scratch.display()))
+    }
+
+    fn command(&self, stdin: File, logs: &Logs) -> Result<Command> {
+        let doing = || format!("prepare {}", self.scratch.display());
+        let output = || logs.output.try_clone().context(doing());
+        let mut command = clean(Command::new(&self.binary));
+        command.args(&self.arguments);
+        if let Some(zone) = &self.time_zone {
+            command.env("TZ", zone);
+        }
+        for (option, file) in [
+            ("--tmpdir=", TMPDIR),
+            ("--log-error=", ERROR_LOG),
+            ("--pid-file=", "pid"),
+            ("--socket=", SOCKET),
+        ] {
+            command.arg(option_of(option, &self.scratch.join(file)));
+        }
+        command.stdin(stdin).stderr(output()?).stdout(output()?).current_dir(&self.scratch);
+        match self.run_as {
+            Some(RunAs { uid, gid }) if geteuid().is_root() => {
+                command.uid(uid).gid(gid);
+            }
+            _ => {}
+        }
+        let runs_as_root = match self.run_as {
+            Some(run_as) => run_as.uid == 0,
+            None => geteuid().is_root(),
+        };
+        if runs_as_root {
+            // Without being told, a server refuses to be root.
+            command.arg("--user=root");
+        }
+        die_with_parent(&mut command);
+        Ok(command)
+    }
+
+    fn supervise(&self, mut command: Command, logs: Logs) -> Result<RunningServer> {
+        let (orders, kill) = mpsc::channel();
+        let (spawned, spawning) = mpsc::channel();
+        let (ended, exit) = mpsc::channel();
+        // The namespace is the thread's, and so is "parent" in "dies with its parent": the thread stays.
+        let supervisor = thread::Builder::new()
+            .name("server-process".to_owned())
+            .spawn(move || {
+                let network = leave_network();
+                let child = match command.spawn() {
+                    Ok(child) => child,
+                    Err(error) => {
+                        let _ = spawned.send(Err(error));
+                        return;
+                    }
+                };
+                let _ = spawned.send(Ok((child.id(), network)));
+                let _ = ended.send(wait(child, &kill));
+            })
+            .context("start a thread")?;
+        let started = Instant::now();
+        let outcome =
+            spawning.recv().unwrap_or_else(|_| Err(io::Error::other("the supervising thread ended")));
+        let (pid, network) = outcome.map_err(|error| self.explain(error))?;
+        let scratch = self.scratch.clone();
+        Ok(RunningServer {
+            scratch,
+            logs,
+            orders,
+            exit,
+            ended: None,
+            supervisor: Some(supervisor),
+            started,
+            pid,
+            network,
+        })
+    }
+
+    fn explain(&self, error: io::Error) -> Error {
+        let denied = error.kind() == io::ErrorKind::PermissionDenied;
+        let message = format!("cannot run {}", self.binary.display());
+        let error = Error::failed(message).caused_by(error);
+        match self.run_as {
+            Some(run_as) if denied => error.hinted(format!(
+                "it runs as user {}, who must be able to reach and execute the program and to enter {}",
+                run_as.uid,
+                self.scratch.display()
+            )),
+            _ => error,
+        }
+    }
+}
+
+/// A command without our environment.
+fn clean(mut command: Command) -> Command {
+    command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C").env("TZ", "UTC");
+    command
+}
+
+#[allow(unsafe_code)]
+fn leave_network() -> Network {
+    // SAFETY: only the network namespace of this thread changes; file descriptors stay shared with all threads.
+    match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
+        Ok(()) => Network::None,
+        Err(error) => Network::Shared(error.to_string()),
+    }
+}
+
+fn wait(mut child: Child, kill: &mpsc::Receiver<()>) -> io::Result<ExitStatus> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        match kill.recv_timeout(POLL) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                child.kill()?;
+                return child.wait();
+            }
+        }
+    }
+}
+
+impl RunningServer {
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether it can reach a network.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.join(SOCKET)
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        if self.ended.is_none() {
+            self.ended = self.exit.try_recv().ok();
+        }
+        self.ended.is_some()
+    }
+
+    /// What failed because of it, with what it said last.
+    #[must_use]
+    pub fn explain(&self, error: Error, doing: &str) -> Error {
+        let log = self.logs.read().unwrap_or_default();
+        let shown: Vec<&str> = log.iter().rev().take(LINES_SHOWN_MAX).rev().map(String::as_str).collect();
+        Error::new(error.kind(), format!("{doing}: {error}; the server says\n  {}", shown.join("\n  ")))
+    }
+
+    /// The lines it has logged so far.
+    pub fn log(&self) -> Result<Vec<String>> {
+        self.logs.read()
+    }
+
+    /// Waits until it ends. When somebody cancels, it is killed and the error says so.
+    pub fn wait(self, cancel: &Cancel) -> Result<ServerExit> {
+        self.wait_and_tell(cancel, &mut |_| {})
+    }
+
+    /// The same; `tell` is given what it has logged so far, once a second.
+    pub fn wait_and_tell(mut self, cancel: &Cancel, tell: &mut dyn FnMut(&[String])) -> Result<ServerExit> {
+        let mut told = Instant::now();
+        let status = loop {
+            if let Some(status) = self.ended.take() {
+                break status.context("wait for the server process")?;
+            }
+            match self.exit.recv_timeout(POLL) {
+                Ok(status) => break status.context("wait for the server process")?,
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = cancel.check() {
+                        self.kill();
+                        return Err(error);
+                    }
+                    if told.elapsed() >= TELL_EVERY {
+                        told = Instant::now();
+                        tell(&self.logs.newest()?);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::failed("the thread that supervised the server process ended"));
+                }
+            }
+        };
+        let duration = self.started.elapsed();
+        let log = self.logs.read()?;
+        Ok(ServerExit { status, log, duration, network: self.network.clone() })
+    }
+
+    /// Kills it and waits until it is gone.
+    fn kill(&mut self) {
+        let _ = self.orders.send(());
+        if let Some(supervisor) = self.supervisor.take() {
+            let _ = supervisor.join();
+        }
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.scratch);
+    }
+}
+
+impl Logs {
+    /// All that it can be judged by.
+    fn read(&self) -> Result<Vec<String>> {
+        self.lines(bounded)
+    }
+
+    /// The end, to tell how far it is.
+    fn newest(&self) -> Result<Vec<String>> {
+        self.lines(end_of)
+    }
+
+    fn lines(&self, read: fn(&File) -> io::Result<String>) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for (name, file) in [(OUTPUT, &self.output), (ERROR_LOG, &self.error)] {
+            let text = read(file).context(format_args!("read the server's {name}"))?;
+            lines.extend(text.lines().map(str::to_owned));
+        }
+        Ok(lines)
+    }
+}
+
+fn end_of(file: &File) -> io::Result<String> {
+    let at = file.metadata()?.len().saturating_sub(LOG_PART_MAX);
+    let mut bytes = Vec::new();
+    Reading { file, at }.take(LOG_PART_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A log, of which the middle is left out where it is long, but for lines that are no mere notes: those are what it is judged by.
+fn bounded(file: &File) -> io::Result<String> {
+    let end_begins = file.metadata()?.len().saturating_sub(LOG_PART_MAX);
+    let mut lines = BufReader::new(Reading { file, at: 0 });
+    let (mut kept, mut line) = (Vec::new(), Vec::new());
+    let (mut at, mut kept_of_middle, mut left_out) = (0, 0, 0);
+    while lines.by_ref().take(LOG_LINE_MAX).read_until(b'\n', &mut line)? > 0 {
+        let (begin, bytes) = (at, line.len() as u64);
+        at += bytes;
+        let is_middle = begin >= LOG_PART_MAX && at <= end_begins;
+        if is_middle && is_note(&line) {
+            left_out += bytes;
+        } else {
+            if left_out > 0 {
+                kept.extend_from_slice(format!("[{left_out} bytes of notes left out]\n").as_bytes());
+                left_out = 0;
+            }
+            if is_middle {
+                kept_of_middle += bytes;
+            }
+            if kept_of_middle > LOG_PART_MAX {
+                return Err(io::Error::other(format!(
+                    "it is more than {LOG_PART_MAX} bytes, not counting notes"
+                )));
+            }
+            kept.extend_from_slice(&line);
+        }
+        line.clear();
+    }
+    Ok(String::from_utf8_lossy(&kept).into_owned())
+}
+
+/// Whether a line tells of the ordinary course of things, as both flavors mark it.
+fn is_note(line: &[u8]) -> bool {
+    const MARK: &[u8] = b" [Note] ";
+    line.windows(MARK.len()).any(|bytes| bytes == MARK)
+}
+
+/// Reads without moving the offset, which is the process's too.
+struct Reading<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for Reading<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl ServerExit {
+    /// Fails unless the process ended well and logged no error but `harmless` ones. `doing` says what it ran for.
+    pub fn success(&self, doing: &str, harmless: &dyn Fn(&str) -> bool) -> Result<()> {
+        let errors: Vec<&str> = self.errors().filter(|line| !harmless(line)).collect();
+        if self.status.success() && errors.is_empty() {
+            return Ok(());
+        }
+        let ending = match (self.status.code(), self.status.signal()) {
+            (Some(0), _) => "logged errors".to_owned(),
+            (Some(code), _) => format!("ended with status {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended badly".to_owned(),
+        };
+        let shown: Vec<&str> = if errors.is_empty() {
+            let skipped = self.log.len().saturating_sub(LINES_SHOWN_MAX);
+            self.log.iter().skip(skipped).map(String::as_str).collect()
+        } else {
+            errors.into_iter().take(LINES_SHOWN_MAX).collect()
+        };
+        let message = format!("{doing}: the server {ending}\n  {}", shown.join("\n  "));
+        let error = Error::new(ErrorKind::Failed, message);
+        Err(match self.permission_hint() {
+            Some(hint) => error.hinted(hint),
+            None => error,
+        })
+    }
+
+    /// The lines that report errors.
+    pub fn errors(&self) -> impl Iterator<Item = &str> {
+        self.log.iter().map(String::as_str).filter(|line| line.contains("[ERROR]"))
+    }
+
+    fn permission_hint(&self) -> Option<&'static str> {
+        let denied = |line: &String| line.contains("Permission denied") || line.contains("Errcode: 13");
+        if !self.log.iter().any(denied) {
+            return None;
+        }
+        let profiles = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
+        let confined = |line: &str| {
+            (line.contains("mysqld") || line.contains("mariadbd")) && line.ends_with("(enforce)")
+        };
+        Some(if profiles.lines().any(confined) {
+            "an AppArmor profile keeps the server out of other directories than its own: allow the target in \
+             /etc/apparmor.d/local, or put the profile into complain mode while restoring"
+        } else {
+            "the user whom the server runs as must be able to enter every directory above the target"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::{Mutex, MutexGuard};
+
+    use holdfast_pipe::lock::lock;
+
+    use super::*;
+
+    /// A script that is being written by one test cannot be run while another test is just starting a process, which
+    /// has inherited the open file.
+    fn one_at_a_time() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        lock(&TURN)
+    }
+
+    /// A program that pretends to be a server: a shell script.
+    fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn run(dir: &Path, text: &str) -> ServerRun {
+        ServerRun {
+            binary: script(dir, "server", text),
+            arguments: vec!["--bootstrap".into()],
+            stdin: b"SHUTDOWN;\n".to_vec(),
+            scratch: dir.join("scratch"),
+            run_as: None,
+            time_zone: None,
+        }
+    }
+
+    /// The process gets its input and options, a bare environment, and its log comes back; nothing of it stays.
+    #[test]
+    fn runs_apart() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let text = "cat; echo \"$@\"; env; for a; do case $a in --log-error=*) echo logged >\"${a#*=}\";; esac; done";
+        let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+        exit.success("test", &|_| false).unwrap();
+        assert_eq!(exit.log[0], "SHUTDOWN;");
+        assert!(exit.log[1].starts_with("--bootstrap --tmpdir="), "{:?}", exit.log);
+        assert!(
+            exit.log.iter().any(|line| line == "TZ=UTC") && !exit.log.iter().any(|l| l.starts_with("HOME="))
+        );
+        assert_eq!(exit.log.last().unwrap(), "logged");
+        assert!(!dir.path().join("scratch").exists());
+    }
+
+    /// Whoever has the server's user can put links into its directory: none is followed by us.
+    #[test]
+    fn follows_no_links() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "years of work").unwrap();
+        let text = "for f in *; do rm -rf $f; ln -s ../precious $f; done; ln -s ../precious new; echo said";
+        let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+        assert_eq!(exit.log, ["said"]);
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");
+        // As long as it is not there, nobody can have put anything into it.
+        std::os::unix::fs::symlink(dir.path(), dir.path().join("scratch")).unwrap();
+        assert!(run(dir.path(), "echo").start().is_err());
+        assert!(precious.exists());
+    }
+
+    /// Where we may, the process has no network but its own empty one.
+    #[test]
+    fn has_no_network() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let text = "readlink /proc/self/ns/net";
+        let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+        let ours = fs::read_link("/proc/self/ns/net").unwrap();
+        let same = exit.log[0] == ours.to_str().unwrap();
+        assert_eq!(same, exit.network != Network::None, "{exit:?}");
+    }
+
+    /// A failed process, an error in its log, and death by a signal are failures that quote the log.
+    #[test]
+    fn failures() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        for (text, message) in [
+            ("echo one; exit 3", "recover: the server ended with status 3\n  one"),
+            (
+                "echo '2026 [ERROR] InnoDB: bad'; echo x",
+                "recover: the server logged errors\n  2026 [ERROR] InnoDB: bad",
+            ),
+            ("kill -9 $$", "recover: the server was ended by signal 9\n  "),
+        ] {
+            let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
+            assert_eq!(exit.success("recover", &|_| false).unwrap_err().to_string(), message);
+        }
+        let missing = ServerRun { binary: dir.path().join("none"), ..run(dir.path(), "") };
+        let error = missing.start().unwrap_err();
+        assert!(error.to_string().contains("No such file"), "{error}");
+        assert!(!dir.path().join("scratch").exists());
+    }
+
+    /// Who cancels, or drops the run, ends the process.
+    #[test]
+    fn ends_with_us() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let cancel = Cancel::default();
+        let running = run(dir.path(), "sleep 600").start().unwrap();
+        let pid = running.pid();
+        cancel.cancel();
+        assert_eq!(running.wait(&cancel).unwrap_err().kind(), ErrorKind::Interrupted);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let running = run(dir.path(), "sleep 600").start().unwrap();
+        let pid = running.pid();
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    /// The program of the right series is found among others, and a wrong one is refused by name.
+    #[test]
+    fn the_right_program() {
+        let _turn = one_at_a_time();
+        let dir = tempfile::tempdir().unwrap();
+        let place = |sub: &str, name: &str, version: &str| {
+            fs::create_dir_all(dir.path().join(sub)).unwrap();
+            let text = format!("echo '{name}  Ver {version} for Linux on x86_64'");
+            script(&dir.path().join(sub), name, &text);
+            dir.path().join(sub)
+        };
+        let places = [
+            place("a", "mysqld", "99.7.4"),
+            place("b", "mariadbd", "99.8.6-MariaDB"),
+            place("c", "mariadbd", "99.11.19-MariaDB-x"),
+        ];
+        let version = |text| ServerVersion::parse(text).unwrap();
+        let find = |wanted| ServerBinary::find(None, &version(wanted), &places).unwrap();
+        assert_eq!(find("99.11.2-MariaDB").path, dir.path().join("c/mariadbd"));
+        assert_eq!(find("99.7.4-2").path, dir.path().join("a/mysqld"));
+        find("99.11.2-MariaDB").require(&version("99.11.19-MariaDB")).unwrap();
+        let other = find("99.12.1-MariaDB");
+        let error = other.require(&version("99.12.1-MariaDB")).unwrap_err();
+        assert!(error.to_string().contains("b/mariadbd is MariaDB 99.8.6"), "{error}");
+        let newer = find("99.11.2-MariaDB").require(&version("99.11.20-MariaDB"));
+        assert!(newer.is_err());
+        let explicit = ServerBinary::probe(Path::new("/bin/true")).unwrap_err();
+        assert!(explicit.to_string().contains("prints no server version"), "{explicit}");
+    }
+
+    /// What is said to be short enough for a socket is so for the kernel.
+    #[test]
+    fn paths_of_sockets() {
+        let dir = tempfile::tempdir_in(SHORT_PLACE).unwrap();
+        let room = SOCKET_PATH_BYTES_MAX - dir.path().join("x").join(SOCKET).as_os_str().len();
+        let longest = dir.path().join("x".repeat(room + 1));
+        fs::create_dir(&longest).unwrap();
+        assert!(takes_socket(&longest));
+        std::os::unix::net::UnixListener::bind(longest.join(SOCKET)).unwrap();
+        assert!(!takes_socket(&dir.path().join("x".repeat(room + 2))));
+    }
+
+    /// A long log keeps its beginning and its end, and whatever is no note in its middle.
+    #[test]
+    fn long_logs() {
+        const ERROR: &str = "2026-11-24T14:00:00Z 0 [ERROR] [MY-012345] [InnoDB] a page is gone\n";
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let note = format!("2026-11-24T14:00:00Z 0 [Note] [MY-012345] [InnoDB] {}\n", "x".repeat(47));
+        let (part, read) = (LOG_PART_MAX as usize, || bounded(&File::open(&path).unwrap()));
+        let short = note.repeat(part / note.len());
+        fs::write(&path, &short).unwrap();
+        assert_eq!(read().unwrap(), short);
+        // The error is in the middle; those around it begin or end a part.
+        let long = [&*short, &note, &note, ERROR, &note, &note, &short].concat();
+        fs::write(&path, &long).unwrap();
+        let kept = read().unwrap();
+        assert!(kept.starts_with(&short) && kept.ends_with(&short) && kept.len() < long.len());
+        assert_eq!(kept.matches(ERROR).count(), 1);
+        assert!(kept.contains("bytes of notes left out]\n"));
+        // What is no note is not left out in silence.
+        fs::write(&path, "a word that says nothing\n".repeat(part / 8)).unwrap();
+        assert!(read().unwrap_err().to_string().contains("not counting notes"));
+    }
+}

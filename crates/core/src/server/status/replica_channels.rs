@@ -1,0 +1,149 @@
+//! Where a server stands as a replica, channel by channel.
+
+use holdfast_formats::Flavor;
+
+use crate::{
+    error::{Error, Result},
+    server::{Row, ServerFacts, Session, SqlError, status::BinlogPosition},
+};
+
+/// Where the server stands as a replica, for one channel. Evidence: a restored copy's own tables have the last word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaChannel {
+    /// Connection or channel name; empty for the default one.
+    pub name: String,
+    /// Its primary.
+    pub host: String,
+    /// Its primary's port.
+    pub port: u16,
+    /// Applied up to here in the primary's binlog. Of appliers that do not keep the order, all that is before.
+    pub executed: BinlogPosition,
+    /// Whether the applier runs.
+    pub is_applying: bool,
+    /// Whether it finds its place by GTID.
+    pub by_gtid: bool,
+    /// What it does not apply, or applies to something else: filters, each with its name.
+    pub filters: Vec<String>,
+}
+
+/// Filters of a channel, as both flavors call them. Those by domain (MariaDB) are none of these: what they leave out is not in
+/// the GTIDs of the replica.
+pub(crate) const REPLICA_FILTERS: [&str; 8] = [
+    "Replicate_Do_DB",
+    "Replicate_Ignore_DB",
+    "Replicate_Do_Table",
+    "Replicate_Ignore_Table",
+    "Replicate_Wild_Do_Table",
+    "Replicate_Wild_Ignore_Table",
+    "Replicate_Rewrite_DB",
+    "Replicate_Ignore_Server_Ids",
+];
+
+impl ReplicaChannel {
+    /// All channels: `SHOW ALL SLAVES STATUS`, `SHOW REPLICA STATUS`.
+    pub fn read_all(session: &mut Session) -> Result<Vec<ReplicaChannel>, SqlError> {
+        let flavor = session.flavor();
+        let (query, names) = match flavor {
+            Flavor::MariaDb => ("SHOW ALL SLAVES STATUS", &MARIADB_NAMES),
+            Flavor::MySql => ("SHOW REPLICA STATUS", &MYSQL_NAMES),
+        };
+        let rows = session.rows(query)?;
+        let mut channels =
+            rows.iter().map(|row| ReplicaChannel::from_row(row, names)).collect::<Result<Vec<_>, _>>()?;
+        if flavor == Flavor::MySql && channels.iter().any(|channel| !channel.by_gtid) {
+            let workers = session.rows(WORKERS)?;
+            for channel in &mut channels {
+                channel.go_on_to_workers(&workers)?;
+            }
+        }
+        Ok(channels)
+    }
+
+    /// MySQL: what the server shows of appliers that work in parallel is up to 0.3 s old, and the data is where the last
+    /// of them is, as far as they keep the order; each writes its place in the transaction that it applies.
+    fn go_on_to_workers(&mut self, workers: &[Row]) -> Result<(), SqlError> {
+        for worker in workers {
+            let file = worker.text_or_null("file")?.unwrap_or_default();
+            if worker.text_or_null("channel")?.unwrap_or_default() == self.name && !file.is_empty() {
+                let place = BinlogPosition { file: file.to_owned(), offset: worker.number("offset")? };
+                if place.order() > self.executed.order() {
+                    self.executed = place;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn from_row(row: &Row, names: &ColumnNames) -> Result<ReplicaChannel, SqlError> {
+        let text = |column| Ok::<_, SqlError>(row.text_or_null(column)?.unwrap_or_default().to_owned());
+        let mut filters = Vec::new();
+        for column in REPLICA_FILTERS.into_iter().filter(|column| row.has(column)) {
+            let what = text(column)?;
+            if !what.is_empty() {
+                filters.push(format!("{} {what}", column.to_lowercase()));
+            }
+        }
+        Ok(ReplicaChannel {
+            filters,
+            name: text(names.channel)?,
+            host: text(names.host)?,
+            port: row.number(names.port)?,
+            executed: BinlogPosition { file: text(names.file)?, offset: row.number(names.offset)? },
+            is_applying: row.text(names.applier)?.eq_ignore_ascii_case("Yes"),
+            by_gtid: !matches!(row.text(names.gtid)?, "No" | "0"),
+        })
+    }
+}
+
+const WORKERS: &str = "SELECT channel_name AS channel, master_log_name AS file, master_log_pos AS offset \
+                       FROM mysql.slave_worker_info";
+
+struct ColumnNames {
+    channel: &'static str,
+    host: &'static str,
+    port: &'static str,
+    file: &'static str,
+    offset: &'static str,
+    applier: &'static str,
+    gtid: &'static str,
+}
+
+const MARIADB_NAMES: ColumnNames = ColumnNames {
+    channel: "Connection_name",
+    host: "Master_Host",
+    port: "Master_Port",
+    file: "Relay_Master_Log_File",
+    offset: "Exec_Master_Log_Pos",
+    applier: "Slave_SQL_Running",
+    gtid: "Using_Gtid",
+};
+
+const MYSQL_NAMES: ColumnNames = ColumnNames {
+    channel: "Channel_Name",
+    host: "Source_Host",
+    port: "Source_Port",
+    file: "Relay_Source_Log_File",
+    offset: "Exec_Source_Log_Pos",
+    applier: "Replica_SQL_Running",
+    gtid: "Auto_Position",
+};
+
+/// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, with no GTIDs to tell
+/// which. No single position describes such a copy. An applier that is stopped fills its gaps first.
+pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<()> {
+    let has_gtids = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON");
+    let replica = &facts.replica;
+    let in_any_order = facts.flavor() == Flavor::MySql
+        && replica.parallel_workers > 1
+        && !replica.preserve_commit_order
+        && !has_gtids;
+    if in_any_order && channels.iter().any(|channel| channel.is_applying && !channel.by_gtid) {
+        return Err(Error::failed(
+            "the replica applies in parallel without keeping the order, and without GTIDs",
+        )
+        .hinted(
+            "stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON",
+        ));
+    }
+    Ok(())
+}
