@@ -383,7 +383,7 @@ impl View {
             Ok(())
         };
         let stepped = step();
-        let ended = stages.end();
+        let ended = stages.release();
         self.records.extend_from_slice(stages.records());
         stepped?;
         Ok(ended?)

@@ -94,7 +94,7 @@ fn stages_block_and_release() {
         let position = stages.session().with(MariaDbPosition::read).unwrap();
         assert!(position.binlog.unwrap().offset > 0 && position.gtid_binlog_pos.starts_with("0-"));
         assert!(stages.enter(Stage::Flush).is_err(), "no way back");
-        stages.end().unwrap();
+        stages.release().unwrap();
         assert!(passes(&server, ddl) && passes(&server, commit));
         let statements: Vec<&str> = stages.records().iter().map(|record| record.statement.as_str()).collect();
         assert_eq!(statements, ["BACKUP STAGE START", "BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT"]);
@@ -118,7 +118,7 @@ fn stages_time_out() {
         assert_eq!(stages.stage(), None);
         writer.exec("UNLOCK TABLES").unwrap();
         enter_all(&mut stages);
-        stages.end().unwrap();
+        stages.release().unwrap();
         assert_eq!(stages.records()[0].held, Duration::ZERO);
     }
 }
@@ -164,7 +164,7 @@ fn the_limit_releases() {
             assert!(error.to_string().contains(&format!("held for {} ms", held_max.as_millis())), "{error}");
             let what = format!("{} busy {busy} release", server.kind());
             eventually(Duration::from_secs(60), &what, || passes(server, "DROP TABLE IF EXISTS d.y"));
-            assert!(stages.map_or(Ok(()), |mut stages| stages.end()).is_err() || lock.is_some());
+            assert!(stages.map_or(Ok(()), |mut stages| stages.release()).is_err() || lock.is_some());
         }
     });
 }
@@ -308,7 +308,7 @@ fn export_lock() {
     cut.alive().unwrap_err();
     writer.exec("COMMIT").unwrap();
     granted(lock.try_export(&tables, minute).unwrap());
-    stages.end().unwrap();
+    stages.release().unwrap();
     let write = "INSERT INTO d.t VALUES (2)";
     assert!(!passes(&server, write));
     lock.release().unwrap();
@@ -374,7 +374,7 @@ fn exports_behind_a_purge_that_waits(kind: ServerKind) {
     thread::scope(|scope| {
         scope.spawn(|| server.exec("TRUNCATE TABLE d.t").unwrap());
         waits_for("TRUNCATE TABLE d.t");
-        stages.end().unwrap();
+        stages.release().unwrap();
         for lock in [&mut lock, &mut purge] {
             lock.alive().unwrap();
             lock.release().unwrap();

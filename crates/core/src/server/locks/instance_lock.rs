@@ -11,48 +11,52 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    held_session::HeldSession,
-    lock::{Attempt, LockLimits, LockRecord, Recorder},
+    held_lock::{HeldLock, LockKind},
+    lock::Attempt,
 };
-use crate::{
-    error::Result,
-    server::{ConnectOptions, Purpose, SqlError, TableName},
-};
+use crate::server::{Purpose, Session, SqlError, TableName};
 
 const LOCK_INSTANCE: &str = "LOCK INSTANCE FOR BACKUP";
 const LOCK_TABLES: &str = "FLUSH TABLES WITH READ LOCK";
 const CLOSE_TABLES: &str = "FLUSH TABLES FOR EXPORT";
 
-/// The session that holds the instance's backup lock, and tables. Dropping it releases both.
-#[derive(Debug)]
-pub struct InstanceLock {
-    held: HeldSession,
-    limits: LockLimits,
+/// The session that holds the instance's backup lock, and tables.
+pub type InstanceLock = HeldLock<Instance>;
+
+/// What is held of the two.
+#[derive(Debug, Default)]
+pub struct Instance {
+    is_locked: bool,
     /// When the instance's lock must be given up.
     deadline: Option<(Instant, Duration)>,
-    recorder: Recorder,
-    is_held: bool,
     has_tables: bool,
 }
 
-impl InstanceLock {
-    /// Opens the session; nothing is locked.
-    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<InstanceLock> {
-        let held = HeldSession::open(options, Purpose::InstanceLock)?;
-        held.with(|session| session.set_lock_wait(limits.wait_max))?;
-        let recorder = Recorder::default();
-        Ok(InstanceLock { held, limits, deadline: None, recorder, is_held: false, has_tables: false })
+impl LockKind for Instance {
+    const PURPOSE: Purpose = Purpose::InstanceLock;
+
+    fn has_any(&self) -> bool {
+        self.is_locked || self.has_tables
     }
 
+    fn unlock(&self, session: &mut Session) -> Result<(), SqlError> {
+        if self.has_tables {
+            session.exec("UNLOCK TABLES")?;
+        }
+        session.exec("UNLOCK INSTANCE")
+    }
+}
+
+impl InstanceLock {
     /// Tries once to lock the instance: definitions do not change until [`release`](Self::release).
     pub fn try_lock(&mut self) -> Result<Attempt, SqlError> {
-        if self.is_held {
+        if self.holds.is_locked {
             return Ok(Attempt::Granted);
         }
-        let attempt = self.attempt(LOCK_INSTANCE, LOCK_INSTANCE)?;
+        let attempt = self.ask(LOCK_INSTANCE, LOCK_INSTANCE, self.limits.answer_max())?;
         if attempt == Attempt::Granted {
-            self.is_held = true;
-            self.deadline = self.limits.held_max.map(|held_max| (Instant::now() + held_max, held_max));
+            self.holds.is_locked = true;
+            self.holds.deadline = self.limits.held_max.map(|held_max| (Instant::now() + held_max, held_max));
             self.limit(None);
         }
         Ok(attempt)
@@ -85,13 +89,14 @@ impl InstanceLock {
         if tables.is_empty() {
             return Ok(Attempt::Granted);
         }
-        if self.has_tables {
+        if self.holds.has_tables {
             return Err(SqlError::misuse("tables are locked already"));
         }
         let names: Vec<String> = tables.iter().map(TableName::quoted).collect();
-        let attempt = self.attempt(&format!("FLUSH LOCAL TABLES {} {how}", names.join(", ")), name)?;
+        let statement = format!("FLUSH LOCAL TABLES {} {how}", names.join(", "));
+        let attempt = self.ask(&statement, name, self.limits.answer_max())?;
         if attempt == Attempt::Granted {
-            self.has_tables = true;
+            self.holds.has_tables = true;
             self.limit(held_max);
         }
         Ok(attempt)
@@ -101,7 +106,7 @@ impl InstanceLock {
     pub fn not_to_be_opened(&self, tables: &[TableName]) -> Result<Vec<(TableName, SqlError)>, SqlError> {
         let mut broken = Vec::new();
         for table in tables {
-            match self.held.rows(&format!("SELECT 1 FROM {} LIMIT 0", table.quoted())) {
+            match self.session.rows(&format!("SELECT 1 FROM {} LIMIT 0", table.quoted())) {
                 Err(error) if error.code().is_none() => return Err(error),
                 Err(error) if !error.is_lock_timeout() => broken.push((table.clone(), error)),
                 _ => {}
@@ -110,81 +115,23 @@ impl InstanceLock {
         Ok(broken)
     }
 
-    fn attempt(&mut self, statement: &str, name: &'static str) -> Result<Attempt, SqlError> {
-        let asked_at = Instant::now();
-        match self.held.exec_within(statement, self.limits.answer_max()) {
-            Ok(()) => {
-                self.recorder.granted(name, asked_at);
-                Ok(Attempt::Granted)
-            }
-            Err(error) if error.is_lock_timeout() => {
-                self.recorder.timed_out(name, asked_at);
-                Ok(Attempt::TimedOut)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Puts the nearer of the two limits into force.
     fn limit(&self, tables_held_max: Option<Duration>) {
         let tables = tables_held_max.map(|held_max| (Instant::now() + held_max, held_max));
-        if let Some((at, held_max)) = [self.deadline, tables].into_iter().flatten().min() {
-            self.held.limit_until(at, held_max);
+        if let Some((at, held_max)) = [self.holds.deadline, tables].into_iter().flatten().min() {
+            self.session.limit_until(at, held_max);
         }
-    }
-
-    /// Unlocks everything. The session stays and may lock again.
-    pub fn release(&mut self) -> Result<(), SqlError> {
-        if !self.is_held && !self.has_tables {
-            return Ok(());
-        }
-        let unlocked = self.held.with(|session| {
-            if self.has_tables {
-                session.exec("UNLOCK TABLES")?;
-            }
-            session.exec("UNLOCK INSTANCE")
-        });
-        self.is_held = false;
-        self.has_tables = false;
-        self.deadline = None;
-        self.recorder.all_released();
-        self.held.unlimit();
-        unlocked
     }
 
     /// Whether the instance is locked.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.is_held
+        self.holds.is_locked
     }
 
     /// Whether tables are locked.
     #[must_use]
     pub fn has_tables(&self) -> bool {
-        self.has_tables
-    }
-
-    /// The session itself, for statements that must run while the locks are held.
-    #[must_use]
-    pub fn session(&self) -> &HeldSession {
-        &self.held
-    }
-
-    /// What was held, and how long. Complete after [`release`](Self::release).
-    #[must_use]
-    pub fn records(&self) -> &[LockRecord] {
-        self.recorder.records()
-    }
-
-    /// Fails when the locks are lost.
-    pub fn alive(&self) -> Result<(), SqlError> {
-        self.held.alive()
-    }
-}
-
-impl Drop for InstanceLock {
-    fn drop(&mut self) {
-        // Closing the session releases them as well; this does it without waiting for the server to notice.
-        let _ = self.release();
+        self.holds.has_tables
     }
 }

@@ -3,19 +3,14 @@
 //! What each stage blocks (verified on 10.11): `START` nothing; `FLUSH` writes to tables without transactions;
 //! `BLOCK_DDL` changes of definitions too; `BLOCK_COMMIT` commits. A stage that waits makes new writers queue behind it,
 //! so each attempt is short. An attempt that times out leaves the stage before it in force: the same stage can be asked
-//! for again, or [`end`](BackupStages::end) lets go of everything. Between `END` and a new `START` Aria may purge its
-//! log, so Aria's files must be copied again after that.
-
-use std::time::Instant;
+//! for again, or [`release`](BackupStages::release) lets go of everything. Between `END` and a new `START` Aria may purge
+//! its log, so Aria's files must be copied again after that.
 
 use super::{
-    held_session::HeldSession,
-    lock::{Attempt, LockLimits, LockRecord, Recorder},
+    held_lock::{HeldLock, LockKind},
+    lock::Attempt,
 };
-use crate::{
-    error::Result,
-    server::{ConnectOptions, Purpose, SqlError},
-};
+use crate::server::{Purpose, Session, SqlError};
 
 /// The stages in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,90 +36,50 @@ impl Stage {
     }
 }
 
-/// The session that holds the stages. Dropping it ends them.
-#[derive(Debug)]
-pub struct BackupStages {
-    held: HeldSession,
-    limits: LockLimits,
-    stage: Option<Stage>,
-    recorder: Recorder,
+/// The session that holds the stages.
+pub type BackupStages = HeldLock<Stages>;
+
+/// The stage in force.
+#[derive(Debug, Default)]
+pub struct Stages(Option<Stage>);
+
+impl LockKind for Stages {
+    const PURPOSE: Purpose = Purpose::Stages;
+
+    fn has_any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    fn unlock(&self, session: &mut Session) -> Result<(), SqlError> {
+        session.exec("BACKUP STAGE END")
+    }
 }
 
 impl BackupStages {
-    /// Opens the session; no stage is entered.
-    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<BackupStages> {
-        let held = HeldSession::open(options, Purpose::Stages)?;
-        held.with(|session| session.set_lock_wait(limits.wait_max))?;
-        Ok(BackupStages { held, limits, stage: None, recorder: Recorder::default() })
-    }
-
     /// Tries once to enter a stage later than the one in force; the server passes through those between. From
-    /// [`Stage::Flush`] on, which is the first that makes others wait, [`LockLimits::held_max`] runs.
+    /// [`Stage::Flush`] on, which is the first that makes others wait, [`LockLimits::held_max`](super::LockLimits) runs.
     pub fn enter(&mut self, stage: Stage) -> Result<Attempt, SqlError> {
-        if self.stage.is_some_and(|now| now >= stage) || (self.stage.is_none() && stage != Stage::Start) {
-            let now = self.stage.map_or("no stage", Stage::statement);
+        let before = self.stage();
+        if before.is_some_and(|now| now >= stage) || (before.is_none() && stage != Stage::Start) {
+            let now = before.map_or("no stage", Stage::statement);
             return Err(SqlError::misuse(format_args!("cannot enter {} from {now}", stage.statement())));
         }
-        let asked_at = Instant::now();
-        match self.held.exec_within(stage.statement(), self.limits.answer_max()) {
-            Ok(()) => {}
-            Err(error) if error.is_lock_timeout() => {
-                self.recorder.timed_out(stage.statement(), asked_at);
-                return Ok(Attempt::TimedOut);
+        let attempt = self.ask(stage.statement(), stage.statement(), self.limits.answer_max())?;
+        if attempt == Attempt::Granted {
+            if let Some(held_max) = self.limits.held_max
+                && stage > Stage::Start
+                && before <= Some(Stage::Start)
+            {
+                self.session.limit(held_max);
             }
-            Err(error) => return Err(error),
+            self.holds = Stages(Some(stage));
         }
-        if let Some(held_max) = self.limits.held_max
-            && stage > Stage::Start
-            && self.stage <= Some(Stage::Start)
-        {
-            self.held.limit(held_max);
-        }
-        self.stage = Some(stage);
-        self.recorder.granted(stage.statement(), asked_at);
-        Ok(Attempt::Granted)
-    }
-
-    /// Lets go of everything. The session stays and may start again.
-    pub fn end(&mut self) -> Result<(), SqlError> {
-        if self.stage.is_none() {
-            return Ok(());
-        }
-        let ended = self.held.exec("BACKUP STAGE END");
-        self.stage = None;
-        self.recorder.all_released();
-        self.held.unlimit();
-        ended
+        Ok(attempt)
     }
 
     /// The stage in force.
     #[must_use]
     pub fn stage(&self) -> Option<Stage> {
-        self.stage
-    }
-
-    /// The session itself: what must be read while a stage is in force is read here. It fails, instead of giving an
-    /// answer from after the stage, when the stage was lost meanwhile.
-    #[must_use]
-    pub fn session(&self) -> &HeldSession {
-        &self.held
-    }
-
-    /// What was held, and how long. Complete after [`end`](Self::end).
-    #[must_use]
-    pub fn records(&self) -> &[LockRecord] {
-        self.recorder.records()
-    }
-
-    /// Fails when the stages are lost.
-    pub fn alive(&self) -> Result<(), SqlError> {
-        self.held.alive()
-    }
-}
-
-impl Drop for BackupStages {
-    fn drop(&mut self) {
-        // Closing the session ends the stages as well; this does it without waiting for the server to notice.
-        let _ = self.end();
+        self.holds.0
     }
 }

@@ -17,13 +17,10 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    held_session::HeldSession,
-    lock::{Attempt, LockLimits, LockRecord, Recorder},
+    held_lock::{HeldLock, LockKind},
+    lock::Attempt,
 };
-use crate::{
-    error::Result,
-    server::{ConnectOptions, Purpose, SqlError, TableName, connection::ANSWER_MARGIN},
-};
+use crate::server::{Purpose, Session, SqlError, TableName, connection::ANSWER_MARGIN};
 
 const ALL: &str = "FLUSH TABLES WITH READ LOCK";
 /// As it is recorded: the names would fill pages.
@@ -41,23 +38,26 @@ pub fn is_held_to_stop_purge(table: &TableName) -> bool {
     (table.schema.as_str(), table.table.as_str()) == ("mysql", "innodb_table_stats")
 }
 
-/// A session that keeps others from writing. Dropping it lets them.
-#[derive(Debug)]
-pub struct TableLock {
-    held: HeldSession,
-    limits: LockLimits,
-    recorder: Recorder,
-    is_held: bool,
+/// A session that keeps others from writing.
+pub type TableLock = HeldLock<Tables>;
+
+/// Whether tables are held.
+#[derive(Debug, Default)]
+pub struct Tables(bool);
+
+impl LockKind for Tables {
+    const PURPOSE: Purpose = Purpose::TableLock;
+
+    fn has_any(&self) -> bool {
+        self.0
+    }
+
+    fn unlock(&self, session: &mut Session) -> Result<(), SqlError> {
+        session.exec("UNLOCK TABLES")
+    }
 }
 
 impl TableLock {
-    /// Opens the session; nothing is locked.
-    pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<TableLock> {
-        let held = HeldSession::open(options, Purpose::TableLock)?;
-        held.with(|session| session.set_lock_wait(limits.wait_max))?;
-        Ok(TableLock { held, limits, recorder: Recorder::default(), is_held: false })
-    }
-
     /// Tries once to stop all writes.
     pub fn try_all(&mut self) -> Result<Attempt, SqlError> {
         self.attempt(ALL, ALL, self.limits.answer_max())
@@ -82,7 +82,7 @@ impl TableLock {
     pub fn can_stop_purge(&self) -> Result<bool, SqlError> {
         let space =
             "SELECT space FROM information_schema.innodb_sys_tables WHERE name = 'mysql/innodb_table_stats'";
-        let space = self.held.with(|session| session.value(space))?;
+        let space = self.session.with(|session| session.value(space))?;
         Ok(space.is_some_and(|space| space != "0"))
     }
 
@@ -98,7 +98,7 @@ impl TableLock {
             // The server makes only the first wait who wants the purge stopped.
             let others = "SELECT COUNT(*) FROM information_schema.processlist
                 WHERE command <> 'Sleep' AND info LIKE 'FLUSH%FOR%EXPORT%' AND id <> CONNECTION_ID()";
-            if self.held.with(|session| session.number::<u64>(others))? > 0 {
+            if self.session.with(|session| session.number::<u64>(others))? > 0 {
                 self.release()?;
                 return Ok(Attempt::TimedOut);
             }
@@ -127,58 +127,22 @@ impl TableLock {
         name: &'static str,
         answer_max: Duration,
     ) -> Result<Attempt, SqlError> {
-        if self.is_held {
+        if self.holds.has_any() {
             return Err(SqlError::misuse("something is locked already"));
         }
         let asked_at = Instant::now();
-        match self.held.exec_within(statement, answer_max) {
-            Ok(()) => {}
-            Err(error) => {
-                self.recorder.timed_out(name, asked_at);
-                return if error.is_lock_timeout() { Ok(Attempt::TimedOut) } else { Err(error) };
+        let attempt = self.ask(statement, name, answer_max);
+        if attempt.is_err() {
+            // Tables that it had locked by then were not written to meanwhile.
+            self.recorder.timed_out(name, asked_at);
+        }
+        let attempt = attempt?;
+        if attempt == Attempt::Granted {
+            self.holds = Tables(true);
+            if let Some(held_max) = self.limits.held_max {
+                self.session.limit(held_max);
             }
         }
-        self.is_held = true;
-        self.recorder.granted(name, asked_at);
-        if let Some(held_max) = self.limits.held_max {
-            self.held.limit(held_max);
-        }
-        Ok(Attempt::Granted)
-    }
-
-    /// Lets go. Fails where the lock was lost before.
-    pub fn release(&mut self) -> Result<(), SqlError> {
-        if !self.is_held {
-            return Ok(());
-        }
-        let unlocked = self.held.exec("UNLOCK TABLES");
-        self.is_held = false;
-        self.recorder.all_released();
-        self.held.unlimit();
-        unlocked
-    }
-
-    /// The session itself: what must be read while the lock is held is read here. It fails, instead of giving an answer
-    /// from after the lock, when the lock was lost meanwhile.
-    #[must_use]
-    pub fn session(&self) -> &HeldSession {
-        &self.held
-    }
-
-    /// What was held, and how long. Complete after [`release`](Self::release).
-    #[must_use]
-    pub fn records(&self) -> &[LockRecord] {
-        self.recorder.records()
-    }
-
-    /// Fails when the lock is lost.
-    pub fn alive(&self) -> Result<(), SqlError> {
-        self.held.alive()
-    }
-}
-
-impl Drop for TableLock {
-    fn drop(&mut self) {
-        let _ = self.release();
+        Ok(attempt)
     }
 }

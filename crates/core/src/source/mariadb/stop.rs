@@ -78,7 +78,7 @@ pub(super) fn baseline(
             Attempt::Granted => Some(stages.session().with(&read)?),
             Attempt::TimedOut => None,
         };
-        stages.end()?;
+        stages.release()?;
         if let Some(found) = found {
             return Ok(found);
         }
@@ -99,7 +99,7 @@ impl Capture<'_> {
             let writing_max = self.options.ddl_lock_max.min(writing_max);
             let stopped = self.try_to_stop(&mut stages, connect, writing_max);
             // What was lost with the session was released by the server.
-            drop(stages.end());
+            drop(stages.release());
             if stopped.is_err() {
                 self.follower.go_on();
             }
@@ -172,7 +172,7 @@ impl Capture<'_> {
         let position = stages.session().with(position)?;
         self.follower.stop_at(Lsn(position.lsn));
         stages.session().alive()?;
-        stages.end()?;
+        stages.release()?;
         for mut lock in closed {
             lock.alive()?;
             lock.release()?;
