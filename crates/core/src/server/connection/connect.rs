@@ -15,11 +15,11 @@ use std::{
 };
 
 use mysql::{Conn, DriverError, OptsBuilder};
-use zeroize::Zeroizing;
 
 use super::{
     option_file::OptionFile,
     relay::{self, Plain, Relay, Security},
+    secret::Secret,
     sql_error::{SqlCause, SqlError, code},
     tls,
     tunnel::Tunnel,
@@ -41,30 +41,6 @@ const SOCKETS_DEFAULT: [&str; 4] = [
     "/var/lib/mysql/mysql.sock",
     "/tmp/mysql.sock",
 ];
-
-/// Text that must not be shown: wiped when dropped, absent from `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
-
-impl Secret {
-    /// Takes the text over.
-    #[must_use]
-    pub fn new(text: String) -> Secret {
-        Secret(Zeroizing::new(text))
-    }
-
-    /// The text itself.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
 
 /// How much TLS is asked for. A socket never uses TLS: nobody can listen there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

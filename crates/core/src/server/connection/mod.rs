@@ -4,13 +4,15 @@
 mod connect;
 mod option_file;
 mod relay;
+mod secret;
 mod session;
 mod sql_error;
 mod tls;
 mod tunnel;
 
-pub use connect::{ConnectOptions, Endpoint, Protocol, Purpose, Secret, SslMode};
+pub use connect::{ConnectOptions, Endpoint, Protocol, Purpose, SslMode};
 pub use option_file::{CLIENT_GROUPS, OptionFile, OptionFileError};
+pub use secret::Secret;
 pub(super) use session::{ANSWER_MARGIN, STATEMENT_TIMEOUT};
 pub use session::{ByteRow, Row, Session};
 pub(crate) use sql_error::code;

@@ -12,7 +12,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::connect::Secret;
+use super::secret::Secret;
 
 /// The groups that concern a client of ours.
 pub const CLIENT_GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "holdfast"];

@@ -2,9 +2,10 @@
 
 use holdfast_formats::Flavor;
 
+use super::binlog::BinlogPosition;
 use crate::{
     error::{Error, Result},
-    server::{Row, ServerFacts, Session, SqlError, status::BinlogPosition},
+    server::{Row, ServerFacts, Session, SqlError},
 };
 
 /// Where the server stands as a replica, for one channel. Evidence: a restored copy's own tables have the last word.

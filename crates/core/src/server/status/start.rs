@@ -1,0 +1,61 @@
+//! When a server was started.
+
+use std::time::{Duration, Instant};
+
+use super::values::Status;
+use crate::server::{Session, SqlError};
+
+/// What tells one start of a server from another.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerStart {
+    uptime: Duration,
+    /// Just before it was asked, and when it had answered.
+    asked: (Instant, Instant),
+    /// The session that asked.
+    connection_id: u64,
+}
+
+impl ServerStart {
+    /// The server tells whole seconds, and its clock may be set meanwhile, by a little.
+    const TOLERANCE: Duration = Duration::from_secs(2);
+
+    /// Asks the server. Needs no privilege.
+    pub fn read(session: &mut Session) -> Result<ServerStart, SqlError> {
+        let before = Instant::now();
+        let uptime = Status::read(session, "Uptime")?.number("Uptime").map(Duration::from_secs)?;
+        Ok(ServerStart { uptime, asked: (before, Instant::now()), connection_id: session.connection_id() })
+    }
+
+    /// Whether the server was started anew before it was asked `later`. Sessions are numbered from each start on.
+    #[must_use]
+    pub fn is_before(&self, later: &ServerStart) -> bool {
+        later.connection_id < self.connection_id
+            || later.uptime + Self::TOLERANCE
+                < self.uptime + later.asked.0.saturating_duration_since(self.asked.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_shows() {
+        let now = Instant::now();
+        let asked = |connection_id, uptime_s, later_s| ServerStart {
+            uptime: Duration::from_secs(uptime_s),
+            asked: (now + Duration::from_secs(later_s), now + Duration::from_secs(later_s)),
+            connection_id,
+        };
+        let begun = asked(7, 100, 0);
+        assert!(!begun.is_before(&asked(9, 160, 60)));
+        assert!(!begun.is_before(&asked(7, 158, 60)), "clocks differ");
+        assert!(begun.is_before(&asked(9, 3, 60)));
+        let slow = ServerStart {
+            asked: (now + Duration::from_secs(60), now + Duration::from_secs(90)),
+            ..asked(9, 160, 0)
+        };
+        assert!(!begun.is_before(&slow), "a slow answer is none of another start");
+        assert!(asked(9, 1, 0).is_before(&asked(4, 1, 1)));
+    }
+}
