@@ -39,7 +39,7 @@ demo: ## back up a busy server, restore it, prove the copy equal (DEMO='--server
 	@$(TARGET_DIR)/release/demo $(DEMO)
 
 SUITE ?= physical
-bench: servers ## cost beside other tools, see docs/bench.md (SUITE=logical BENCH=--quick)
+bench: servers ## cost beside other tools, see docs/evidence/bench.md (SUITE=logical BENCH=--quick)
 	$(CARGO) build --release -p holdfast -p holdfast-bench
 	@$(TARGET_DIR)/release/holdfast-bench $(SUITE) $(BENCH)
 

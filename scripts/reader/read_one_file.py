@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Restores one file of a physical backup, with nothing but docs/repository.md to go by.
+"""Restores one file of a physical backup, with nothing but docs/reference/repository.md to go by.
 
     read_one_file.py REPOSITORY SOURCE RUN PATH OUTPUT        the password is read from standard input
 
 It shares no code with Holdfast: whoever keeps this page and a repository can read their backups without the program.
-It needs the Python packages in requirements.txt, and is slow. Section numbers are those of docs/repository.md.
+It needs the Python packages in requirements.txt, and is slow. Section numbers are those of docs/reference/repository.md.
 """
 
 import json

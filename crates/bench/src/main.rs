@@ -1,4 +1,4 @@
-//! `holdfast-bench`: measures Holdfast beside the tools that it is compared with. See `docs/bench.md`.
+//! `holdfast-bench`: measures Holdfast beside the tools that it is compared with. See `docs/evidence/bench.md`.
 //!
 //! Invariants: contestants that are compared run in the same run, in turns, on the same files and the same filesystem; what is
 //! timed is a command of the real programs, recorded in the results; what could not be measured is named with the reason.

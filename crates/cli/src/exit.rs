@@ -1,4 +1,4 @@
-//! Exit codes: a promise to scripts. `docs/errors.md` and every help text list them from here.
+//! Exit codes: a promise to scripts. `docs/reference/errors.md` and every help text list them from here.
 
 use holdfast_core::{Error, ErrorKind};
 use serde::{Serialize, Serializer};
@@ -122,11 +122,11 @@ mod tests {
 
     #[test]
     fn the_documented_tables_are_this_one() {
-        let page = include_str!("../../../docs/errors.md");
+        let page = include_str!("../../../docs/reference/errors.md");
         let readme = include_str!("../../../README.md");
         for exit in Exit::ALL {
             let row = format!("| {} | `{}` | {} |", exit.code(), exit.name(), exit.meaning());
-            assert!(page.contains(&row), "docs/errors.md lacks the row\n{row}");
+            assert!(page.contains(&row), "docs/reference/errors.md lacks the row\n{row}");
             let row = format!("| {} | {} |", exit.code(), exit.meaning());
             assert!(readme.contains(&row), "README.md lacks the row\n{row}");
         }

@@ -1,4 +1,4 @@
-//! A repository is read by what shares no code with the program: from `docs/repository.md` alone.
+//! A repository is read by what shares no code with the program: from `docs/reference/repository.md` alone.
 
 use std::{
     fs,

@@ -370,7 +370,7 @@ pub fn protection(repo: &Repo) -> Result<Option<Vec<Finding>>> {
         ),
         (Some(false), _) => Finding::notice(
             "the bucket keeps no versions: whoever has this host's credentials can destroy all backups",
-            "let the bucket keep versions, and give no host s3:DeleteObjectVersion (docs/stores.md)",
+            "let the bucket keep versions, and give no host s3:DeleteObjectVersion (docs/guide/stores.md)",
         ),
     });
     match (lock, is.locks) {

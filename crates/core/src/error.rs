@@ -12,7 +12,7 @@ use holdfast_repo::{
     store::StoreErrorKind,
 };
 
-/// The classes a caller can act upon. Each has one exit code (`docs/errors.md`).
+/// The classes a caller can act upon. Each has one exit code (`docs/reference/errors.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The operation failed; nothing was published.
@@ -46,7 +46,7 @@ and \"holdfast repair\" what can be made anew";
 /// What to do where somebody has hidden or covered what seems lost.
 pub const BENEATH_HINT: &str = "\
 somebody with access to the bucket was at work: drop nothing; delete the mark of deletion, or the version that lies over it
-(aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/stores.md)";
+(aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/guide/stores.md)";
 
 /// What to do where the key at hand is not for what was asked.
 const KEY_HINT: &str =

@@ -1,8 +1,8 @@
 //! The heads of manifests, in words of servers.
 //!
 //! A backup writes what it knows as JSON objects into its head, and the repository keeps them without looking
-//! (`docs/repository.md` section 9). What is only listed or compared is `None` where another version of Holdfast wrote
-//! it in another way; what a restore goes by must be understood, or it fails (`require_…`).
+//! (`docs/reference/repository.md` section 9). What is only listed or compared is `None` where another version of
+//! Holdfast wrote it in another way; what a restore goes by must be understood, or it fails (`require_…`).
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! What a physical backup says of itself beyond its files: the redo that was captured and the position it ends at.
 //!
-//! Stored as JSON in the manifest head, fields `redo` and `position` (`docs/repository.md` section 9,
-//! `docs/hot-backup.md`). Backup writes them, restore lays the redo out from them.
+//! Stored as JSON in the manifest head, fields `redo` and `position` (`docs/reference/repository.md` section 9,
+//! `docs/guide/hot-backup.md`). Backup writes them, restore lays the redo out from them.
 
 use holdfast_formats::Lsn;
 use jiff::Timestamp;

@@ -17,9 +17,9 @@ const LOOKED_AT_EVERY: Duration = Duration::from_millis(500);
 ///
 /// A backup allocates a little that stays for every file, and much that does not for every leaf of it. By default glibc takes
 /// what is large and freed once for a sign to keep all of that size from then on, and what is small and stays lies between:
-/// 368 MiB were held where 164 do (`docs/scale.md`). Said once, the limit stays where it begins by default. What is below
-/// it and freed stays with the process all the same, as long as anything behind it is in use: at 2 TiB two fifths of all
-/// that it held. A thread gives that back.
+/// 368 MiB were held where 164 do (`docs/evidence/scale.md`). Said once, the limit stays where it begins by default.
+/// What is below it and freed stays with the process all the same, as long as anything behind it is in use: at 2 TiB
+/// two fifths of all that it held. A thread gives that back.
 pub fn give_memory_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {

@@ -1,4 +1,5 @@
-//! Codecs: how the plain bytes of a chunk are made smaller. Numbers are stored (`docs/repository.md` section 5).
+//! Codecs: how the plain bytes of a chunk are made smaller. Numbers are stored (`docs/reference/repository.md`
+//! section 5).
 
 use std::{
     cell::RefCell,

@@ -1,7 +1,7 @@
 //! The page hash: what decides whether a page has changed.
 //!
 //! Keyed, because whoever controls the bytes of a page must not be able to construct a change that the backup
-//! takes for none; 16 bytes, because hashes are compared as sets too. See `docs/repository.md` section 1.
+//! takes for none; 16 bytes, because hashes are compared as sets too. See `docs/reference/repository.md` section 1.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Seals: every stored byte is bound to its place. Layout and rules: `docs/repository.md` section 5.
+//! Seals: every stored byte is bound to its place. Layout and rules: `docs/reference/repository.md` section 5.
 
 use std::fmt;
 

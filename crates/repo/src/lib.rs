@@ -1,6 +1,6 @@
 //! The repository: store, keys, packs, page maps, manifests, the log of runs.
 //!
-//! Everything stored is specified in `docs/repository.md`.
+//! Everything stored is specified in `docs/reference/repository.md`.
 //!
 //! Beneath what all use, each module leans only on those above it, with two exceptions: `format` and `keys` know each
 //! other, since objects are sealed for keys, and keys are stored under names and hashes as all else is; and what adds,

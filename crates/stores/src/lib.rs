@@ -1,8 +1,8 @@
 //! Stores by their URL: a directory, object storage, a host behind SSH.
 //!
 //! What a store promises is the contract of [`holdfast_repo::store::Store`]; how each kind keeps it is said at the head
-//! of its module, and in `docs/stores.md` for those who use it. Calls block; the one small runtime that moves bytes
-//! beneath them stays inside this crate.
+//! of its module, and in `docs/guide/stores.md` for those who use it. Calls block; the one small runtime that moves
+//! bytes beneath them stays inside this crate.
 
 use std::{sync::Arc, time::SystemTime};
 

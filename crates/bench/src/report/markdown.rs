@@ -75,7 +75,7 @@ fn head(results: &Results) -> String {
     writeln!(
         head,
         "{}, {:.0} minutes, {} runs of each contestant in turns. Made from `{}.json` by `holdfast-bench report`; how it is \
-         measured is in `docs/bench.md`.\n",
+         measured is in `docs/evidence/bench.md`.\n",
         results.begun_at,
         results.elapsed_s / 60.0,
         results.rounds,

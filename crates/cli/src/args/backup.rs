@@ -132,7 +132,7 @@ pub(crate) fn words(error: Error) -> String {
 ///
 /// Copies the data files and their redo while the server keeps working, and takes short locks at the end.
 /// Exception: on MySQL with encrypted redo, and on every MySQL series but 9.7, DDL waits for the whole copy
-/// (docs/hot-backup.md).
+/// (docs/guide/hot-backup.md).
 ///
 /// A backup appears in the repository only when everything is durable. The next one reuses what an
 /// interrupted one stored (not with a writer's key).
@@ -140,7 +140,7 @@ pub(crate) fn words(error: Error) -> String {
 /// With --method logical, rows and definitions are read over several connections that share one snapshot.
 /// That takes a lock of milliseconds, or none, and does not queue behind long queries. Run no DDL meanwhile:
 /// it waits until the backup ends, and later statements on the same table can queue behind it
-/// (docs/logical-backup.md).
+/// (docs/guide/logical-backup.md).
 #[derive(Args, Debug, Default)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BackupArgs {
@@ -158,7 +158,7 @@ pub(crate) struct BackupArgs {
 
     /// Use no earlier backup as a base: read and store everything again
     ///
-    /// The backup then shares nothing that check has found damaged in earlier ones; docs/errors.md, code 3,
+    /// The backup then shares nothing that check has found damaged in earlier ones; docs/reference/errors.md, code 3,
     /// has the steps.
     #[arg(long)]
     pub(crate) full: bool,
@@ -183,7 +183,7 @@ pub(crate) struct BackupArgs {
     ///
     /// The server is read once. A repository that fails does not keep the others from getting the backup: if
     /// at least one has it and another has not, the exit code is 3, and copy makes up for it
-    /// (docs/copies.md).
+    /// (docs/guide/copies.md).
     #[arg(long, value_name = "URL")]
     pub(crate) also_to: Vec<String>,
 

@@ -108,7 +108,7 @@ pub(crate) struct ArchiveArgs {
     /// With `local`, commits do not wait for a distant repository, and continue while it is unreachable, as
     /// long as the spool has room. If this host's disk is lost, the archive lacks what was not yet sent,
     /// unless the server still has it. What a killed archiver left in the spool is sent by the next one on
-    /// this host: start it soon (docs/connections.md).
+    /// this host: start it soon (docs/guide/connections.md).
     #[arg(long, value_enum, value_name = "LEVEL", default_value = "remote")]
     pub(crate) ack: AckLevel,
 
@@ -125,7 +125,7 @@ pub(crate) struct ArchiveArgs {
     ///
     /// Needs a server with semi-synchronous replication enabled as a source; others are refused. The server
     /// may stop waiting, or accept the answer of another replica: whatever lets commits return before they
-    /// are archived is reported, and how many did (docs/connections.md).
+    /// are archived is reported, and how many did (docs/guide/connections.md).
     #[arg(long, conflicts_with = "once")]
     pub(crate) semi_sync: bool,
 

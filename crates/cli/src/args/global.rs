@@ -35,7 +35,7 @@ pub(crate) struct GlobalArgs {
     /// Read the repository as it was at this time, UTC unless a zone is given; for a bucket that keeps
     /// versions
     ///
-    /// For verbs that only read, after objects were deleted or overwritten (docs/stores.md). The time is that
+    /// For verbs that only read, after objects were deleted or overwritten (docs/guide/stores.md). The time is that
     /// of the store's clock.
     #[arg(long, global = true, value_name = "TIME", value_parser = as_of)]
     pub(crate) as_of: Option<Timestamp>,
@@ -45,7 +45,7 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true, value_name = "FILE", env = "HOLDFAST_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Write JSON, one object per line (docs/json.md); the last one is the result
+    /// Write JSON, one object per line (docs/reference/json.md); the last one is the result
     #[arg(long, global = true)]
     pub(crate) json: bool,
 

@@ -11,12 +11,12 @@ use super::units::Span;
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct HookArgs {
     /// Command that /bin/sh runs before the backup begins; if it fails, there is no backup
-    /// (docs/configuration.md)
+    /// (docs/reference/configuration.md)
     #[arg(long, value_name = "COMMAND")]
     pub(crate) hook_before: Option<String>,
 
     /// Command that /bin/sh runs when the backup has ended, however it did, and the hook before it as well; the
-    /// variables HOLDFAST_HOOK_* tell how (docs/configuration.md)
+    /// variables HOLDFAST_HOOK_* tell how (docs/reference/configuration.md)
     #[arg(long, value_name = "COMMAND")]
     pub(crate) hook_after: Option<String>,
 

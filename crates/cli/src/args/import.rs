@@ -40,7 +40,7 @@ impl From<Kind> for Flavor {
 ///
 /// A private server without network, created for this and removed afterwards, executes the dump and is then
 /// backed up logically. Rows and definitions are what a backup of the dumped server itself would hold, and
-/// are shared with such backups. See docs/logical-backup.md.
+/// are shared with such backups. See docs/guide/logical-backup.md.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ImportArgs {

@@ -25,7 +25,7 @@ pub(crate) struct InitArgs {
     /// Lock every lasting object in the bucket against deletion for this time; this is recorded in the
     /// repository for good
     ///
-    /// The bucket must have Object Lock (docs/stores.md). holdfast lock --extend extends the locks of what is
+    /// The bucket must have Object Lock (docs/guide/stores.md). holdfast lock --extend extends the locks of what is
     /// still needed.
     #[arg(long, value_name = "TIME")]
     pub(crate) object_lock: Option<Span>,

@@ -139,7 +139,7 @@ pub(crate) enum CatFormat {
 /// the tables and their triggers. The script is complete only if its last line says so and the exit code is
 /// 0.
 ///
-/// As CSV or JSON lines: the rows of one table, text in UTF-8, bytes in hex (docs/rows.md). Complete only if
+/// As CSV or JSON lines: the rows of one table, text in UTF-8, bytes in hex (docs/guide/rows.md). Complete only if
 /// the exit code is 0.
 #[derive(Args, Debug)]
 #[command(after_long_help = CAT_EXAMPLES)]

@@ -18,7 +18,7 @@ Examples:
   holdfast key remove 0011223344556677
   holdfast key rotate
 
-docs/keys.md says which key goes where, and what a stolen one can do.";
+docs/guide/keys.md says which key goes where, and what a stolen one can do.";
 
 const ADD_EXAMPLES: &str = "\
 Examples:

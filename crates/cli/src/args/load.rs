@@ -19,7 +19,7 @@ pub(crate) struct LoadArgs {
     /// --database, and what recovery needs, are restored, and a server of the same series on this host
     /// recovers them. Connection options are typed, or come from the client option files; [source] in the
     /// configuration file is for backups and is not used. Existing objects are not touched, unless
-    /// --overwrite is given. After an interruption, run the same command again to continue. See docs/load.md.
+    /// --overwrite is given. After an interruption, run the same command again to continue. See docs/guide/load.md.
     #[arg(
         long,
         conflicts_with_all = ["target_dir", "delta", "no_prepare", "map", "sparse"]

@@ -1,4 +1,4 @@
-//! `docs/cli.md` is what clap prints for every verb. The test fails when the page is stale;
+//! `docs/reference/cli.md` is what clap prints for every verb. The test fails when the page is stale;
 //! `HOLDFAST_UPDATE_DOCS=1 cargo test -p holdfast cli_reference` writes it anew.
 
 use std::{fmt::Write as _, path::Path};
@@ -26,7 +26,7 @@ fn reference() -> String {
 
 #[test]
 fn cli_reference_is_what_the_program_prints() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
     let now = reference();
     if std::env::var_os("HOLDFAST_UPDATE_DOCS").is_some() {
         std::fs::write(&path, &now).unwrap();
@@ -36,13 +36,13 @@ fn cli_reference_is_what_the_program_prints() {
         stored.lines().zip(now.lines()).enumerate().find(|(_, (is, should))| is != should)
     {
         panic!(
-            "docs/cli.md is stale at line {}:\n  {is}\nshould be\n  {should}\nHOLDFAST_UPDATE_DOCS=1 cargo test -p holdfast cli_reference writes it anew",
+            "docs/reference/cli.md is stale at line {}:\n  {is}\nshould be\n  {should}\nHOLDFAST_UPDATE_DOCS=1 cargo test -p holdfast cli_reference writes it anew",
             line + 1
         );
     }
     assert_eq!(
         stored.len(),
         now.len(),
-        "docs/cli.md is stale: HOLDFAST_UPDATE_DOCS=1 cargo test -p holdfast cli_reference"
+        "docs/reference/cli.md is stale: HOLDFAST_UPDATE_DOCS=1 cargo test -p holdfast cli_reference"
     );
 }

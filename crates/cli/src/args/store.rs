@@ -15,7 +15,7 @@ use super::units::ByteSize;
 
 /// How a repository beyond a network is reached; in the configuration file the section `[store]`.
 #[derive(Args, Clone, Debug, Default, PartialEq, Deserialize)]
-#[command(next_help_heading = "Remote repository (docs/stores.md)")]
+#[command(next_help_heading = "Remote repository (docs/guide/stores.md)")]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct StoreArgs {
     /// Address of an S3 service other than AWS: https://host[:port] [default: AWS_ENDPOINT_URL_S3 or

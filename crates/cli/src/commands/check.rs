@@ -49,7 +49,7 @@ const SUSPICIOUS: &str = "suspicious";
 /// What to do where somebody was at work.
 const OVERWRITTEN_HINT: &str = "\
 somebody with access to the bucket has written over what is written once: find out who, and look with --as-of
-at the time before (docs/stores.md)";
+at the time before (docs/guide/stores.md)";
 
 /// Locks have ended.
 const UNLOCKED: &str = "unlocked";
@@ -60,7 +60,7 @@ const LOCKS_END_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// What to do where it cannot be seen whether what is lost is only hidden.
 const UNSEEN_HINT: &str = "\
 somebody may only have hidden what is missing: before anything is dropped, allow s3:ListBucketVersions and
-s3:GetBucketVersioning, and check again (docs/stores.md)";
+s3:GetBucketVersioning, and check again (docs/guide/stores.md)";
 
 /// Objects that seem lost of which it is asked whether they are only hidden.
 const ASKED_MAX: usize = 1_000;

@@ -116,8 +116,9 @@ pub(super) fn run(args: &LockArgs, context: &Context<'_>) -> Result<Exit> {
     let Some(lock) = repo.info().object_lock else {
         let what =
             format!("{} was made without --object-lock: nothing in it is locked", repo.store().location());
-        return Err(Error::failed(what)
-            .hinted("make another with init --object-lock, and copy what is here into it (docs/stores.md)"));
+        return Err(Error::failed(what).hinted(
+            "make another with init --object-lock, and copy what is here into it (docs/guide/stores.md)",
+        ));
     };
     let margin = args.margin.map_or(lock.period() / 4 * 3, |margin| margin.0);
     if margin > lock.period() {

@@ -1,4 +1,4 @@
-//! `--json`: the stream that `docs/json.md` describes.
+//! `--json`: the stream that `docs/reference/json.md` describes.
 
 use std::sync::{
     Mutex,

@@ -1,8 +1,8 @@
 //! Everything the program says. Nothing else prints.
 //!
 //! People: the result on standard output, progress, warnings and errors on standard error. Machines (`--json`): one
-//! object on each line of standard output, the last one is the result or the error (`docs/json.md`); errors also
-//! stand on standard error, for whoever reads cron's mail.
+//! object on each line of standard output, the last one is the result or the error (`docs/reference/json.md`); errors
+//! also stand on standard error, for whoever reads cron's mail.
 
 use std::{
     fmt,

@@ -66,7 +66,7 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
 
 /// What it means that a repository is for one writer.
 pub(crate) const ONE_WRITER: &str = "this store lets several create one name: see to it that never two runs (backup, \
-    expire, prune) of one source go on at once, also not from two hosts (docs/stores.md)";
+    expire, prune) of one source go on at once, also not from two hosts (docs/guide/stores.md)";
 
 /// Opens the repository that was named, with the password or identity that was given; asks for a password only where one
 /// is needed.
@@ -272,13 +272,13 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
         KeyError::NotARepository { location } if location.starts_with("s3://") => (
             ErrorKind::Store,
             Some(
-                "\"holdfast init\" makes a new repository; one whose objects were deleted is read with --as-of, if the bucket keeps versions (docs/stores.md)",
+                "\"holdfast init\" makes a new repository; one whose objects were deleted is read with --as-of, if the bucket keeps versions (docs/guide/stores.md)",
             ),
         ),
         KeyError::NotARepository { location } if location.starts_with("az://") => (
             ErrorKind::Store,
             Some(
-                "\"holdfast init\" makes a new repository; blobs that were deleted can be brought back for as long as the account's soft delete keeps them (docs/stores.md)",
+                "\"holdfast init\" makes a new repository; blobs that were deleted can be brought back for as long as the account's soft delete keeps them (docs/guide/stores.md)",
             ),
         ),
         KeyError::NotARepository { .. } => {
@@ -291,13 +291,13 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
         KeyError::NoLocks { location, .. } if !location.starts_with("s3://") => (
             ErrorKind::Failed,
             Some(
-                "Object Lock is of s3:// only; docs/stores.md says how others are protected; without --object-lock the repository is made without it",
+                "Object Lock is of s3:// only; docs/guide/stores.md says how others are protected; without --object-lock the repository is made without it",
             ),
         ),
         KeyError::NoLocks { .. } => (
             ErrorKind::Failed,
             Some(
-                "Object Lock is switched on when a bucket is made, or later by its owner: docs/stores.md says how; without --object-lock the repository is made without it",
+                "Object Lock is switched on when a bucket is made, or later by its owner: docs/guide/stores.md says how; without --object-lock the repository is made without it",
             ),
         ),
         KeyError::NewerFormat { .. } => {

@@ -2,7 +2,7 @@
 //! backup and from server to server.
 //!
 //! [`archive()`] registers as a replica does and records the events as they come; [`Archive`] reads them back, in order, with
-//! what is missing between them. The stored form is in `docs/repository.md` sections 6a and 9.
+//! what is missing between them. The stored form is in `docs/reference/repository.md` sections 6a and 9.
 //!
 //! Invariants:
 //! - The bytes of a stretch are those of the server's file between two offsets: nothing is added, left out or changed, but

@@ -62,7 +62,7 @@ impl Source {
             None => "the server's commits wait for no acknowledgement: it has no plugin for it".to_owned(),
         };
         Err(Error::new(ErrorKind::Usage, text).hinted(
-            "enable semi-synchronous replication on it as a source (docs/connections.md), or leave out --semi-sync",
+            "enable semi-synchronous replication on it as a source (docs/guide/connections.md), or leave out --semi-sync",
         ))
     }
 

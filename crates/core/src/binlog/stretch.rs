@@ -1,4 +1,5 @@
-//! What the archive consists of, as heads, segments and tails say it in JSON (`docs/repository.md` sections 6a and 9).
+//! What the archive consists of, as heads, segments and tails say it in JSON (`docs/reference/repository.md` sections
+//! 6a and 9).
 
 use holdfast_formats::{
     Flavor, Gtid, Gtids,

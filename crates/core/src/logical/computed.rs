@@ -2,7 +2,7 @@
 //!
 //! A load has them computed again. They need not come to the same: servers compute by the settings of the session that
 //! writes, by the date, by their version. So a backup reads them behind the columns of each row, and sums up hashes of both
-//! together; a load compares the sum (`docs/repository.md` section 9).
+//! together; a load compares the sum (`docs/reference/repository.md` section 9).
 
 use holdfast_pipe::HashKey;
 use holdfast_repo::format::{

@@ -55,7 +55,7 @@ const PARTIAL: &str = "partial";
 const NAMES_SHOWN_MAX: usize = 5;
 /// Where no position was to be had.
 const NO_POSITION: &str = "the backup has no position in the binlog, since none can be told with the rights of this \
-    account: nothing can be replayed on it, and no replica made of it (docs/connections.md lists the rights)";
+    account: nothing can be replayed on it, and no replica made of it (docs/guide/connections.md lists the rights)";
 
 /// What was taken, before it is published.
 struct Taken {

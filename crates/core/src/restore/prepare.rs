@@ -67,7 +67,7 @@ pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u6
 }
 
 /// The least time that recovery takes: what a server needs to start and to end, and to read and apply so much redo where
-/// all pages that it changes fit the buffer pool (measured with 20 GiB, `docs/restore.md`).
+/// all pages that it changes fit the buffer pool (measured with 20 GiB, `docs/guide/restore.md`).
 pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
     let (start_ms, bytes_per_ms) = match flavor {
         Flavor::MariaDb => (MARIADB_START_MS, MARIADB_REDO_BYTES_PER_MS),

@@ -607,7 +607,7 @@ impl Same {
         Self { page, since: now, last: now, reads: 1 }
     }
 
-    /// It was so again. Of a page that cannot be checked two reads are enough (`docs/hot-backup.md`).
+    /// It was so again. Of a page that cannot be checked two reads are enough (`docs/guide/hot-backup.md`).
     fn again(self, state: PageState) -> Self {
         let now = Instant::now();
         match state == PageState::Bad && now.duration_since(self.last) > Self::GAP_MAX {

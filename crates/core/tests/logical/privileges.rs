@@ -76,7 +76,7 @@ fn errors_name_the_grants_that_are_missing() {
 /// not of it.
 #[test]
 fn the_grants_of_the_documentation() {
-    const PAGE: &str = include_str!("../../../../docs/logical-backup.md");
+    const PAGE: &str = include_str!("../../../../docs/guide/logical-backup.md");
     for kind in ServerKind::all_kinds() {
         let stage = stage(kind);
         let flavor = if kind.is_mariadb() { "-- MariaDB\n" } else { "-- MySQL\n" };

@@ -1,4 +1,4 @@
-//! Page entries, and the columns in which lists of them are stored (`docs/repository.md` section 8).
+//! Page entries, and the columns in which lists of them are stored (`docs/reference/repository.md` section 8).
 //!
 //! The columns are canonical: one list of entries has one spelling, so equal maps are equal bytes.
 

@@ -1,4 +1,4 @@
-//! A part of a run's index: the rows of many packs in one object (`docs/repository.md` section 7).
+//! A part of a run's index: the rows of many packs in one object (`docs/reference/repository.md` section 7).
 
 use crate::format::{
     pack::{ChunkRow, decode_rows, encode_rows},

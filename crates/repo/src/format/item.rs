@@ -1,4 +1,4 @@
-//! Items: the entries of a backup, the table they stand in, and its roots (`docs/repository.md` section 9).
+//! Items: the entries of a backup, the table they stand in, and its roots (`docs/reference/repository.md` section 9).
 //!
 //! The table is cut where the paths say, not where sizes fall, so that a stretch of files that did not change is
 //! the same bytes as in the backup before, and is shared with it.

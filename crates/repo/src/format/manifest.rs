@@ -1,4 +1,4 @@
-//! The head of a manifest: what one backup is, as JSON in its outcome (`docs/repository.md` section 9).
+//! The head of a manifest: what one backup is, as JSON in its outcome (`docs/reference/repository.md` section 9).
 //!
 //! Together with the item table that its roots lead to it is a promise: everything needed to lay the data directory
 //! out again is here, and nothing is missing.
@@ -42,10 +42,10 @@ pub struct Head {
     /// The server it is of: flavor, version, identity, format options, what prepare must know. The repository does not
     /// interpret it.
     pub server: Map<String, Value>,
-    /// The redo that belongs to the pages; see `docs/hot-backup.md`.
+    /// The redo that belongs to the pages; see `docs/guide/hot-backup.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redo: Option<Map<String, Value>>,
-    /// Where it stands in the replication log, with its precision; see `docs/hot-backup.md`.
+    /// Where it stands in the replication log, with its precision; see `docs/guide/hot-backup.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Map<String, Value>>,
     /// Sizes.

@@ -1,4 +1,4 @@
-//! What is stored, and how it is laid out (`docs/repository.md` sections 1, 2 and 5 to 10): names, objects, and what packs,
+//! What is stored, and how it is laid out (`docs/reference/repository.md` sections 1, 2 and 5 to 10): names, objects, and what packs,
 //! maps, manifests and refs say.
 //!
 //! Nothing here reads or writes a store. It leans on the name of an object in one ([`store::ObjectPath`](crate::store)),

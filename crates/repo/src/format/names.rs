@@ -1,4 +1,4 @@
-//! Names and numbers of what is stored (`docs/repository.md` sections 1 and 2).
+//! Names and numbers of what is stored (`docs/reference/repository.md` sections 1 and 2).
 
 use std::{fmt, str::FromStr};
 

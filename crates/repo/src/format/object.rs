@@ -1,5 +1,5 @@
 //! Objects: the header that names an object's place and carries its wrapped secret, and sealed objects, which are
-//! a header and frames (`docs/repository.md` section 5).
+//! a header and frames (`docs/reference/repository.md` section 5).
 //!
 //! A secret is drawn for one thing: the packs and index parts of one run ([`RunSecrets`]), or one writing of one
 //! other object ([`seal_object`]). So no key ever seals two contents under one nonce, whatever is written again.

@@ -1,4 +1,4 @@
-//! What is in a pack: chunk rows, the directory, the trailer (`docs/repository.md` section 6).
+//! What is in a pack: chunk rows, the directory, the trailer (`docs/reference/repository.md` section 6).
 //!
 //! A chunk's offset is not stored: it is the header and the sealed lengths before it, so rows are all a reader
 //! needs, whether from the index or from the pack itself.

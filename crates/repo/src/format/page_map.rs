@@ -1,4 +1,4 @@
-//! Page maps: leaves of 4,096 pages, full or as an overlay (`docs/repository.md` section 8).
+//! Page maps: leaves of 4,096 pages, full or as an overlay (`docs/reference/repository.md` section 8).
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Refs: which chunks a backup needs, and what a prune declared dead or moved (`docs/repository.md` section 10).
+//! Refs: which chunks a backup needs, and what a prune declared dead or moved (`docs/reference/repository.md` section
+//! 10).
 //!
 //! They are all that pruning reads: no manifest and no page map is opened to find what is garbage.
 

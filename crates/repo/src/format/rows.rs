@@ -1,5 +1,5 @@
 //! Rows as they are stored: chunks of rows, leaves that list such chunks, and what the item of a table or of a
-//! definition leads to (`docs/repository.md`, "Rows").
+//! definition leads to (`docs/reference/repository.md`, "Rows").
 //!
 //! The repository never looks into a row: it is bytes, in an order that whoever gives them keeps.
 

@@ -1,4 +1,4 @@
-//! Listing, adding, removing and changing the keys of a repository (`docs/repository.md` section 4).
+//! Listing, adding, removing and changing the keys of a repository (`docs/reference/repository.md` section 4).
 //!
 //! - A key is vouched for before its object exists: nobody can sign what no one would believe.
 //! - A removal counts from the moment when its record exists, whether or not the object is deleted then. Records are

@@ -1,4 +1,4 @@
-//! The keys of a repository (`docs/repository.md` sections 3 and 4).
+//! The keys of a repository (`docs/reference/repository.md` sections 3 and 4).
 //!
 //! `holdfast.json` is read without a key and not believed: what counts is its copy inside the sealed key object.
 

@@ -1,4 +1,4 @@
-//! A password, and the key that Argon2id makes of it (`docs/repository.md` section 4).
+//! A password, and the key that Argon2id makes of it (`docs/reference/repository.md` section 4).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Rotations: new key pairs that objects are sealed for from now on (`docs/repository.md` section 4).
+//! Rotations: new key pairs that objects are sealed for from now on (`docs/reference/repository.md` section 4).
 //!
 //! Each is one record, signed by an operator, with a share for every key, sealed for the key's exchange key. What was
 //! sealed before stays as it is, and so do the keys that open it.

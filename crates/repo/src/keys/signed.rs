@@ -1,4 +1,4 @@
-//! Small signed records: JSON text, who signed it, and the signature (`docs/repository.md` section 4).
+//! Small signed records: JSON text, who signed it, and the signature (`docs/reference/repository.md` section 4).
 //!
 //! The text is signed as it stands, so that no two readings of one record can differ.
 

@@ -1,4 +1,4 @@
-//! Key objects: key material behind a password, or sealed for a public key (`docs/repository.md` section 4).
+//! Key objects: key material behind a password, or sealed for a public key (`docs/reference/repository.md` section 4).
 
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey},

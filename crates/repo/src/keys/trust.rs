@@ -1,4 +1,4 @@
-//! Whose signatures are believed (`docs/repository.md` section 4).
+//! Whose signatures are believed (`docs/reference/repository.md` section 4).
 //!
 //! A key object lists the signers that were known when it was made. Later ones are vouched for by a record that an
 //! operator has signed (`signers/`), and what a removed key signs from then on is not believed (`removals/`, a numbered

@@ -1,4 +1,4 @@
-//! Sealing for a public key: HPKE base mode (`docs/repository.md` section 4).
+//! Sealing for a public key: HPKE base mode (`docs/reference/repository.md` section 4).
 
 use hpke::{
     Deserializable, Kem, OpModeR, OpModeS, Serializable, aead::AesGcm256, kdf::HkdfSha256,

@@ -1,4 +1,5 @@
-//! Leases: a run says that it is alive by creating one small object a minute (`docs/repository.md` section 12).
+//! Leases: a run says that it is alive by creating one small object a minute (`docs/reference/repository.md` section
+//! 12).
 //!
 //! They only decide how soon somebody else may end the run. That it has been ended shows in its outcome alone.
 

@@ -1,4 +1,4 @@
-//! The log of runs: who writes, what stands, what is held (`docs/repository.md` sections 6a, 11 and 12).
+//! The log of runs: who writes, what stands, what is held (`docs/reference/repository.md` sections 6a, 11 and 12).
 //!
 //! It leans on [`format`](crate::format) and on an opened [`repo`](crate::repo), and knows nothing of pages and chunks but
 //! their names.

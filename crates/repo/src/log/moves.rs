@@ -1,5 +1,5 @@
 //! Where chunks are now: through the moves of all prunes, also of those that ended since reading began
-//! (`docs/repository.md` section 13).
+//! (`docs/reference/repository.md` section 13).
 //!
 //! A reader takes no lock. What it needs stays where it is for the grace, and longer than that it is moved on: so when
 //! something is missing the outcomes are read again, and only what they do not explain is really missing.

@@ -1,4 +1,4 @@
-//! Outcomes: what a run came to. Signed, chained, created once (`docs/repository.md` section 11).
+//! Outcomes: what a run came to. Signed, chained, created once (`docs/reference/repository.md` section 11).
 
 use std::time::SystemTime;
 

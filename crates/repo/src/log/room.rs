@@ -1,5 +1,5 @@
 //! Room for those who drop, prune and hold, in a log that always has a run: that of a binlog archive ends soon when it is
-//! asked to, and its archiver goes on behind them (`docs/repository.md` section 12).
+//! asked to, and its archiver goes on behind them (`docs/reference/repository.md` section 12).
 //!
 //! The objects that ask are readable without a key, and say nothing. Whoever can make them up makes an archiver begin another
 //! run, and no more.

@@ -1,4 +1,4 @@
-//! What checks have read and found good, and when (`docs/repository.md` section 11a).
+//! What checks have read and found good, and when (`docs/reference/repository.md` section 11a).
 //!
 //! - A record says all that was known when it was written, so only the newest that is whole and believed counts, and
 //!   every older one can go. Whoever comes second creates the next number, with what the first has said in it.

@@ -1,4 +1,4 @@
-//! Locks that are about to end, of what backups need, made longer (`docs/stores.md`).
+//! Locks that are about to end, of what backups need, made longer (`docs/guide/stores.md`).
 //!
 //! What is needed is known by name, from outcomes and refs; every version of such a name is locked, also one that somebody
 //! has covered or hidden meanwhile. Garbage is left to the end of its locks. Where an outcome is hidden, the history that

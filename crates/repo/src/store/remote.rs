@@ -76,19 +76,19 @@ impl RemoteCause {
                 "name the certificate of its authority by --ca-file, and reach the store by a name that its own certificate has",
             ),
             Self::Busy => Some(
-                "run it again later, or with fewer connections (docs/stores.md): what was stored is taken up",
+                "run it again later, or with fewer connections (docs/guide/stores.md): what was stored is taken up",
             ),
             Self::Credentials => {
-                Some("docs/stores.md says where credentials are looked for, and in which order")
+                Some("docs/guide/stores.md says where credentials are looked for, and in which order")
             }
             Self::Expired => Some("renew the credentials and run it again: what was stored is taken up"),
-            Self::Denied => Some("docs/stores.md lists the least permissions that each verb needs"),
+            Self::Denied => Some("docs/guide/stores.md lists the least permissions that each verb needs"),
             Self::NoPlace => Some("make the bucket or directory first, or look for a typing error in --repo"),
             Self::Clock => Some("set the clock of this host"),
             Self::Unconfirmed => Some(
                 "\"holdfast check --read-data\" says what is affected; the store is not fit for a repository",
             ),
-            Self::Unfit => Some("docs/stores.md says what a store must be able to do"),
+            Self::Unfit => Some("docs/guide/stores.md says what a store must be able to do"),
             Self::Other => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a repository is for several writers: `docs/repository.md`, section 12.
+//! Whether a repository is for several writers: `docs/reference/repository.md`, section 12.
 
 use jiff::Timestamp;
 use serde::Serialize;

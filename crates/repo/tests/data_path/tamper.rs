@@ -1,5 +1,5 @@
 //! What becomes of a repository in which one object is not what was stored: for each kind of object, and each thing that can
-//! be done to it. The table in `docs/faults.md` is what this test finds.
+//! be done to it. The table in `docs/evidence/faults.md` is what this test finds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -647,7 +647,7 @@ fn tampering_with_any_object_is_noticed_and_named() {
 
 /// Objects of a row that are tampered with.
 const PER_ROW: usize = 2;
-/// What nobody can see (`docs/repository.md`, sections 4 and 6a).
+/// What nobody can see (`docs/reference/repository.md`, sections 4 and 6a).
 const UNSEEN: [(&str, Tampering); 1] = [("`segments/`: the newest", Tampering::Removed)];
 /// What is refused with a message that cannot tell which object it is: what does not open with a password may be damaged,
 /// and what is missing or another's shows where something leans on it.
@@ -679,7 +679,7 @@ const HARMLESS_CASES: [(&str, Tampering); 3] = [
 /// The table in the document is `table`; with `HOLDFAST_UPDATE_DOCS` it becomes it.
 fn compare_with_docs(table: &str) {
     const HEADING: &str = "# Every object tampered with\n";
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/faults.md");
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/faults.md");
     let text = fs::read_to_string(&document).unwrap();
     let from = text.find(HEADING).expect("the heading of the table");
     let from = from + text[from..].find("| object |").expect("the table");
@@ -690,6 +690,6 @@ fn compare_with_docs(table: &str) {
     }
     assert!(
         &text[from..to] == table,
-        "docs/faults.md is stale (HOLDFAST_UPDATE_DOCS=1 writes it anew); it should be\n{table}"
+        "docs/evidence/faults.md is stale (HOLDFAST_UPDATE_DOCS=1 writes it anew); it should be\n{table}"
     );
 }

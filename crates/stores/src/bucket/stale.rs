@@ -108,7 +108,7 @@ impl Inner {
         let mut query = vec![("uploads", String::new()), ("prefix", self.prefix.clone())];
         query.extend(after.iter().cloned());
         match self.ask_for(&Request::of_bucket(query, format!("{}(uploads)", self.prefix))).await {
-            // It has no such list: its owner has to clear away what is left (docs/stores.md).
+            // It has no such list: its owner has to clear away what is left (docs/guide/stores.md).
             Err(refused) if refused.failure == Failure::Remote(RemoteCause::Unfit) => Ok(Page {
                 uploads: Vec::new(),
                 is_truncated: false,

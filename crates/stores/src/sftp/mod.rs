@@ -4,7 +4,7 @@
 //!   terminal it never asks (`BatchMode`).
 //! - An object is written under `.tmp/`, made durable (`fsync@openssh.com`), and then given its name by a hard link
 //!   (`hardlink@openssh.com`), which fails where the name is taken; the folder is made durable as well. Servers without
-//!   these extensions are used with what they have; what they lack is in `docs/stores.md`.
+//!   these extensions are used with what they have; what they lack is in `docs/guide/stores.md`.
 //! - If the answer to the link gets lost, the link is tried again; a name that is taken then is told from another's by
 //!   setting a time under the one name and looking for it under the other.
 //! - The time of an object is `mtime`, the only one the protocol has, in whole seconds.

@@ -162,7 +162,7 @@ fn prepare(server: &Server) -> Result<()> {
     undo::prepare(server)
 }
 
-/// A backup that has to be refused because of an import: see `docs/hot-backup.md`.
+/// A backup that has to be refused because of an import: see `docs/guide/hot-backup.md`.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     says: [&'static str; 2],

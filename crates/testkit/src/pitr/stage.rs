@@ -22,7 +22,7 @@ use crate::server::{Server, ServerOptions};
 const NAME: &str = "pitr";
 /// When all is in order again, the archiver has everything after so long.
 const IN_ORDER: Duration = Duration::from_secs(120);
-/// Exit codes: the server, the store (`docs/errors.md`).
+/// Exit codes: the server, the store (`docs/reference/errors.md`).
 const MAY_BE_AWAY: [i32; 2] = [4, 5];
 /// The archive changed too often while it was read.
 const BUSY: i32 = 8;

@@ -10,9 +10,9 @@
 //! - what was deleted between the checkpoint and then, or belongs to a tablespace that is younger, is told by the
 //!   length of the record. Others can have as long ones: they are taken for discarded too, which costs a copy and
 //!   never a row;
-//! - a rename behind an IMPORT makes recovery apply redo of before the DISCARD (`docs/hot-backup.md`), which where it is
-//!   encrypted nobody can keep it from: such a backup fails. Of a tablespace that is younger than the start it is told by
-//!   a page without an LSN, which only an IMPORT leaves;
+//! - a rename behind an IMPORT makes recovery apply redo of before the DISCARD (`docs/guide/hot-backup.md`), which
+//!   where it is encrypted nobody can keep it from: such a backup fails. Of a tablespace that is younger than the
+//!   start it is told by a page without an LSN, which only an IMPORT leaves;
 //! - of the former, those are kept out whose page 0 says that it was last changed before the checkpoint: IMPORT writes
 //!   0 for the LSN of every page, and the next change its own (verified). What was discarded and not imported is written to
 //!   by nobody.

@@ -3,7 +3,7 @@
 //! What is captured looks like a server that crashed at the instant of `BACKUP STAGE BLOCK_COMMIT`: file names as they
 //! are under `BLOCK_DDL`, InnoDB pages of any age since a checkpoint, all redo from that checkpoint to the end, Aria
 //! pages of any age since its control file was copied, the Aria log to the end. Order of the steps, each verified on
-//! 10.11.19 and 11.8.6 (`docs/hot-backup.md`):
+//! 10.11.19 and 11.8.6 (`docs/guide/hot-backup.md`):
 //!
 //! 1. follow the redo from the newest checkpoint; where it is encrypted, `BLOCK_DDL` for a moment, to note which tables
 //!    there are;

@@ -4,7 +4,7 @@
 //! build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for, unless the table
 //! was locked meanwhile: then the listed indexes tell, and pages that were made for new ones.
 //!
-//! Order of the steps, each verified on 9.7.4 (`docs/hot-backup.md`):
+//! Order of the steps, each verified on 9.7.4 (`docs/guide/hot-backup.md`):
 //!
 //! 1. register as consumer of the redo, then follow it from the newest checkpoint;
 //! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice;

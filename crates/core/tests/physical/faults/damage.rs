@@ -256,7 +256,7 @@ impl Pristine {
     }
 }
 
-/// The way out of damage that `docs/errors.md` describes under code 3.
+/// The way out of damage that `docs/reference/errors.md` describes under code 3.
 #[test]
 fn a_full_backup_shares_no_damage_with_earlier_ones() {
     let stage = Stage::around(small_server(ServerKind::MariaDb1011, ServerOptions::default()));

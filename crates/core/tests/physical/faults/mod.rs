@@ -1,5 +1,5 @@
 //! What goes wrong, goes wrong here: processes killed and frozen at every named point, servers that die, redo that is
-//! lost, disks that are full, objects that are damaged (`docs/testing.md`).
+//! lost, disks that are full, objects that are damaged (`docs/evidence/testing.md`).
 //!
 //! Afterwards, always: earlier backups stand and are whole, nothing half done is visible, the server is free, the next
 //! run works. `HOLDFAST_FAULTS=long` makes the lists longer; `HOLDFAST_FAULTS_SEED` repeats random moments.

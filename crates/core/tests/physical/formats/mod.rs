@@ -1,4 +1,5 @@
-//! What the files of a server can be: pages of every format, places, names, and what is broken (`docs/testing.md`).
+//! What the files of a server can be: pages of every format, places, names, and what is broken
+//! (`docs/evidence/testing.md`).
 //!
 //! Each test makes a server with the options in question, writes while a full and an incremental backup are taken,
 //! restores both, lets the server itself look through all tables, and compares them with the source.

@@ -1,4 +1,4 @@
-//! A run: the only way in which a log changes (`docs/repository.md` section 12).
+//! A run: the only way in which a log changes (`docs/reference/repository.md` section 12).
 //!
 //! - A run begins when it has created its first lease object, and every earlier run has an outcome.
 //! - It ends with one outcome, created conditionally. Whoever comes second has lost, whatever it has stored.

@@ -1,4 +1,4 @@
-//! Segments: what a run has, durable and readable before the run ends (`docs/repository.md` section 6a).
+//! Segments: what a run has, durable and readable before the run ends (`docs/reference/repository.md` section 6a).
 //!
 //! - Each has the hash of the one before it, the first that of the outcome before the run: none can be dropped from the
 //!   middle, put in another order, or taken from another run unnoticed.

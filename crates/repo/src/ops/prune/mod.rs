@@ -1,4 +1,4 @@
-//! Prune: freeing what no backup needs (`docs/repository.md` section 14).
+//! Prune: freeing what no backup needs (`docs/reference/repository.md` section 14).
 //!
 //! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good. It comes
 //!   first, so that it also frees space where a run cannot begin: because another lives, or for want of that space.

@@ -1,5 +1,5 @@
 //! Repair: what was lost is made anew from what is there, and what is beyond help is dropped, by name
-//! (`docs/repository.md` section 14a).
+//! (`docs/reference/repository.md` section 14a).
 //!
 //! - A repair is a run. Only its outcome changes anything, so one that dies has done nothing, and two cannot undo each
 //!   other's work: nothing is written over, and what it deletes afterwards nobody needs any more, for good.

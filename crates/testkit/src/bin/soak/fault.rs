@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::stage::{NAME, Stage};
 
-/// Exit code of a command that another holds up (`docs/errors.md`).
+/// Exit code of a command that another holds up (`docs/reference/errors.md`).
 const EXIT_BUSY: i32 = 8;
 
 /// Drawn for each round.
