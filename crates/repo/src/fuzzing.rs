@@ -32,14 +32,12 @@ use crate::{
     },
     keys::Protection,
     log::{
+        check_record::{self, Checked},
         history::History,
         outcome::{self, Intent, OutcomeType, PublicPart},
         segment::{self, SegmentReader},
     },
-    ops::{
-        check::{CheckOptions, check},
-        check_record::{self, Checked},
-    },
+    ops::check::{CheckOptions, check},
     repo::Repo,
     store::{ObjectPath, mem::MemStore, read_all},
 };

@@ -35,8 +35,8 @@ use crate::{
 
 /// What to do where data of backups is lost.
 const LOST_HINT: &str = "\
-later backups share what is lost until its pages change: take one that shares nothing (backup --full),
-check again, then drop the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
+take a backup, which stores again what is lost (with --full it shares nothing with earlier ones), check again, then drop
+the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
 /// What to do where nothing of a backup is lost.
 const REPAIR_HINT: &str = "\"holdfast repair\" says what it would make anew; no backup has lost anything";
 

@@ -4,6 +4,7 @@
 //! their names.
 
 pub mod beneath;
+pub mod check_record;
 pub mod client;
 pub mod history;
 pub mod hold;

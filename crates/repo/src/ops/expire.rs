@@ -21,15 +21,13 @@ use crate::{
     },
     keys::Act,
     log::{
+        check_record::Checked,
         history::{History, Prunes},
         hold::Hold,
         outcome::{Intent, PartId},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
     },
-    ops::{
-        check_record::Checked,
-        retention::{Candidate, Reason, RetentionPolicy, doubtful},
-    },
+    ops::retention::{Candidate, Reason, RetentionPolicy, doubtful},
     repo::Repo,
     store::{ObjectInfo, exists},
 };

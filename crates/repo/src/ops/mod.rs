@@ -5,7 +5,6 @@
 //! nothing leans on them.
 
 pub mod check;
-pub mod check_record;
 pub mod compression;
 pub mod copy;
 pub mod expire;

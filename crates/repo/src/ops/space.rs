@@ -9,11 +9,11 @@ use crate::{
     error::RepoError,
     format::names::{Folder, PackId, RunNo},
     interrupt::Interrupt,
-    log::history::History,
-    ops::{
+    log::{
         check_record::{Checked, Unread},
-        compression::Compression,
+        history::History,
     },
+    ops::compression::Compression,
     repo::Repo,
 };
 

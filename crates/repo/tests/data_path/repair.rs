@@ -142,6 +142,51 @@ fn assert_goes_on(world: &World, backups: &[(RunNo, Source)], what: &str) {
     assert!(left.is_empty(), "{what}: {left:?}");
 }
 
+/// Damage that a check has found stays known: any check tells it, the next backup is whole, and a repair drops what is lost.
+#[test]
+fn damage_that_was_found_is_not_built_upon() {
+    for suite in [Suite::None, Suite::X25519Aes256Gcm] {
+        let world = World::new(suite);
+        let mut random = Random::new(4);
+        let source = Source::from([("a".to_owned(), SourceFile::random(&mut random, 16_384, 3_000_000))]);
+        let (first, _) = world.backup(&source, small_packs());
+        let (second, _) = world.backup(&source, small_packs());
+        let packs: Vec<ObjectPath> = objects(&world)
+            .into_iter()
+            .map(|(path, _)| path)
+            .filter(|it| it.as_str().contains("/packs/"))
+            .collect();
+        world.store.damage(&packs[0], |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        });
+        let quick = || check(&world.repo, &world.log, CheckOptions::default()).unwrap();
+        let harmed = |report: &CheckReport| -> BTreeSet<RunNo> {
+            let lost = report.findings.iter().filter(|finding| finding.severity == Severity::Lost);
+            lost.flat_map(|finding| finding.backups.iter().copied()).collect()
+        };
+        // Nobody has read it.
+        assert!(quick().findings.is_empty());
+        assert_eq!(harmed(&findings(&world)), BTreeSet::from([first, second]));
+        assert_eq!(harmed(&quick()), BTreeSet::from([first, second]));
+        let (third, stored) = world.backup(&source, small_packs());
+        assert!(stored.bytes_new > 0, "{stored:?}");
+        world.assert_is(third, &source);
+        assert_eq!(harmed(&quick()), BTreeSet::from([first, second]));
+        let plan =
+            plan_repair(&world.repo, &world.log, &CheckOptions::default(), jiff::Timestamp::now()).unwrap();
+        let dropped: BTreeSet<RunNo> = plan.dropped.iter().map(|lost| lost.run).collect();
+        assert_eq!(dropped, BTreeSet::from([first, second]));
+        // What somebody has put back is good again.
+        world.store.damage(&packs[0], |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        });
+        assert!(quick().findings.is_empty());
+        world.assert_is(first, &source);
+    }
+}
+
 #[test]
 fn a_repository_that_is_whole_is_left_alone() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {

@@ -18,7 +18,7 @@ use crate::{
         page_map::LeafRef,
         refs::{ChunkNeed, NeededPack},
     },
-    log::history::History,
+    log::{check_record::Checked, history::History},
 };
 
 /// A standing backup to compare with.
@@ -28,8 +28,8 @@ pub(super) struct Base {
     packs: HashMap<PackId, NeededPack>,
     /// Chunks of which less than a quarter is needed, where they are now.
     sparse: HashSet<ChunkRef>,
-    /// Packs in which something of the base is now, and that are not there as they should be: nothing of them is
-    /// referenced again.
+    /// Packs in which something of the base is now, and that are not there as they should be, or were found damaged by the
+    /// last check that has read them: nothing of them is referenced again.
     lost: HashSet<PackId>,
     /// Packs into which a prune has moved something of the base, and whose directories this key cannot read: nothing of
     /// them is referenced either.
@@ -48,7 +48,11 @@ impl Base {
     pub(super) fn open(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
         let refs = history.backup_refs(source.repo(), run)?;
         let present = source.repo().list_folder(source.log(), Folder::Packs)?;
-        let present = |pack: PackId| present.get(&(pack.run, pack.part)).map(|info| info.size_bytes);
+        let checked = Checked::read(source.repo(), source.log(), &mut |_| {})?;
+        let present = |pack: PackId| {
+            let info = present.get(&(pack.run, pack.part)).filter(|_| !checked.is_bad(pack));
+            info.map(|info| info.size_bytes)
+        };
         let mut sparse = HashSet::new();
         let mut lost = HashSet::new();
         // Where chunks went that prunes have moved since.

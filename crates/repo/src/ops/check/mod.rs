@@ -1,4 +1,5 @@
-//! Is the repository whole? Structure from outcomes, refs and index; with `read_data`, every byte that backups need.
+//! Is the repository whole? Structure from outcomes, refs and index; with `read_data`, every byte that backups need;
+//! without, at least what a check before has found damaged.
 //!
 //! Nothing stops at the first finding. Each names the object, what is wrong with it, and the backups and files that
 //! it takes down.
@@ -53,7 +54,8 @@ const PASSES_MAX: u32 = 4;
 /// What to check.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// Reads every chunk of this share of the packs (1: of all), and all page maps.
+    /// Reads every chunk of this share of the packs (1: of all), and all page maps. What the last check that has read it
+    /// found damaged is read in any case.
     pub read_data: Option<f64>,
     /// Chooses which, where the share is below 1.
     pub seed: u64,
@@ -208,6 +210,7 @@ pub(crate) fn check_history(
         check.index_names()?;
         check.packs()?;
         check.unread()?;
+        check.found_bad()?;
         check.sealed_packs()?;
         check.report.not_checked.extend(NOT_READ);
         if reads_data {
@@ -228,6 +231,8 @@ pub(crate) fn check_history(
         check.reports()?;
         check.report.unread = check.unread_now(&mut |_| {})?;
         check.options.steps.phase("maps");
+    } else {
+        check.read_packs(whole)?;
     }
     check.backups(&whole.rows)?;
     check.misled(&mut whole.misled)?;

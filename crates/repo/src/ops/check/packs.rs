@@ -20,7 +20,7 @@ use crate::{
         names::{ChunkRef, PackId},
         pack::{ChunkKind, ChunkRow, PackRows},
     },
-    ops::check_record::{self, Checked},
+    log::check_record::{self, Checked},
 };
 
 /// One read of a pack is at most about so long.
@@ -32,7 +32,8 @@ pub(super) const THREAD_BYTES: usize = 20 << 20;
 
 impl Check {
     /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory. Those that
-    /// are `proven` have been read already. What is good is recorded as it goes.
+    /// are `proven` have been read already. What is good is recorded as it goes. Without `read_data` only what the last
+    /// check that has read it found damaged: nobody is to take that for whole before it was looked at again.
     pub(super) fn read_packs(&mut self, proven: &mut Proven) -> Result<(), RepoError> {
         let Proven { packs: whole, rows, .. } = proven;
         let known: Vec<(PackId, u64)> = whole.iter().map(|(pack, bytes)| (*pack, *bytes)).collect();
@@ -71,17 +72,19 @@ impl Check {
     /// The packs that are to be read now, in order.
     fn choose(&mut self) -> Result<Vec<PackId>, RepoError> {
         let CheckOptions { read_data, seed, unread_for, bytes_max, time_max, .. } = &self.options;
-        let share = read_data.unwrap_or(1.0);
-        let chosen = self.needed.keys().copied().filter(|pack| {
-            !self.bad_packs.contains_key(pack) && !self.read.contains(pack) && is_chosen(*pack, share, *seed)
-        });
+        let share = read_data.unwrap_or(0.0);
+        let (repo, log) = (self.source.repo(), self.source.log());
+        let checked = Checked::read(repo, log, &mut |_| {})?;
+        let is_due = |pack: PackId| checked.is_bad(pack) || is_chosen(pack, share, *seed);
+        let chosen =
+            self.needed.keys().copied().filter(|pack| {
+                !self.bad_packs.contains_key(pack) && !self.read.contains(pack) && is_due(*pack)
+            });
         let chosen: Vec<PackId> = chosen.collect();
         if unread_for.is_none() && bytes_max.is_none() && time_max.is_none() {
             return Ok(chosen);
         }
-        let (repo, log) = (self.source.repo(), self.source.log());
         let now = repo.store().now()?;
-        let checked = Checked::read(repo, log, &mut |_| {})?;
         let unread = |pack: PackId| {
             let info = self.there.get(&pack)?;
             Some((checked.unread_for(pack, info, now), pack, info.size_bytes))

@@ -3,7 +3,7 @@
 use crate::{
     error::RepoError,
     format::{item::ItemPath, names::RunNo},
-    ops::check_record::Unread,
+    log::check_record::Unread,
 };
 
 /// How bad a finding is.

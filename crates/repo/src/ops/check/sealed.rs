@@ -11,7 +11,7 @@ use crate::{
         object::{HEADER_BYTES, check_header},
         pack::{TRAILER_BYTES, Trailer},
     },
-    ops::check_record::{Checked, Unread},
+    log::check_record::{Checked, Unread},
     store::ahead::in_order,
 };
 
@@ -32,6 +32,17 @@ impl Check {
                     ..Finding::of_object(object, Severity::Repairable)
                 });
             }
+        }
+        Ok(())
+    }
+
+    /// Needed packs that somebody who could read them has found damaged.
+    pub(super) fn found_bad(&mut self) -> Result<(), RepoError> {
+        let checked = Checked::read(self.source.repo(), self.source.log(), &mut |_| {})?;
+        let bad = self.needed.keys().copied().filter(|pack| checked.is_bad(*pack));
+        let bad: Vec<PackId> = bad.filter(|pack| !self.bad_packs.contains_key(pack)).collect();
+        for pack in bad {
+            self.bad_pack(pack, Severity::Lost, "the last check that has read it found it damaged");
         }
         Ok(())
     }

@@ -13,13 +13,13 @@ use crate::{
     error::RepoError,
     format::names::{Folder, LogName, PackId, RunNo},
     interrupt::Interrupt,
+    log::check_record,
     log::{
         beneath::{last_covered, outcomes_beneath},
         history::History,
         outcome::{Intent, OutcomeType},
         segment::is_superseded,
     },
-    ops::check_record,
     repo::Repo,
     store::{ObjectPath, exists, locks::Kept},
 };

@@ -2,8 +2,9 @@
 //!
 //! - A record says all that was known when it was written, so only the newest that is whole and believed counts, and
 //!   every older one can go. Whoever comes second creates the next number, with what the first has said in it.
-//! - Nothing but the choice of what to read next depends on it, and which backup an expire keeps for a good one: where
-//!   one is lost, data is read once more.
+//! - What was found bad is read again by every check, no backup builds on it, and no expire takes a backup that needs it
+//!   for a good one. Beyond that only the choice of what to read next depends on it: where one is lost, data is read once
+//!   more.
 
 use std::{
     collections::BTreeMap,
