@@ -24,12 +24,13 @@ use serde::Serialize;
 
 use super::{
     left_out,
+    look::{Answer, AskedAt, Ended as AllAnswered, Look, Questions, State},
     recorder::{RecordError, Recorder},
     recurring::RecurringWarning,
-    resume::{self, Binlog, Refused},
+    resume::{self, Binlog, Files, Refused},
     run::{ArchiveRun, Ended},
     segments::{Segments, ousted},
-    semi_sync,
+    semi_sync::{Source, Waits},
     spool::{Left, Spool, SpoolOptions},
     standby,
     stream::{Next, Stream, StreamBegin, StreamOptions},
@@ -64,8 +65,12 @@ const RENEWAL: Duration = Duration::from_secs(15);
 const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
 /// A stream that has begun shows among the server's replicas after so long.
 const IS_SHOWN: Duration = Duration::from_secs(2);
-/// So long a server may take to say whether it has changed, while it is archived.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// So long a server whose commits may wait for us may take for an answer before its stream.
+const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// A stream that has begun waits so long for an answer that makes it easier.
+const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
+/// A server that has not yet said what its binlog leaves out is asked again after so long.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// A server that cannot be reached for so long is told of.
 const TOLD_AFTER: Duration = Duration::from_secs(30);
 /// So far behind the server a run stores no segments: it ends as soon as it has caught up.
@@ -221,6 +226,8 @@ pub(super) struct Archiver<'a> {
     stopped: RecurringWarning,
     /// Where a server had more than it sent, and was asked again for that.
     stuck_at: Option<Place>,
+    /// How many commits had waited when the server did not say what its binlog is.
+    unanswered: Option<Waits>,
     /// Whether the server's GTIDs lacked some of what it has sent, at the last look.
     lacked_gtids: bool,
     /// Since when nobody archives, although this archiver tries to.
@@ -235,6 +242,16 @@ struct Seen {
     gtids: Option<Gtids>,
     /// Where the archive stood, if the server had more.
     behind_at: Option<Place>,
+}
+
+/// The looks at a server while its stream runs.
+struct Looks {
+    look: Option<Look>,
+    /// When the next is due.
+    at: Instant,
+    seen: Seen,
+    /// The server has said what its binlog leaves out.
+    is_told: bool,
 }
 
 /// Why a run was left.
@@ -285,14 +302,21 @@ impl<'a> Archiver<'a> {
         cancel: &'a Cancel,
     ) -> Result<Self> {
         listener.event(Event::Phase { name: "reach" });
-        let mut session = Session::open(&options.connect, Purpose::Control)?;
-        check_binlog_grants(&mut session)?;
-        let binlog = Binlog::read(&mut session)?;
+        let mut session = open_control(options)?;
+        let source = if options.semi_sync { Some(Source::read(&mut session)?) } else { None };
+        // That tries to list the files. Who may not do it hears that from the stream, too.
+        if source.as_ref().is_none_or(|source| source.waiting() == 0) {
+            match check_binlog_grants(&mut session) {
+                Err(error) if options.semi_sync && is_lost(&error) => session = open_control(options)?,
+                checked => checked?,
+            }
+        }
         left_out::require_all(&mut session, options.standby, options.allow_replica_filters)?;
         // Who stands by may be at a replica, whose commits nobody waits for yet.
-        if options.semi_sync && !options.standby {
-            semi_sync::Source::read(&mut session)?.require_enabled()?;
+        if let Some(source) = source.filter(|_| !options.standby) {
+            source.require_enabled()?;
         }
+        let binlog = Binlog::read(session)?;
         let name = match &options.name {
             Some(name) => name.clone(),
             None if options.standby => {
@@ -330,6 +354,7 @@ impl<'a> Archiver<'a> {
             unacknowledged: None,
             stopped: RecurringWarning::default(),
             stuck_at: None,
+            unanswered: None,
             lacked_gtids: false,
             in_vain_since: None,
             report,
@@ -562,7 +587,7 @@ impl<'a> Archiver<'a> {
             }
             self.store_what_came(run, slot.as_ref(), Duration::ZERO)?;
             let connected = self.connect(run, slot, &refused);
-            let (stream, binlog) = match connected {
+            let (stream, files) = match connected {
                 Ok(connected) => connected,
                 // A server that cannot be reached at once is more likely named wrongly than away.
                 Err(error) if is_first && self.report.until.is_none() => return Err(error),
@@ -585,11 +610,21 @@ impl<'a> Archiver<'a> {
             };
             refused_since = None;
             let recorder = slot.as_mut().ok_or_else(|| Error::failed("nothing to record with"))?;
+            let (looks, told) = self.begin_looks(run, recorder)?;
+            let files = told.or(files);
+            if let (Some(files), Some(end)) = (&files, recorder.known_end())
+                && !files.has(&end)
+                && refused == Refused::No
+            {
+                self.note(lacks(&end));
+                refused = Refused::Unlisted;
+                continue;
+            }
             if is_first {
-                let behind = binlog.bytes_from(recorder.place()).unwrap_or_default();
+                let behind = files.as_ref().and_then(|files| files.bytes_from(recorder.place()));
                 self.listener.event(Event::Phase { name: "archive" });
-                if self.options.once || behind > CATCH_UP_BYTES {
-                    target = binlog.end();
+                if self.options.once || behind.unwrap_or_default() > CATCH_UP_BYTES {
+                    target = files.as_ref().and_then(Files::end);
                 } else {
                     run.go_live(self.spool.as_ref())?;
                 }
@@ -599,11 +634,11 @@ impl<'a> Archiver<'a> {
                 away.end();
                 if run.segments.is_none() {
                     // It may be another server, or the same from the beginning.
-                    target = binlog.end();
+                    target = files.as_ref().and_then(Files::end).or(target);
                 }
             }
             is_first = false;
-            let streamed = self.stream(run, recorder, &stream, target.as_ref());
+            let streamed = self.stream(run, recorder, &stream, looks, target.as_ref());
             if self.options.semi_sync && streamed.is_ok() {
                 // The last that came is acknowledged while there is somebody to hear it.
                 self.settle(run, Some(recorder), Some(Instant::now() + END_OF_TRANSACTION_MAX))?;
@@ -613,7 +648,11 @@ impl<'a> Archiver<'a> {
             match streamed {
                 Ok(end) => return Ok(end),
                 Err(StreamEnd::Fatal(error)) => return Err(error),
-                Err(StreamEnd::NotAsArchived(why)) if refused == Refused::No => {
+                Err(StreamEnd::NotAsArchived(why)) if refused == Refused::No && self.asks_beside() => {
+                    self.note(why);
+                    refused = Refused::Unlisted;
+                }
+                Err(StreamEnd::NotAsArchived(why)) if matches!(refused, Refused::No | Refused::Unlisted) => {
                     self.note(why);
                     refused = Refused::NotAsArchived;
                 }
@@ -654,8 +693,7 @@ impl<'a> Archiver<'a> {
     }
 
     /// Tells when commits return that the archive does not have, and how many have.
-    fn look_at_semi_sync(&mut self, session: &mut Session, streams: bool) -> Result<()> {
-        let source = semi_sync::Source::read(session)?;
+    fn weigh_semi_sync(&mut self, source: &Source, streams: bool) {
         let doubts = source.doubts(streams);
         for doubt in doubts.iter().filter(|doubt| !self.doubts.contains(doubt)) {
             self.warn(format!("--semi-sync: {doubt}"));
@@ -671,28 +709,44 @@ impl<'a> Archiver<'a> {
         }
         self.report.unacknowledged += more;
         self.unacknowledged = Some(now);
-        Ok(())
     }
 
     /// Whether what the server is about to write can be archived: others can make it a replica, or start it anew with other
     /// options.
-    fn look_at_server(&mut self, session: &mut Session, streams: bool) -> Result<()> {
-        if self.options.semi_sync {
-            self.look_at_semi_sync(session, streams)?;
+    fn weigh(&mut self, state: State, streams: bool) -> Result<()> {
+        if let Some(source) = &state.source {
+            self.weigh_semi_sync(source, streams);
         }
-        left_out::require_all(session, self.options.standby, self.options.allow_replica_filters)?;
-        let filters = left_out::filters(session)?;
-        if filters != self.report.leaves_out {
-            filters.iter().for_each(|filters| self.warn(left_out::of_filters(filters)));
-            self.report.leaves_out = filters;
-        }
-        match left_out::stopped_replica(session)? {
+        match state.stopped {
             None => drop(self.stopped.end()),
             // Another may be at a server that goes on.
             Some(why) if self.options.standby => return Err(Error::new(ErrorKind::Active, why)),
             Some(why) => self.stopped.warn(self.listener, why),
         }
         Ok(())
+    }
+
+    fn leaves_out(&mut self, filters: Option<String>) {
+        if filters != self.report.leaves_out {
+            filters.iter().for_each(|filters| self.warn(left_out::of_filters(filters)));
+            self.report.leaves_out = filters;
+        }
+    }
+
+    fn questions(&self) -> Questions {
+        Questions {
+            connect: self.options.connect.clone(),
+            semi_sync: self.options.semi_sync,
+            standby: self.options.standby,
+            allow_replica_filters: self.options.allow_replica_filters,
+            unanswered: self.unanswered,
+        }
+    }
+
+    /// Whether the server is asked what its binlog is only when its stream runs: it may not answer as long as commits
+    /// wait for us.
+    fn asks_beside(&self) -> bool {
+        self.options.semi_sync && !self.options.once
     }
 
     /// Waits until what came is durable, and at most until then. Returns whether it is.
@@ -713,38 +767,67 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// A stream that goes on where the recorder stands, and what the server has.
+    /// A stream that goes on where the recorder stands, and the server's files, where they were asked for.
     fn connect(
         &mut self,
         run: &mut ArchiveRun,
         slot: &mut Option<Recorder>,
         refused: &Refused,
-    ) -> Result<(Stream, Binlog)> {
-        let mut session = Session::open(&self.options.connect, Purpose::Control)?;
-        self.look_at_server(&mut session, false)?;
-        let binlog = Binlog::read(&mut session)?;
-        drop(session);
+    ) -> Result<(Stream, Option<Files>)> {
+        let mut session = open_control(self.options)?;
+        let mut state = State::read(&mut session, &self.questions())?;
+        let source = state.source.take();
+        if let Some(source) = &source {
+            self.weigh_semi_sync(source, false);
+        }
+        self.weigh(state, false)?;
+        if !self.asks_beside() {
+            let filters = left_out::filters(&mut session)?;
+            self.leaves_out(filters);
+        }
+        let mut binlog = Binlog::read(session)?;
+        if source.as_ref().is_some_and(|source| source.stands_since(self.unanswered)) {
+            binlog.silence();
+        }
+        match self.open_stream(run, slot, refused, &mut binlog) {
+            Err(error) if binlog.is_silent() => Err(match source {
+                Some(source) => {
+                    self.unanswered = Some(source.waits());
+                    source.explain_silence(error)
+                }
+                None => error,
+            }),
+            opened => Ok((opened?, binlog.into_files())),
+        }
+    }
+
+    fn open_stream(
+        &mut self,
+        run: &mut ArchiveRun,
+        slot: &mut Option<Recorder>,
+        refused: &Refused,
+        binlog: &mut Binlog,
+    ) -> Result<Stream> {
+        if !self.asks_beside() {
+            binlog.files()?;
+        }
         let tail = slot.as_ref().and_then(Recorder::tail);
+        let (connect, options) = (&self.options.connect, self.stream_options);
         if self.options.standby
             && !self.options.new_identity
             && let Some(tail) = &tail
-            && let Some(lack) =
-                resume::another_lacks(&binlog, tail, &self.options.connect, self.stream_options)?
+            && let Some(lack) = resume::another_lacks(binlog, tail, connect, options)?
         {
             return Err(lack.of_another(&tail.place));
         }
         let start = match &tail {
-            Some(tail) => resume::next(
-                &binlog,
-                tail,
-                refused,
-                self.options.new_identity,
-                &self.options.connect,
-                self.stream_options,
-            )?,
+            Some(tail) => {
+                let is_unasked = self.asks_beside() && *refused == Refused::No;
+                let is_new = self.options.new_identity;
+                resume::next(binlog, tail, refused, is_unasked, is_new, connect, options)?
+            }
             None => {
-                let (connect, options) = (&self.options.connect, self.stream_options);
-                let (start, warning) = resume::first(&binlog, self.repo, &self.log, connect, options)?;
+                let (start, warning) = resume::first(binlog, self.repo, &self.log, connect, options)?;
                 if let Some(warning) = warning {
                     self.warn(warning);
                 }
@@ -752,14 +835,99 @@ impl<'a> Archiver<'a> {
             }
         };
         let begin = StreamBegin::AtPlace(start.place.clone());
-        let stream = Stream::open(&self.options.connect, &begin, self.stream_options)?;
+        let stream = Stream::open(connect, &begin, options)?;
         let recorder = slot.get_or_insert_with(|| Recorder::new(binlog.server.clone()));
         if let Some(gap) = &start.gap {
             self.gap(gap);
         }
         recorder.begin_stream(binlog.server.clone(), start, run)?;
         recorder.leaves_out(self.report.leaves_out.as_deref());
-        Ok((stream, binlog))
+        Ok(stream)
+    }
+
+    /// The looks at a server whose stream has begun, and its files, if it is asked for them now and says so at once.
+    fn begin_looks(&mut self, run: &ArchiveRun, recorder: &mut Recorder) -> Result<(Looks, Option<Files>)> {
+        let every = self.options.look_every;
+        let first = if self.options.semi_sync { IS_SHOWN.min(every) } else { every };
+        let is_told = !self.asks_beside();
+        let mut looks = Looks { look: None, at: Instant::now() + first, seen: Seen::default(), is_told };
+        if is_told {
+            return Ok((looks, None));
+        }
+        let look = self.begin_look(run, recorder, false)?;
+        let until = Instant::now() + FIRST_ANSWER_MAX;
+        loop {
+            match look.next(until.saturating_duration_since(Instant::now())) {
+                Ok(Some(Answer::Contents(contents))) => {
+                    looks.is_told = true;
+                    self.unanswered = None;
+                    self.leaves_out(contents.filters);
+                    recorder.leaves_out(self.report.leaves_out.as_deref());
+                    return Ok((looks, Some(contents.files)));
+                }
+                Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
+                Ok(Some(Answer::State(_))) => {}
+                // It goes on without.
+                Ok(None) => {
+                    looks.look = Some(look);
+                    return Ok((looks, None));
+                }
+                Err(AllAnswered) => return Ok((looks, None)),
+            }
+        }
+    }
+
+    fn begin_look(&self, run: &ArchiveRun, recorder: &Recorder, with_state: bool) -> Result<Look> {
+        let asked_at = AskedAt {
+            place: recorder.place().clone(),
+            gtids: recorder.gtids().clone(),
+            is_held_up: run.segments.is_some() && run.batch.is_full(),
+        };
+        Look::begin(self.questions(), with_state, asked_at)
+    }
+
+    /// Begins a look when it is due, and takes in what has been answered. Waits for nothing: events go on coming.
+    fn look_beside(
+        &mut self,
+        looks: &mut Looks,
+        run: &ArchiveRun,
+        recorder: &mut Recorder,
+    ) -> Result<(), StreamEnd> {
+        let Some(look) = &looks.look else {
+            if Instant::now() >= looks.at {
+                looks.look = Some(self.begin_look(run, recorder, true)?);
+            }
+            return Ok(());
+        };
+        match look.next(Duration::ZERO) {
+            Ok(None) => {}
+            Ok(Some(Answer::State(state))) => {
+                let weighed = state.and_then(|state| self.weigh(state, true));
+                weighed.or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
+            }
+            Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
+            Ok(Some(Answer::Contents(contents))) => {
+                looks.is_told = true;
+                self.unanswered = None;
+                self.leaves_out(contents.filters);
+                recorder.leaves_out(self.report.leaves_out.as_deref());
+                if let Some(lost) = recorder.known_end().filter(|end| !contents.files.has(end)) {
+                    return Err(StreamEnd::NotAsArchived(lacks(&lost)));
+                }
+                if recorder.is_confirmed() && look.with_state {
+                    let (asked_at, gtids) = (&look.asked_at, contents.gtids.as_ref());
+                    looks.seen = self.seen(asked_at, gtids, &contents.files, &looks.seen)?;
+                }
+            }
+            Err(AllAnswered) => {
+                if look.with_state {
+                    let every = self.options.look_every;
+                    looks.at = Instant::now() + if looks.is_told { every } else { every.min(LOOK_AGAIN) };
+                }
+                looks.look = None;
+            }
+        }
+        Ok(())
     }
 
     fn gap(&mut self, gap: &Gap) {
@@ -772,37 +940,19 @@ impl<'a> Archiver<'a> {
         run: &mut ArchiveRun,
         recorder: &mut Recorder,
         stream: &Stream,
+        mut looks: Looks,
         target: Option<&Place>,
     ) -> Result<RunEnd, StreamEnd> {
         let age = self.options.segment_age;
         let is_known = !recorder.is_confirmed();
         let mut is_anything_recorded = false;
         let mut cancelled = None;
-        let mut seen = Seen::default();
-        let look_every = self.options.look_every;
-        let mut look_at =
-            Instant::now() + if self.options.semi_sync { IS_SHOWN.min(look_every) } else { look_every };
         loop {
             if run.is_lost() {
                 return Err(StreamEnd::Fatal(ousted()));
             }
-            if !self.options.once && Instant::now() >= look_at {
-                // Where no session is to be had the stream says what is wrong with the server, if anything is.
-                // It is not waited for: events go on coming.
-                if let Ok(mut session) = Session::open(&self.options.connect, Purpose::Control)
-                    && session.set_answer_timeout(LOOK_MAX).is_ok()
-                {
-                    self.look_at_server(&mut session, true)
-                        .or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
-                    recorder.leaves_out(self.report.leaves_out.as_deref());
-                    if recorder.is_confirmed()
-                        && let Ok(binlog) = Binlog::read(&mut session)
-                    {
-                        let is_held_up = run.segments.is_some() && run.batch.is_full();
-                        seen = self.seen(recorder, &binlog, &seen, is_held_up)?;
-                    }
-                }
-                look_at = Instant::now() + look_every;
+            if !self.options.once {
+                self.look_beside(&mut looks, run, recorder)?;
             }
             let due = run.segments.as_ref().and_then(|segments| segments.due_in(&run.batch, age));
             let wait = due.map_or(POLL, |due| due.min(POLL));
@@ -882,24 +1032,23 @@ impl<'a> Archiver<'a> {
     /// where the file has the same name again (MySQL): it has nothing more to send, and says that it lives.
     fn seen(
         &mut self,
-        recorder: &Recorder,
-        binlog: &Binlog,
+        asked_at: &AskedAt,
+        executed: Option<&Gtids>,
+        files: &Files,
         before: &Seen,
-        is_held_up: bool,
     ) -> Result<Seen, StreamEnd> {
-        let place = recorder.place().clone();
-        if is_held_up {
+        let place = asked_at.place.clone();
+        if asked_at.is_held_up {
             // What it sends has not been taken: it may be further than what was received.
             return Ok(Seen::default());
         }
         let anew = |what: &str| Err(StreamEnd::Lost(SqlError::new(SqlCause::Lost, what)));
-        if !place.file.is_empty() && !binlog.has(&place) {
+        if !place.file.is_empty() && !files.has(&place) {
             return anew("the server has another binlog than it was sending");
         }
         // Of the last look: it lists a transaction a moment after it has sent it.
-        let lacks = |gtids: &Gtids| {
-            !gtids.is_empty() && !binlog.gtids.as_ref().is_some_and(|executed| executed.includes(gtids))
-        };
+        let lacks =
+            |gtids: &Gtids| !gtids.is_empty() && !executed.is_some_and(|executed| executed.includes(gtids));
         // Commits that wait to be acknowledged are in the binlog, and in no GTIDs yet.
         let is_lacking = !self.options.semi_sync && before.gtids.as_ref().is_some_and(lacks);
         // Once: a domain may have been taken out of them, or its numbers have fallen, and the binlog goes on.
@@ -907,13 +1056,13 @@ impl<'a> Archiver<'a> {
         if is_lacking && !was_lacking {
             return anew("the server has begun its GTIDs anew");
         }
-        let is_behind = binlog.bytes_from(&place).is_some_and(|bytes| bytes > 0);
+        let is_behind = files.bytes_from(&place).is_some_and(|bytes| bytes > 0);
         // A large event may take longer than that, and is not to be sent again and again.
         if is_behind && before.behind_at.as_ref() == Some(&place) && self.stuck_at.as_ref() != Some(&place) {
             self.stuck_at = Some(place);
             return anew("the server has more than it sends");
         }
-        Ok(Seen { gtids: Some(recorder.gtids().clone()), behind_at: is_behind.then_some(place) })
+        Ok(Seen { gtids: Some(asked_at.gtids.clone()), behind_at: is_behind.then_some(place) })
     }
 
     fn watch_store(&mut self, segments: &Segments) {
@@ -939,6 +1088,20 @@ impl<'a> Archiver<'a> {
             None => {}
         }
     }
+}
+
+/// A session for questions. A server whose commits may wait for us has to answer soon.
+fn open_control(options: &ArchiveOptions) -> Result<Session> {
+    let mut session = Session::open(&options.connect, Purpose::Control)?;
+    if options.semi_sync {
+        session.set_answer_timeout(ANSWER_MAX)?;
+    }
+    Ok(session)
+}
+
+/// What a server has lost.
+fn lacks(end: &Place) -> String {
+    format!("the server's binlog does not reach to {end}, where the archive ends")
 }
 
 /// What became of what was acknowledged before and did not reach the repository. Returns what to warn of.
@@ -1004,6 +1167,11 @@ fn stream_end(error: SqlError, is_under_way: bool) -> StreamEnd {
 /// Whether the server may be back soon.
 fn is_passing(error: &Error) -> bool {
     error.kind() == ErrorKind::Server
+}
+
+/// Whether the server did not answer.
+fn is_lost(error: &Error) -> bool {
+    error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost)
 }
 
 /// Whether the server was there, and said no.

@@ -12,6 +12,7 @@
 
 mod archive;
 mod left_out;
+mod look;
 mod queue;
 mod read;
 mod recorder;

@@ -223,6 +223,12 @@ impl Recorder {
         self.known.is_none()
     }
 
+    /// Where what is archived ends, as long as the stream has not shown it.
+    pub(super) fn known_end(&self) -> Option<Place> {
+        let known = self.known.as_ref()?;
+        Some(Place { position: known.end, ..self.place.clone() })
+    }
+
     /// What the server names as archived before and is not, once.
     pub(super) fn take_missing(&mut self) -> Option<String> {
         self.missing.take()

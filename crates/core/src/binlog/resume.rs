@@ -19,47 +19,105 @@ use super::{
 use crate::{
     error::{Context as _, Error, ErrorKind, Result},
     head::read_head,
-    server::{ConnectOptions, Session, SqlError, code},
+    server::{ConnectOptions, Session, SqlCause, SqlError, code},
 };
 
 /// What stands before an encrypted binlog of MySQL.
 const ENCRYPTION_HEADER_BYTES: u64 = 512;
 
-/// A server's binlog as it is now.
+/// A server's binlog. All but the list of its files the server tells also while its commits wait to be acknowledged.
 pub(super) struct Binlog {
     pub(super) server: BinlogServer,
-    /// Files with where they end, oldest first.
-    pub(super) files: Vec<(String, u64)>,
     /// All transactions, where the server names them.
     pub(super) gtids: Option<Gtids>,
+    session: Session,
+    files: Option<Files>,
+    /// It was asked for its files, and has not answered.
+    is_silent: bool,
 }
 
+/// A server's files with where they end, oldest first.
+pub(super) struct Files(Vec<(String, u64)>);
+
 impl Binlog {
-    /// Asks the server.
-    pub(super) fn read(session: &mut Session) -> Result<Self> {
+    /// Asks the server who it is, and what it has committed.
+    pub(super) fn read(mut session: Session) -> Result<Self> {
         let version = session.version().clone();
         let is_on = session.variable("log_bin")?.is_some_and(|value| value != "0");
         if !is_on {
             return Err(Error::new(ErrorKind::Server, "the server writes no binlog")
                 .hinted("set log_bin in its configuration, and start it anew"));
         }
-        let (uuid, executed) = match version.flavor {
-            Flavor::MySql => (session.variable("server_uuid")?, "SELECT @@GLOBAL.gtid_executed"),
-            Flavor::MariaDb => (session.variable("server_uid")?, "SELECT @@GLOBAL.gtid_binlog_pos"),
+        let uuid = match version.flavor {
+            Flavor::MySql => session.variable("server_uuid")?,
+            Flavor::MariaDb => session.variable("server_uid")?,
         };
         let number = |session: &mut Session, name: &str| -> Result<u64, SqlError> {
             session.number(&format!("SELECT @@GLOBAL.{name}"))
         };
         let server = BinlogServer {
             uuid,
-            server_id: u32::try_from(number(session, "server_id")?).unwrap_or_default(),
+            server_id: u32::try_from(number(&mut session, "server_id")?).unwrap_or_default(),
             hostname: session.variable("hostname")?.unwrap_or_default(),
-            port: u16::try_from(number(session, "port")?).unwrap_or_default(),
+            port: u16::try_from(number(&mut session, "port")?).unwrap_or_default(),
             version,
         };
-        // Before the list: what is in the list may be more, never less.
-        let gtids = session.value(executed)?.unwrap_or_default();
-        let gtids = parse_gtids(server.flavor(), &gtids)?;
+        let gtids = executed(&mut session)?;
+        Ok(Self { server, gtids, session, files: None, is_silent: false })
+    }
+
+    /// Its files. Those that are listed may have more than the transactions that were asked for before, never less.
+    pub(super) fn files(&mut self) -> Result<&Files> {
+        let files = match self.files.take() {
+            Some(files) => files,
+            None if self.is_silent => return Err(unlisted()),
+            None => Files::list(&mut self.session).map_err(|error| {
+                self.is_silent = *error.cause() == SqlCause::Lost;
+                if self.is_silent { unlisted().caused_by(error) } else { error.into() }
+            })?,
+        };
+        Ok(self.files.insert(files))
+    }
+
+    /// The same, if they were asked for.
+    pub(super) fn into_files(self) -> Option<Files> {
+        self.files
+    }
+
+    /// It is not asked for its files: it would not answer.
+    pub(super) fn silence(&mut self) {
+        self.is_silent = true;
+    }
+
+    /// Whether it does not answer what files it has.
+    pub(super) fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    fn oldest(&mut self) -> Result<Place> {
+        self.files()?.oldest()
+    }
+}
+
+fn unlisted() -> Error {
+    Error::new(ErrorKind::Server, "the server did not say in time which binlog files it has")
+}
+
+/// All transactions that a server has, where it names them.
+pub(super) fn executed(session: &mut Session) -> Result<Option<Gtids>> {
+    let flavor = session.flavor();
+    let executed = session.value(match flavor {
+        Flavor::MySql => "SELECT @@GLOBAL.gtid_executed",
+        Flavor::MariaDb => "SELECT @@GLOBAL.gtid_binlog_pos",
+    })?;
+    let gtids = parse_gtids(flavor, &executed.unwrap_or_default())?;
+    Ok((!gtids.is_empty()).then_some(gtids))
+}
+
+impl Files {
+    /// Asks the server. It may not answer while commits wait to be acknowledged: of MariaDB the second of them holds the
+    /// lock that this needs, of MySQL whoever ends a file meanwhile.
+    pub(super) fn list(session: &mut Session) -> Result<Self, SqlError> {
         let mut files = Vec::new();
         for row in session.rows("SHOW BINARY LOGS")? {
             let size: u64 = row.number("File_size")?;
@@ -68,11 +126,11 @@ impl Binlog {
             let hidden = if is_encrypted { ENCRYPTION_HEADER_BYTES } else { 0 };
             files.push((row.text("Log_name")?.to_owned(), size.saturating_sub(hidden)));
         }
-        Ok(Self { server, files, gtids: (!gtids.is_empty()).then_some(gtids) })
+        Ok(Self(files))
     }
 
     fn size(&self, file: &str) -> Option<u64> {
-        self.files.iter().find(|(name, _)| name == file).map(|(_, size)| *size)
+        self.0.iter().find(|(name, _)| name == file).map(|(_, size)| *size)
     }
 
     /// Whether there is such a place.
@@ -80,31 +138,33 @@ impl Binlog {
         self.size(&place.file).is_some_and(|size| size >= place.position)
     }
 
+    fn first(&self) -> Option<&str> {
+        self.0.first().map(|(name, _)| name.as_str())
+    }
+
     /// The beginning of the oldest file.
     fn oldest(&self) -> Result<Place> {
-        let (file, _) = self
-            .files
-            .first()
-            .ok_or_else(|| Error::new(ErrorKind::Server, "the server has no binlog files"))?;
-        Ok(Place { file: file.clone(), position: FILE_BEGIN })
+        let file =
+            self.first().ok_or_else(|| Error::new(ErrorKind::Server, "the server has no binlog files"))?;
+        Ok(Place { file: file.to_owned(), position: FILE_BEGIN })
     }
 
     /// The file that was begun behind another.
     fn file_after(&self, file: &str) -> Option<&str> {
-        let at = self.files.iter().position(|(name, _)| name == file)?;
-        self.files.get(at + 1).map(|(name, _)| name.as_str())
+        let at = self.0.iter().position(|(name, _)| name == file)?;
+        self.0.get(at + 1).map(|(name, _)| name.as_str())
     }
 
     /// Its end.
     pub(super) fn end(&self) -> Option<Place> {
-        let (file, size) = self.files.last()?;
+        let (file, size) = self.0.last()?;
         Some(Place { file: file.clone(), position: *size })
     }
 
     /// Bytes from a place on; `None` where there is no such place.
     pub(super) fn bytes_from(&self, place: &Place) -> Option<u64> {
-        let at = self.files.iter().position(|(name, _)| *name == place.file)?;
-        let bytes: u64 = self.files[at..].iter().map(|(_, size)| size).sum();
+        let at = self.0.iter().position(|(name, _)| *name == place.file)?;
+        let bytes: u64 = self.0[at..].iter().map(|(_, size)| size).sum();
         Some(bytes.saturating_sub(place.position))
     }
 }
@@ -131,6 +191,8 @@ impl Start {
 pub(super) enum Refused {
     /// Not tried.
     No,
+    /// Tried without knowing whether the server lists it.
+    Unlisted,
     /// There is something else than what was archived.
     NotAsArchived,
     /// This file ends in the middle of an event.
@@ -140,7 +202,7 @@ pub(super) enum Refused {
 /// Where to begin with nothing archived: the file in which the newest backup's position is, else the oldest, with what is to
 /// be said of that. Where the backup is of another server, whose files have other names, GTIDs tell the file.
 pub(super) fn first(
-    binlog: &Binlog,
+    binlog: &mut Binlog,
     repo: &Repo,
     log: &LogName,
     connect: &ConnectOptions,
@@ -167,7 +229,7 @@ pub(super) fn first(
     let at = taken.finished_at;
     let place = taken.position.binlog.as_ref().filter(|_| taken.server.is_same(&binlog.server));
     if let Some(place) = place {
-        if binlog.size(&place.file).is_some() {
+        if binlog.files()?.size(&place.file).is_some() {
             return Ok((begin(&place.file), None));
         }
         let warning = format!(
@@ -191,26 +253,27 @@ pub(super) fn first(
     Ok((Start::at(binlog.oldest()?), Some(warning)))
 }
 
-/// Where an archive that ends at `tail` goes on.
+/// Where an archive that ends at `tail` goes on. What `is_unasked` is asked for without knowing whether the server lists it:
+/// the server says, or the event that comes.
 pub(super) fn next(
-    binlog: &Binlog,
+    binlog: &mut Binlog,
     tail: &Tail,
     refused: &Refused,
+    is_unasked: bool,
     new_identity: bool,
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Start> {
     let is_same = binlog.server.is_same(&tail.server);
-    let has_file = binlog.size(&tail.place.file).is_some_and(|size| size >= tail.place.position);
     let is_as_archived = *refused != Refused::NotAsArchived;
     // Whoever writes the next file has given up the event, and the transaction that it was of.
     if let Refused::Torn(file) = refused
         && is_same
-        && let Some(next) = binlog.file_after(file)
+        && let Some(next) = binlog.files()?.file_after(file)
     {
         return Ok(Start::at(Place { file: next.to_owned(), position: FILE_BEGIN }));
     }
-    if is_as_archived && is_same && has_file {
+    if is_as_archived && is_same && (is_unasked || binlog.files()?.has(&tail.place)) {
         // Where the protocol has no number for the place, it begins with the file.
         let begin = u32::try_from(tail.last.begin).map_or(FILE_BEGIN, |_| tail.last.begin);
         let known = Known { begin: tail.last.begin, end: tail.place.position, hash: tail.last.hash.clone() };
@@ -228,7 +291,7 @@ pub(super) fn next(
     }
     // Numbers of files and of transactions come again: the same server was reset if its oldest file begins with what is
     // archived, for all that is archived was in files that are gone.
-    let is_gone = is_same && binlog.size(&tail.place.file).is_none();
+    let is_gone = is_same && binlog.files()?.size(&tail.place.file).is_none();
     let begins_anew = match &archived {
         Some(archived) if is_gone => begins_with_any(binlog, archived, connect, options)?,
         _ => false,
@@ -237,14 +300,14 @@ pub(super) fn next(
     if is_as_archived
         && is_gone
         && !begins_anew
-        && let (Some(next), Some((oldest, _))) = (&tail.last.next_file, binlog.files.first())
+        && let (Some(next), Some(oldest)) = (&tail.last.next_file, binlog.files()?.first())
         && next == oldest
     {
         return Ok(Start::at(Place { file: next.clone(), position: FILE_BEGIN }));
     }
     // The same file of the same server is shorter, or holds something else: it lost its end, and may have used the GTIDs
     // of what it lost for other transactions.
-    let has_lost = is_same && binlog.size(&tail.place.file).is_some();
+    let has_lost = is_same && !is_gone;
     let lack = lack(binlog, tail, connect, options)?;
     if let Some(archived) = &archived
         && !has_lost
@@ -264,9 +327,9 @@ pub(super) fn next(
         (Some(archived), Some(executed)) if shares(executed, archived) => GapKind::Diverged,
         (Some(_), _) => GapKind::Reset,
         (None, _) if !is_same => GapKind::OtherServer,
-        (None, _) if has_file || binlog.size(&tail.place.file).is_some() => GapKind::Reset,
-        (None, _) => match binlog.files.first() {
-            Some((oldest, _)) if is_after(oldest, &tail.place.file) => GapKind::Purged,
+        (None, _) if has_lost => GapKind::Reset,
+        (None, _) => match binlog.files()?.first() {
+            Some(oldest) if is_after(oldest, &tail.place.file) => GapKind::Purged,
             _ => GapKind::Reset,
         },
     };
@@ -393,7 +456,7 @@ fn is_after(file: &str, other: &str) -> bool {
 
 /// Whether the first transaction that a server has in its binlogs is an archived one.
 fn begins_with_any(
-    binlog: &Binlog,
+    binlog: &mut Binlog,
     archived: &Gtids,
     connect: &ConnectOptions,
     options: StreamOptions,
@@ -414,13 +477,13 @@ fn begins_with_any(
 /// have it any more.
 fn place_behind(
     archived: &Gtids,
-    binlog: &Binlog,
+    binlog: &mut Binlog,
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Option<Place>> {
     Ok(match first_transaction(&StreamBegin::BehindGtids(archived.clone()), connect, options)? {
         First::At { place, .. } => Some(place),
-        First::End => binlog.end(),
+        First::End => binlog.files()?.end(),
         First::Gone => None,
     })
 }

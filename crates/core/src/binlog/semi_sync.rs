@@ -22,7 +22,15 @@ pub(super) struct Source {
     clients: u64,
     /// Commits since the server was started that returned without an acknowledgement.
     pub(super) unacknowledged: u64,
+    /// Those that returned with one.
+    acknowledged: u64,
+    /// Those that wait for one.
+    waiting: u64,
 }
+
+/// How many commits have waited, at a moment at which the server did not tell what its binlog is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waits(u64, u64);
 
 #[derive(Debug)]
 struct Settings {
@@ -49,7 +57,37 @@ impl Source {
             is_waiting: is_on(&value("status")),
             clients: value("clients").parse().unwrap_or_default(),
             unacknowledged: value("no_tx").parse().unwrap_or_default(),
+            acknowledged: value("yes_tx").parse().unwrap_or_default(),
+            waiting: value("wait_sessions").parse().unwrap_or_default(),
         })
+    }
+
+    /// Commits that wait to be acknowledged.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// How many have waited by now.
+    pub(super) fn waits(&self) -> Waits {
+        Waits(self.acknowledged, self.unacknowledged)
+    }
+
+    /// Whether commits wait and none has gone on since: what was not answered then is not answered now, and who asks again
+    /// leaves another session hanging in the server.
+    pub(super) fn stands_since(&self, then: Option<Waits>) -> bool {
+        self.waiting > 0 && then == Some(self.waits())
+    }
+
+    /// Why it did not say which files it has, if commits wait.
+    pub(super) fn explain_silence(&self, error: Error) -> Error {
+        let Some(settings) = self.settings.as_ref().filter(|_| self.waiting > 0) else { return error };
+        let text = "the server does not list its binlog files as long as commits wait for an acknowledgement, and where the \
+                    archive goes on cannot be told without";
+        Error::new(ErrorKind::Server, text).caused_by(error).hinted(format!(
+            "SET GLOBAL {}_enabled = OFF lets them go on without one; set it ON again when the archiver is connected, or has \
+             archived --once without --semi-sync",
+            settings.prefix
+        ))
     }
 
     /// Refuses a server that waits for nobody.

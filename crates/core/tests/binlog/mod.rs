@@ -30,6 +30,7 @@ mod gaps;
 pub(crate) use gaps::purge;
 mod live;
 mod spooled;
+mod waiting;
 
 /// A server and a repository.
 pub(crate) struct Stage {

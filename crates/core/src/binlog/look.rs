@@ -1,0 +1,149 @@
+//! What is asked of a server that is being archived, beside its stream and on a thread of its own: a server whose commits wait
+//! for the archive may answer only when they have gone on, so nobody who lets them go on may wait for the answer.
+
+use std::{
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
+    time::Duration,
+};
+
+use holdfast_formats::Gtids;
+
+use super::{
+    left_out,
+    resume::{Files, executed},
+    semi_sync::{Source, Waits},
+    stretch::Place,
+};
+use crate::{
+    error::{Error, Result},
+    server::{ConnectOptions, Purpose, Session, SqlCause, SqlError},
+};
+
+/// So long a server may take for each answer, and to let us in.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// Whom to ask, and about what.
+#[derive(Clone, Debug)]
+pub(super) struct Questions {
+    pub(super) connect: ConnectOptions,
+    pub(super) semi_sync: bool,
+    pub(super) standby: bool,
+    pub(super) allow_replica_filters: bool,
+    /// It did not answer then.
+    pub(super) unanswered: Option<Waits>,
+}
+
+/// What a server says at any time.
+pub(super) struct State {
+    /// With `--semi-sync`.
+    pub(super) source: Option<Source>,
+    /// Why its binlog does not go on.
+    pub(super) stopped: Option<String>,
+}
+
+impl State {
+    /// Asks. A server whose binlog lacks what must not be missing is refused.
+    pub(super) fn read(session: &mut Session, questions: &Questions) -> Result<Self> {
+        let source = if questions.semi_sync { Some(Source::read(session)?) } else { None };
+        left_out::require_all(session, questions.standby, questions.allow_replica_filters)?;
+        Ok(Self { source, stopped: left_out::stopped_replica(session)? })
+    }
+}
+
+/// What it says of its binlog.
+pub(super) struct Contents {
+    /// By which settings it leaves something out.
+    pub(super) filters: Option<String>,
+    /// All transactions, where it names them.
+    pub(super) gtids: Option<Gtids>,
+    pub(super) files: Files,
+}
+
+impl Contents {
+    fn read(session: &mut Session) -> Result<Self> {
+        let filters = left_out::filters(session)?;
+        // Before the list: what is in the list may be more, never less.
+        let gtids = executed(session)?;
+        Ok(Self { filters, gtids, files: Files::list(session)? })
+    }
+}
+
+/// An answer.
+pub(super) enum Answer {
+    State(Result<State>),
+    Contents(Contents),
+    /// What its binlog is it did not say in time.
+    Unanswered(Waits),
+}
+
+/// How far the archive was when the questions were asked.
+#[derive(Clone, Debug)]
+pub(super) struct AskedAt {
+    pub(super) place: Place,
+    pub(super) gtids: Gtids,
+    /// What the server sends was not taken.
+    pub(super) is_held_up: bool,
+}
+
+/// Questions that are under way. Who drops this does not want to know any more.
+pub(super) struct Look {
+    answers: Receiver<Answer>,
+    pub(super) asked_at: AskedAt,
+    pub(super) with_state: bool,
+}
+
+impl Look {
+    /// Begins to ask; about the state only if `with_state`.
+    pub(super) fn begin(questions: Questions, with_state: bool, asked_at: AskedAt) -> Result<Self> {
+        let (tell, answers) = channel();
+        // Where no session is to be had, the stream says what is wrong with the server, if anything is.
+        let ask = move || drop(ask(&questions, with_state, &tell));
+        thread::Builder::new()
+            .name("binlog-look".to_owned())
+            .spawn(ask)
+            .map_err(|error| Error::failed(format!("start a thread: {error}")))?;
+        Ok(Self { answers, asked_at, with_state })
+    }
+
+    /// The next answer, if it comes in time; an error where none will come any more.
+    pub(super) fn next(&self, wait: Duration) -> Result<Option<Answer>, Ended> {
+        match self.answers.recv_timeout(wait) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(Ended),
+        }
+    }
+}
+
+/// All is answered that will be.
+#[derive(Debug)]
+pub(super) struct Ended;
+
+fn ask(questions: &Questions, with_state: bool, tell: &Sender<Answer>) -> Result<()> {
+    let usual = &questions.connect;
+    let connect = ConnectOptions {
+        connect_timeout: Some(usual.timeout().min(ANSWER_MAX)),
+        answer_timeout: Some(ANSWER_MAX),
+        ..usual.clone()
+    };
+    let mut session = Session::open(&connect, Purpose::Control)?;
+    if with_state {
+        let _unwanted = tell.send(Answer::State(State::read(&mut session, questions)));
+    }
+    let source = if questions.semi_sync { Some(Source::read(&mut session)?) } else { None };
+    if source.as_ref().is_some_and(|source| source.stands_since(questions.unanswered)) {
+        return Ok(());
+    }
+    let answer = match (Contents::read(&mut session), source) {
+        (Ok(contents), _) => Answer::Contents(contents),
+        (Err(error), Some(source)) if is_unanswered(&error) => Answer::Unanswered(source.waits()),
+        (Err(error), _) => return Err(error),
+    };
+    let _unwanted = tell.send(answer);
+    Ok(())
+}
+
+fn is_unanswered(error: &Error) -> bool {
+    error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost)
+}
