@@ -207,15 +207,16 @@ fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
     const OK: u8 = 0;
     const END: u8 = 0xfe;
     const REFUSED: u8 = 0xff;
-    const SEMI_SYNC: u8 = 0xef;
     const END_BYTES_MAX: usize = 8;
+    let mut was_marked = semi_sync;
     loop {
         let mut message = Vec::new();
         let next = match messages.read(&mut message) {
             Err(error) => Message::Failed(error),
             Ok(()) => match message.first() {
                 Some(&OK) => {
-                    let is_marked = semi_sync && message.get(1) == Some(&SEMI_SYNC);
+                    let is_marked = semi_sync && is_marked(&message, was_marked);
+                    was_marked = is_marked;
                     let wants_ack = is_marked && message.get(2) == Some(&1);
                     message.drain(..if is_marked { 3 } else { 1 }.min(message.len()));
                     Message::Event { bytes: message, wants_ack }
@@ -232,6 +233,49 @@ fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
         // A fixed part for each, so that small ones are bounded too.
         if !queue.push(next, bytes + 64, AHEAD_BYTES_MAX) || !is_event {
             return;
+        }
+    }
+}
+
+/// Whether an event stands behind two bytes that say whether it is to be acknowledged. A server without semi-synchronous
+/// replication sends none, and the first of them may be of an event's time: so the event must be as long as its header says.
+/// Where that is so both ways, or neither, it is as before.
+fn is_marked(message: &[u8], was_marked: bool) -> bool {
+    const SEMI_SYNC: u8 = 0xef;
+    const LEN_AT: usize = 9;
+    if message.get(1) != Some(&SEMI_SYNC) {
+        return false;
+    }
+    let is_event_at = |begin: usize| {
+        let len = message.get(begin + LEN_AT..).and_then(|rest| rest.first_chunk::<4>());
+        len.is_some_and(|len| u32::from_le_bytes(*len) as usize == message.len() - begin)
+    };
+    match (is_event_at(3), is_event_at(1)) {
+        (true, false) => true,
+        (false, true) => false,
+        _ => was_marked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event whose time ends in the byte that also marks events is told from a marked one, whatever came before.
+    #[test]
+    fn marked_and_not() {
+        let mut event = vec![0; 40];
+        event[..4].copy_from_slice(&0x6500_00ef_u32.to_le_bytes());
+        event[9..13].copy_from_slice(&40_u32.to_le_bytes());
+        let plain = [&[0][..], &event].concat();
+        let marked = [&[0, 0xef, 1][..], &event].concat();
+        for was_marked in [true, false] {
+            assert!(!is_marked(&plain, was_marked));
+            assert!(is_marked(&marked, was_marked));
+            assert!(!is_marked(&[0], was_marked));
+            // Cut off: its reader says so.
+            assert_eq!(is_marked(&marked[..20], was_marked), was_marked);
+            assert_eq!(is_marked(&[0, 0xef], was_marked), was_marked);
         }
     }
 }
