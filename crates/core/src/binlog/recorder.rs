@@ -132,6 +132,8 @@ pub(super) struct Recorder {
     begun_s: Option<u32>,
     /// Transactions that the server names as archived before, and that are not.
     missing: Option<String>,
+    /// Whether the run has transactions without a name.
+    has_nameless: bool,
 }
 
 impl Recorder {
@@ -157,6 +159,7 @@ impl Recorder {
             last_transaction: None,
             begun_s: None,
             missing: None,
+            has_nameless: false,
         }
     }
 
@@ -173,6 +176,7 @@ impl Recorder {
             last_at: tail.last_at,
             last_transaction: tail.last_transaction.clone(),
             begun_s: tail.open.as_ref().and_then(|open| open.begun_s),
+            has_nameless: tail.has_nameless && tail.open.is_some(),
             ..Self::new(tail.server.clone())
         })
     }
@@ -187,6 +191,7 @@ impl Recorder {
             last,
             format: self.format.clone(),
             gtids,
+            has_nameless: self.has_nameless,
             last_at: self.last_at,
             last_transaction: self.last_transaction.clone(),
             open: OpenTransaction::of(&self.tracker, self.begun_s),
@@ -276,6 +281,7 @@ impl Recorder {
     /// From now on stretches are of another run.
     pub(super) fn begin_run(&mut self) {
         self.next_number = 0;
+        self.has_nameless &= self.tracker.is_inside();
     }
 
     /// Ends the open stretch.
@@ -453,7 +459,10 @@ impl Recorder {
         let open = self.tracker.open().cloned();
         let part = self.tracker.next(event, &body).map_err(failed)?;
         match part {
-            Part::First => self.begun_s = None,
+            Part::First => {
+                self.begun_s = None;
+                self.has_nameless |= self.tracker.open().is_some_and(|open| open.gtid.is_none());
+            }
             Part::Inside | Part::Last if tells_begin(&body) => {
                 self.begun_s.get_or_insert(event.header.timestamp);
             }
@@ -611,6 +620,11 @@ mod tests {
         bytes
     }
 
+    /// The data of a statement's event, without a database.
+    fn query(text: &str) -> Vec<u8> {
+        [&[0; 13][..], &[0], text.as_bytes()].concat()
+    }
+
     fn server(version: &str) -> BinlogServer {
         BinlogServer {
             version: ServerVersion::parse(version).unwrap(),
@@ -619,6 +633,35 @@ mod tests {
             hostname: "h".to_owned(),
             port: 1,
         }
+    }
+
+    /// Where the archive ends it is known whether its run has transactions that GTIDs do not tell of; of the runs before
+    /// only if one of those goes on.
+    #[test]
+    fn transactions_without_names() {
+        let mut end = 1_000;
+        let anonymous = event(&mut end, EventKind::ANONYMOUS_GTID, &[0; 42]);
+        let begin = event(&mut end, EventKind::QUERY, &query("BEGIN"));
+        let commit = event(&mut end, EventKind::XID, &[0; 8]);
+        let server = server("9.7.4");
+        let place = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+        let mut kept = Kept::default();
+        let mut recorder = Recorder::new(server.clone());
+        let start = Start { place, known: None, gap: None };
+        recorder.begin_stream(server, start, &mut kept).unwrap();
+        for bytes in [&anonymous, &begin] {
+            recorder.received(bytes, &mut kept).unwrap();
+        }
+        let inside = recorder.tail().unwrap();
+        assert!(inside.has_nameless && Recorder::at(&inside).unwrap().tail().unwrap().has_nameless);
+        recorder.begin_run();
+        assert!(recorder.tail().unwrap().has_nameless);
+        recorder.received(&commit, &mut kept).unwrap();
+        let behind = recorder.tail().unwrap();
+        assert!(behind.has_nameless && behind.open.is_none(), "{behind:?}");
+        assert!(!Recorder::at(&behind).unwrap().tail().unwrap().has_nameless);
+        recorder.begin_run();
+        assert!(!recorder.tail().unwrap().has_nameless);
     }
 
     /// What one recorder has left in the middle of a transaction, the next one goes on with.

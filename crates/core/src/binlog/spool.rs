@@ -265,14 +265,12 @@ impl Spool {
 
 /// Whether an archive that ends at `end` has, behind `run`, all that comes before the end of a segment.
 ///
-/// MySQL names a transaction once, by its server. MariaDB's numbers come again with other transactions: at a replica that did
+/// MySQL names a transaction once, by its server, if it does: where it need not, names do not tell of all. MariaDB's numbers come again with other transactions: at a replica that did
 /// not have the last ones and was promoted, and at a server that has lost the end of its binlog. So there the very place must
 /// be archived, of the same server.
 fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Result<bool> {
-    if let (Some(Gtids::MySql(end)), Some(Gtids::MySql(segment))) = (end.gtids()?, segment.gtids()?)
-        && !segment.is_empty()
-    {
-        return Ok(end.contains_all(&segment));
+    if let Some(has_come) = has_come_by_gtids(end, segment)? {
+        return Ok(has_come);
     }
     let wanted = &segment.place;
     Ok(archive.stretches().iter().any(|archived| {
@@ -281,4 +279,56 @@ fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Res
             && archived.stretch.file == wanted.file
             && (archived.stretch.begin..=archived.ends_at().position).contains(&wanted.position)
     }))
+}
+
+/// The same as MySQL's GTIDs tell; `None` where they do not suffice.
+fn has_come_by_gtids(end: &Tail, segment: &Tail) -> Result<Option<bool>> {
+    let (Some(Gtids::MySql(end)), Some(Gtids::MySql(gtids))) = (end.gtids()?, segment.gtids()?) else {
+        return Ok(None);
+    };
+    if gtids.is_empty() {
+        return Ok(None);
+    }
+    let has_named = end.contains_all(&gtids);
+    Ok((!has_named || !segment.has_nameless).then_some(has_named))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        binlog::stretch::{BinlogServer, LastEvent, Place},
+        server::ServerVersion,
+    };
+
+    /// That another has archived all GTIDs of a segment is no word for transactions that have none.
+    #[test]
+    fn transactions_without_names_are_not_told_by_gtids() {
+        let tail = |last: u64, has_nameless: bool| {
+            let server = BinlogServer {
+                version: ServerVersion::parse("9.7.4").unwrap(),
+                uuid: Some("u".to_owned()),
+                server_id: 1,
+                hostname: "h".to_owned(),
+                port: 1,
+            };
+            Tail {
+                server,
+                place: Place { file: "binlog.000001".to_owned(), position: 100 },
+                last: LastEvent { begin: 4, hash: String::new(), next_file: None },
+                format: String::new(),
+                gtids: Some(format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}")),
+                has_nameless,
+                last_at: None,
+                last_transaction: None,
+                open: None,
+            }
+        };
+        let told =
+            |end: u64, has_nameless| has_come_by_gtids(&tail(end, false), &tail(5, has_nameless)).unwrap();
+        assert_eq!(told(4, false), Some(false));
+        assert_eq!(told(5, false), Some(true));
+        assert_eq!(told(4, true), Some(false));
+        assert_eq!(told(5, true), None);
+    }
 }

@@ -209,6 +209,9 @@ pub(super) struct Tail {
     /// All transactions so far, where the server names them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
+    /// Whether its run has transactions that the server does not name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_nameless: bool,
     /// When the last transaction was committed, in microseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_at: Option<u64>,
