@@ -276,7 +276,7 @@ fn moments_are_recovered_from_a_copy(kind: ServerKind) {
     insert(20);
     archive();
     // The first repository could; the copy does not know it yet.
-    let early = restore(&["--gtid", &wanted]).expect_code(1);
+    let early = restore(&["--gtid", &wanted]).expect_code(2);
     assert!(early.err.contains("does not have transaction"), "{early:#?}");
     assert!(!target.exists());
     assert_eq!(copied(), 2);

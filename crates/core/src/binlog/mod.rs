@@ -28,6 +28,7 @@ mod stretch;
 mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
+pub(crate) use read::Occurrence;
 pub use read::{
     Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Search, Taken,
     TransactionSummary,

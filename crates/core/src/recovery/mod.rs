@@ -7,6 +7,7 @@
 //! A logical backup is loaded into a server that runs; what follows it is written as a binlog ([`Recovery::write_binlog`]),
 //! for the programs by which that server executes one.
 
+mod only;
 mod until;
 mod wanted;
 
@@ -59,20 +60,61 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
     let archive = archive_until(repo, source, &until)?;
     let log = LogName { source: source.clone(), kind: Kind::Physical };
     let history = History::salvage(repo, &log, &mut |_, _| {})?;
-    let candidates: Vec<RunNo> = match named {
-        Some(run) => vec![run],
-        None => history.standing().map(|outcome| outcome.run).rev().collect(),
+    let chosen = match named {
+        Some(run) => behind(repo, &history, run, &archive, &until).map(|behind| (run, behind)),
+        None => last_before(repo, &history, &archive, &until),
     };
+    let (base, behind) = chosen.map_err(|error| match error.hint() {
+        Some(_) => error,
+        None => error
+            .hinted("\"holdfast binlog list\" says from which backups on, and until when, can be recovered"),
+    })?;
+    Ok(Recovery { archive, log, base, behind, until })
+}
+
+/// The last backup behind which the archive goes on to the moment. Of a transaction it is known where that is: numbers alone
+/// do not tell whether it comes behind a backup, since after a reset they begin again.
+fn last_before(
+    repo: &Arc<Repo>,
+    history: &History,
+    archive: &Archive,
+    until: &Until,
+) -> Result<(RunNo, Behind)> {
+    let occurrence =
+        until.gtid().map(|gtid| only::occurrence(repo, history, archive, until, gtid)).transpose()?;
     let mut refused = None;
-    for base in candidates {
-        match behind(repo, &history, base, &archive, &until) {
-            Ok(behind) => return Ok(Recovery { archive, log, base, behind, until }),
+    for run in history.standing().map(|outcome| outcome.run).rev() {
+        let tried = behind(repo, history, run, archive, until).and_then(|behind| {
+            match until.gtid().zip(occurrence.as_ref()) {
+                Some((gtid, occurrence)) if !only::reaches(archive, &behind, occurrence)? => {
+                    Err(only::out_of_reach(archive, gtid, occurrence))
+                }
+                _ => Ok(behind),
+            }
+        });
+        match tried {
+            Ok(behind) => return Ok((run, behind)),
             // The newest is told: it is what somebody would have expected.
             Err(error) => drop(refused.get_or_insert(error)),
         }
     }
-    let error = refused.unwrap_or_else(|| Error::failed(format!("there is no physical backup of {source}")));
-    Err(error.hinted("\"holdfast binlog list\" says from which backups on, and until when, can be recovered"))
+    let source = &history.log().source;
+    Err(match (refused, until.gtid().zip(occurrence.as_ref())) {
+        // Each has a reason of its own; this is what they have in common.
+        (Some(error), Some((gtid, occurrence))) if error.kind() == ErrorKind::Usage => {
+            only::out_of_reach(archive, gtid, occurrence)
+        }
+        (Some(error), _) => error,
+        (None, _) => Error::failed(format!("there is no physical backup of {source}")),
+    })
+}
+
+/// As it is given on the command line.
+fn backup_id(log: &LogName, run: RunNo) -> String {
+    match log.kind {
+        Kind::Physical => format!("{}{run}", log.source),
+        _ => format!("{log}{run}"),
+    }
 }
 
 /// Of a logical backup, which must hold all of its server.
@@ -122,10 +164,10 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
     // The view of a logical backup comes first, and the rows take their time.
     let moment = if log.kind == Kind::Logical { head.started_at } else { taken.finished_at };
     if until.is_before(moment, taken.gtids().as_ref()) {
-        return Err(Error::failed(format!("{log} {base} was taken after {until}")));
+        return Err(Error::new(ErrorKind::Usage, format!("{log} {base} was taken after {until}")));
     }
     let behind = archive.behind(&taken).ok_or_else(|| {
-        Error::failed(match taken.is_told_by_gtids() {
+        let text = match taken.is_told_by_gtids() {
             true => format!("the archive does not go on behind {log} {base}"),
             false => format!(
                 "it cannot be told where the archive goes on behind {log} {base}: its server, a replica, had written \
@@ -133,15 +175,15 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
                 taken.position.gtid.as_deref().unwrap_or_default(),
                 taken.position.replica_gtid.as_deref().unwrap_or_default(),
             ),
-        })
+        };
+        Error::new(ErrorKind::Usage, text)
     })?;
     if let Until::Time(time) = until
         && archive.ends_later(&behind, u64::try_from(time.as_microsecond()).unwrap_or_default())?
     {
         // The host that took it may have another time than the server whose binlog this is.
-        return Err(Error::failed(format!(
-            "{log} {base} holds transactions that were committed after {until}"
-        )));
+        let text = format!("{log} {base} holds transactions that were committed after {until}");
+        return Err(Error::new(ErrorKind::Usage, text));
     }
     Ok(behind)
 }
@@ -158,14 +200,18 @@ impl Recovery {
         &self.until
     }
 
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted::new(&self.archive, &self.behind, &self.until, (&self.log, self.base))
+    }
+
     /// What is replayed behind the backup, once that was counted.
     pub(crate) fn transactions(&self) -> impl Transactions + '_ {
-        Wanted::new(&self.archive, &self.behind, &self.until)
+        self.wanted()
     }
 
     /// Where that ends. Reads all of it.
     pub(crate) fn count(&self, cancel: &Cancel) -> Result<Reached> {
-        Wanted::new(&self.archive, &self.behind, &self.until).count(cancel)
+        self.wanted().count(cancel)
     }
 
     /// The same, and gives what is replayed.
@@ -174,7 +220,7 @@ impl Recovery {
         cancel: &Cancel,
         take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<Reached> {
-        Wanted::new(&self.archive, &self.behind, &self.until).count_each(cancel, take)
+        self.wanted().count_each(cancel, take)
     }
 
     /// What would be done. Reads all that would be replayed.
@@ -207,7 +253,7 @@ impl Recovery {
             return Err(Error::new(ErrorKind::Usage, text));
         }
         let is_left_out = |kind: EventKind| OF_FILES.contains(&kind) || (skip_gtids && GTIDS.contains(&kind));
-        let mut wanted = Wanted::new(&self.archive, &self.behind, &self.until);
+        let mut wanted = self.wanted();
         // The archiver that lost its server has the beginning of a transaction, and all of it from another.
         let mut whole = WholeTransactions::default();
         let reached = wanted.count_each(cancel, &mut |piece| {
@@ -266,7 +312,7 @@ impl Recovery {
         listener: &dyn Listener,
         cancel: &Cancel,
     ) -> Result<RestoreReport> {
-        let mut wanted = Wanted::new(&self.archive, &self.behind, &self.until);
+        let mut wanted = self.wanted();
         // What cannot be reached is found before anything is written.
         wanted.count(cancel)?;
         let transactions = Some(&mut wanted as _);

@@ -55,6 +55,24 @@ impl Until {
         matches!(self, Until::Gtid(gtid) if transaction.gtid.as_ref() == Some(gtid))
     }
 
+    /// The transaction that it is told by.
+    pub(super) fn gtid(&self) -> Option<&Gtid> {
+        match self {
+            Until::Gtid(gtid) | Until::BeforeGtid(gtid) => Some(gtid),
+            Until::Time(_) | Until::End => None,
+        }
+    }
+
+    /// As it is given on the command line.
+    pub(super) fn option(&self) -> String {
+        match self {
+            Until::Time(time) => format!("--at {time}"),
+            Until::Gtid(gtid) => format!("--gtid {gtid}"),
+            Until::BeforeGtid(gtid) => format!("--before-gtid {gtid}"),
+            Until::End => "--at latest".to_owned(),
+        }
+    }
+
     /// Whether the moment is before a backup that ended at `finished_at` and holds `gtids`.
     pub(super) fn is_before(&self, finished_at: Timestamp, gtids: Option<&Gtids>) -> bool {
         match self {
@@ -101,6 +119,11 @@ impl Until {
             "--at latest recovers all that is there; binlog archive --once fetches what the server still has",
         ))
     }
+}
+
+/// A time of the archive, in microseconds since 1970.
+pub(super) fn instant(us: u64) -> Option<Timestamp> {
+    Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use std::{
 };
 
 use holdfast_formats::{
-    Gtid, Gtids,
+    Flavor, Gtid, Gtids,
     binlog::{EventKind, GtidEvent, Part},
     gtid::MariaDbGtid,
 };
-use jiff::Timestamp;
+use holdfast_repo::{Kind, LogName, RunNo};
 
-use super::Until;
+use super::{Until, backup_id, until::instant};
 use crate::{
     binlog::{Archive, ArchivedEvent, Behind, Place, Stretch},
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     event::Cancel,
     physical::BinlogPosition,
     restore::{Piece, Reached, Transactions},
@@ -25,11 +25,18 @@ pub(super) struct Wanted<'a> {
     archive: &'a Archive,
     behind: &'a Behind,
     until: &'a Until,
+    /// The backup.
+    base: (&'a LogName, RunNo),
 }
 
 impl<'a> Wanted<'a> {
-    pub(super) fn new(archive: &'a Archive, behind: &'a Behind, until: &'a Until) -> Self {
-        Self { archive, behind, until }
+    pub(super) fn new(
+        archive: &'a Archive,
+        behind: &'a Behind,
+        until: &'a Until,
+        base: (&'a LogName, RunNo),
+    ) -> Self {
+        Self { archive, behind, until, base }
     }
 
     /// Where they end. Reads all of them; an error where the moment is not reached, or where a time does not tell it.
@@ -67,12 +74,18 @@ impl<'a> Wanted<'a> {
             is_over: false,
             later: None,
         };
-        let read = self.archive.transactions(self.behind, &mut |event| walk.event(self.archive, event, take));
+        let take = &mut |event: &ArchivedEvent<'_>| walk.event(self.archive, event, take);
+        let read = self.archive.transactions_to_gap(self.behind, take);
         doubts.map(Cancel::check).transpose()?;
         match &walk.later {
             // What cannot be read behind the moment is not needed, nor what is behind a gap.
             Some(later) => later.check(self.until)?,
-            None => read?,
+            None => match read? {
+                Some(at) if !self.is_reached_at_gap(at, &walk.reached) => {
+                    return Err(self.ends_at_gap(at, &walk.reached));
+                }
+                _ => {}
+            },
         }
         match self.until {
             Until::Gtid(_) | Until::BeforeGtid(_) if !walk.is_over => Err(self.not_there()),
@@ -82,7 +95,50 @@ impl<'a> Wanted<'a> {
 
     fn not_there(&self) -> Error {
         let source = &self.archive.log().source;
-        Error::failed(format!("the archive of {source} does not have {} behind the backup", self.until))
+        let (log, base) = self.base;
+        let text = format!("the archive of {source} does not have {} behind {log} {base}", self.until);
+        Error::new(ErrorKind::Usage, text).hinted(
+            "without the ID of a backup, restore takes the last before the transaction; \"holdfast binlog list\" shows what is \
+             archived",
+        )
+    }
+
+    /// Whether the last transaction before a gap is just of the moment: MySQL's times are as fine as that.
+    fn is_reached_at_gap(&self, at: usize, reached: &Count) -> bool {
+        let flavor = self.archive.stretches().get(at).map(|archived| archived.stretch.server.flavor());
+        matches!(self.until, Until::Time(time) if flavor == Some(Flavor::MySql)
+            && reached.transactions > 0
+            && i128::from(reached.committed_us) == i128::from(time.as_microsecond()))
+    }
+
+    /// What was committed between the last transaction before a gap and the moment is not there, even within one second.
+    fn ends_at_gap(&self, at: usize, reached: &Count) -> Error {
+        let source = &self.archive.log().source;
+        let (log, base) = self.base;
+        let gap = self.archive.stretches().get(at).and_then(|archived| archived.gap.as_ref());
+        let why = gap.map(|gap| gap.text.as_str()).unwrap_or_default();
+        let last_at = instant(reached.committed_us).filter(|_| reached.transactions > 0);
+        let (ends, way) = match (last_at, &reached.last_gtid) {
+            (Some(at), Some(gtid)) => {
+                (format!("ends with transaction {gtid}, committed at {at}"), format!("--gtid {gtid}"))
+            }
+            (Some(at), None) => (format!("ends with what was committed at {at}"), format!("--at {at}")),
+            (None, _) => ("has no transaction".to_owned(), String::new()),
+        };
+        let text = format!(
+            "the archive of {source} has a gap before {}: {why}; before the gap, what it has behind {log} {base} {ends}",
+            self.until
+        );
+        let id = backup_id(log, base);
+        let hint = match (log.kind, last_at.is_some()) {
+            (Kind::Physical, true) => format!("restore {id} {way} recovers all that is there before the gap"),
+            (Kind::Physical, false) => format!("restore {id} restores the backup itself"),
+            (_, true) => format!("{way} gives all that is there before the gap"),
+            (_, false) => "the backup itself can be loaded".to_owned(),
+        };
+        let hint =
+            format!("{hint}; \"holdfast binlog list\" shows what is archived and what can be recovered");
+        Error::new(ErrorKind::Usage, text).hinted(hint)
     }
 }
 
@@ -254,10 +310,6 @@ impl Later {
     }
 }
 
-fn instant(us: u64) -> Option<Timestamp> {
-    Timestamp::from_microsecond(i64::try_from(us).ok()?).ok()
-}
-
 /// What has been given so far.
 #[derive(Default)]
 struct Count {
@@ -267,6 +319,7 @@ struct Count {
     mariadb: BTreeMap<u32, MariaDbGtid>,
     mysql: Option<Gtids>,
     leaves_out: BTreeSet<String>,
+    last_gtid: Option<String>,
 }
 
 impl Count {
@@ -274,6 +327,7 @@ impl Count {
         self.transactions += 1;
         self.committed_us = committed_us;
         self.end = Some(end.clone());
+        self.last_gtid = transaction.gtid.as_ref().map(ToString::to_string);
         match &transaction.gtid {
             Some(Gtid::MariaDb(gtid)) => drop(self.mariadb.insert(gtid.domain, *gtid)),
             Some(gtid @ Gtid::MySql(_)) => {
@@ -298,6 +352,8 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
     use crate::{binlog::BinlogServer, server::ServerVersion};
 

@@ -25,6 +25,7 @@ use crate::{
     listeners::Told,
 };
 
+mod again;
 mod astray;
 mod lost;
 
@@ -119,6 +120,7 @@ fn what_is_not_there_is_refused(kind: ServerKind) {
     assert!(error.to_string().contains("does not have transaction"), "{error}");
     let error = recover(&stage.repo, kind, &target, Until::Time(Timestamp::UNIX_EPOCH)).unwrap_err();
     assert!(error.to_string().contains("was taken after"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
     assert!(!target.exists());
 }
 

@@ -109,7 +109,7 @@ struct Recoverable {
     /// The oldest physical backup from which on all is there.
     from: String,
     from_at: Timestamp,
-    /// The last time that can be recovered to.
+    /// The last time that can be recovered to, if there is one behind the backup.
     until_at: Option<Timestamp>,
     /// So much before now, by this host's clock: what was committed since is lost if the server is.
     until_age_s: Option<u64>,
@@ -165,8 +165,11 @@ impl Render for Listed {
             )?;
         }
         for part in &self.recoverable {
-            let (from, until) =
-                (text::instant(part.from_at), part.until_at.map(text::instant).unwrap_or_default());
+            let from = text::instant(part.from_at);
+            let Some(until) = part.until_at.map(text::instant) else {
+                writeln!(out, "recoverable: {from} ({}), and no time behind it yet", part.from)?;
+                continue;
+            };
             write!(
                 out,
                 "recoverable from {from} ({}) until {until} ({}:{})",
@@ -184,7 +187,7 @@ impl Render for Listed {
 
 fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     let base = chain.bases.first()?;
-    let until_at = archive.recoverable_until(chain).map(instant);
+    let until_at = archive.recoverable_until(chain).map(instant).filter(|until| *until >= base.finished_at);
     let age = until_at.map(|until| Timestamp::now().duration_since(until).as_secs());
     Some(Recoverable {
         from: format!("{}#{}", archive.log().source, base.run),

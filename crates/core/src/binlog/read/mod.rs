@@ -31,11 +31,13 @@ use crate::{
 
 mod chain;
 mod file;
+mod occurrences;
 mod search;
 mod transactions;
 
 pub use chain::{Base, Chain, Taken};
 pub use file::FileContent;
+pub(crate) use occurrences::Occurrence;
 pub use search::{Search, TransactionSummary};
 pub use transactions::{ArchivedEvent, Behind};
 

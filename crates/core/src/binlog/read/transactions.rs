@@ -139,10 +139,28 @@ impl Archive {
         behind: &Behind,
         each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        let gap = self.transactions_to_gap(behind, each)?.and_then(|at| self.stretches[at].gap.as_ref());
+        match gap {
+            Some(gap) => {
+                let source = &self.log.source;
+                Err(Error::failed(format!("the archive of {source} has a gap: {}", gap.text)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The same; where it came to a gap, it says which stretch is the first behind that.
+    pub(crate) fn transactions_to_gap(
+        &self,
+        behind: &Behind,
+        each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<usize>> {
         let (first, position, seen) = self.locate(behind)?;
         let is_all_new = !matches!(behind, Behind::Gtids(_));
         let mut walk = Walk { position, seen, is_all_new, ends_at_gap: true, ..Walk::new(self, first) };
-        self.events(first..self.stretches.len(), &mut |at, begin, bytes| walk.event(at, begin, bytes, each))
+        let range = first..self.stretches.len();
+        self.events(range, &mut |at, begin, bytes| walk.event(at, begin, bytes, each))?;
+        Ok(walk.behind_gap)
     }
 
     /// The same of the stretches `range`, across gaps.
@@ -173,6 +191,8 @@ struct Walk<'a> {
     /// whatever their numbers are: without `gtid_strict_mode` several servers count in one domain.
     caught_up: BTreeSet<u32>,
     ends_at_gap: bool,
+    /// The first stretch behind the gap at which it ended.
+    behind_gap: Option<usize>,
 }
 
 impl<'a> Walk<'a> {
@@ -189,6 +209,7 @@ impl<'a> Walk<'a> {
             is_all_new: true,
             caught_up: BTreeSet::new(),
             ends_at_gap: false,
+            behind_gap: None,
         }
     }
 
@@ -201,6 +222,9 @@ impl<'a> Walk<'a> {
     ) -> Result<ControlFlow<()>> {
         if self.at != Some(at) {
             self.enter(at)?;
+        }
+        if self.behind_gap.is_some() {
+            return Ok(ControlFlow::Break(()));
         }
         if let Some(position) = self.position.filter(|position| at == self.first && begin < *position) {
             if begin + bytes.len() as u64 > position {
@@ -279,11 +303,7 @@ impl<'a> Walk<'a> {
                 self.is_passing = false;
             }
             if let Some(gap) = &archived.gap {
-                if self.ends_at_gap {
-                    let source = &self.archive.log.source;
-                    let text = format!("the archive of {source} has a gap: {}", gap.text);
-                    return Err(Error::failed(text));
-                }
+                self.behind_gap = self.ends_at_gap.then_some(at);
                 if matches!(gap.kind, GapKind::Reset | GapKind::Diverged | GapKind::OtherServer) {
                     self.seen = None;
                 }

@@ -1,0 +1,81 @@
+//! The one transaction of a name, where nobody says behind which backup it is: after a reset a name may stand for several.
+
+use std::sync::Arc;
+
+use holdfast_formats::Gtid;
+use holdfast_repo::{Repo, RunNo, log::history::History};
+
+use super::{Until, backup_id, behind, until::instant};
+use crate::{
+    binlog::{Archive, Behind, Occurrence},
+    error::{Error, ErrorKind, Result},
+};
+
+/// Where it is; an error where it is not in the archive, or on both sides of a gap.
+pub(super) fn occurrence(
+    repo: &Arc<Repo>,
+    history: &History,
+    archive: &Archive,
+    until: &Until,
+    gtid: &Gtid,
+) -> Result<Occurrence> {
+    let mut found = archive.occurrences(gtid)?;
+    let source = &archive.log().source;
+    match found.len() {
+        0 => {
+            let text = format!("the archive of {source} does not have transaction {gtid}");
+            Err(Error::new(ErrorKind::Usage, text))
+        }
+        1 => Ok(found.remove(0)),
+        _ => {
+            let places: Vec<String> = found.iter().map(committed).collect();
+            let text = format!(
+                "{gtid} is in the archive of {source} more than once, since there is a gap in between: {}",
+                places.join("; ")
+            );
+            let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).rev().collect();
+            let ways = found.iter().map(|occurrence| {
+                let is_base = |run: &&RunNo| {
+                    let behind = behind(repo, history, **run, archive, until);
+                    behind.and_then(|behind| reaches(archive, &behind, occurrence)).unwrap_or(false)
+                };
+                let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
+                match runs.iter().find(is_base) {
+                    Some(run) => {
+                        let id = backup_id(history.log(), *run);
+                        format!("restore {id} {} for that of {at}", until.option())
+                    }
+                    None => format!("no backup is kept from which that of {at} can be recovered"),
+                }
+            });
+            let ways: Vec<String> = ways.collect();
+            let hint =
+                format!("name a backup before the one that is meant, or a time (--at):\n{}", ways.join("\n"));
+            Err(Error::new(ErrorKind::Usage, text).hinted(hint))
+        }
+    }
+}
+
+/// Whether a transaction comes behind a backup with no gap between.
+pub(super) fn reaches(archive: &Archive, behind: &Behind, occurrence: &Occurrence) -> Result<bool> {
+    let (first, position, _) = archive.locate(behind)?;
+    let is_behind = first < occurrence.stretch
+        || (first == occurrence.stretch
+            && position.is_none_or(|position| position <= occurrence.place.position));
+    Ok(is_behind && archive.is_whole_between(first, occurrence.stretch))
+}
+
+/// There is no backup before it.
+pub(super) fn out_of_reach(archive: &Archive, gtid: &Gtid, occurrence: &Occurrence) -> Error {
+    let source = &archive.log().source;
+    let text = format!(
+        "no physical backup of {source} is kept behind which its archive goes on to transaction {gtid}, {}, without a gap",
+        committed(occurrence)
+    );
+    Error::new(ErrorKind::Usage, text)
+}
+
+fn committed(occurrence: &Occurrence) -> String {
+    let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
+    format!("committed at {at} ({})", occurrence.place)
+}
