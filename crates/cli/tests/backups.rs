@@ -73,9 +73,20 @@ fn take_part(
     pages: usize,
     change: impl FnOnce(&mut Head),
 ) {
+    take_by(program, source, |run| run.set_part(part), turn, pages, change);
+}
+
+fn take_by(
+    program: &Program,
+    source: &str,
+    prepare: impl FnOnce(&mut Run),
+    turn: u8,
+    pages: usize,
+    change: impl FnOnce(&mut Head),
+) {
     let (repo, log) = (open(program), log(source));
     let mut run = Run::begin(&repo, &log, &RunOptions::of_this_process()).unwrap();
-    run.set_part(part);
+    prepare(&mut run);
     let base = History::read(&repo, &log).unwrap().newest_backup();
     let foundation = Foundation { base, ..Foundation::default() };
     // One thread each: chunks lie in the pack as they came.
@@ -440,6 +451,51 @@ fn doctor_tells_backups_that_are_too_old() {
     program.run(&[&stopped[..], &["--kind", "physical"]].concat()).expect_code(3);
     let none = program.run(&[&stopped[..], &["--kind", "logical"]].concat()).expect_code(3);
     assert!(none.out.contains("db1 has no logical backup"), "{none:#?}");
+}
+
+/// An import is no backup that somebody has to take, an archiver that runs needs no start, and who asks about one source hears
+/// of that one.
+#[test]
+fn doctor_says_what_stands_as_it_is() {
+    let program = three();
+    take_by(&program, "dump", Run::set_imported, 1, 4, |_| ());
+    take_by(&program, "dump", Run::set_imported, 2, 4, |_| ());
+    let binlog = LogName { kind: Kind::Binlog, ..log("db1") };
+    let archiver = Run::begin(&open(&program), &binlog, &RunOptions::of_this_process()).unwrap();
+    let all = program.run(&["doctor", "--no-server", "--max-age", "1d"]).expect_code(0);
+    for part in [
+        "holds 2 sources",
+        "dump/physical: 2 imports stand, the newest is #2",
+        "db1/binlog: an archiver runs",
+        "nothing is wrong",
+    ] {
+        assert!(all.out.contains(part), "{part}: {all:#?}");
+    }
+    drop(archiver);
+    let one = program.run(&["doctor", "--no-server", "--name", "dump"]).expect_code(0);
+    assert!(one.out.contains("dump/physical") && !one.out.contains("db1/"), "{one:#?}");
+    let none = program.run(&["doctor", "--no-server", "--name", "nosuch"]).expect_code(1);
+    assert!(none.err.contains("holds nothing of nosuch"), "{none:#?}");
+}
+
+/// Where nothing can be written, no backup can be taken: that is a problem where a server is looked at. Finding out leaves
+/// nothing behind.
+#[test]
+fn doctor_finds_a_repository_that_cannot_be_written() {
+    let program = three();
+    program.run(&["doctor", "--no-server"]).expect_code(0);
+    let (probes, unfinished) = (program.repository().join("probe"), program.repository().join(".tmp"));
+    assert!(!probes.exists() && fs::read_dir(&unfinished).unwrap().next().is_none());
+    fs::remove_dir_all(&unfinished).unwrap();
+    fs::write(&unfinished, "").unwrap();
+    let verdicts = |words: &[&str], code: i32| -> Vec<Value> {
+        let last = program.run(&[&["doctor", "--json"], words].concat()).expect_code(code).last();
+        let findings = last["data"]["repository"].as_array().unwrap().clone();
+        let is_it = |it: &Value| it["text"].as_str().unwrap().contains("nothing can be written");
+        findings.into_iter().filter(is_it).map(|it| it["verdict"].clone()).collect()
+    };
+    assert_eq!(verdicts(&["--no-server"], 0), ["notice"]);
+    assert_eq!(verdicts(&["--no-defaults", "--socket", "absent"], 3), ["problem"]);
 }
 
 #[test]

@@ -391,7 +391,13 @@ fn listed_and_found() {
     };
     // While nobody archives, the last run must not have ended too long ago.
     let doctor = |lag: &str| scene.program.run(&["doctor", "--no-server", "--max-lag", lag]);
-    doctor("1d").expect_code(0);
+    let behind = doctor("1d").expect_code(0);
+    for part in [
+        "the archive has a gap: the server has begun its binlogs anew",
+        "no physical backup stands behind it",
+    ] {
+        assert!(behind.out.contains(part), "{part}: {behind:#?}");
+    }
     sleep(Duration::from_millis(20));
     let gone = doctor("1ms").expect_code(3);
     assert!(gone.out.contains("db1/binlog: no archiver runs: the last run ended at"), "{gone:#?}");

@@ -3,7 +3,7 @@
 //! A backup ends at the first thing that is wrong. Here the same checks go on, and everything is told at once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     sync::{Arc, Mutex},
     time::Duration,
@@ -19,13 +19,18 @@ use holdfast_repo::{
         history::History,
         run::{self, Standing, standing},
     },
-    store::locks::{LockMode, ObjectLock},
+    store::{
+        ObjectPath,
+        locks::{LockMode, ObjectLock},
+        writers::PROBES,
+    },
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::{
     backup::{self, BackupOptions, Judge, Reached, forecast},
+    binlog::Archive,
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     head::read_heads,
@@ -223,27 +228,43 @@ impl AgeMax {
     }
 }
 
-/// Whether a repository's records are whole, and its sources have recent backups of each kind. A part of a server counts only
-/// where there is no backup of the whole. With `lag_max` it is a problem where no archiver of a binlog runs and the last run has
-/// ended before that. Reads no backup's data: `check` does.
-pub fn repository(
-    repo: &Arc<Repo>,
-    age_max: &AgeMax,
-    lag_max: Option<Duration>,
-    cancel: &Cancel,
-) -> Result<Vec<Finding>> {
+/// What is asked about a repository.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Only this source.
+    pub name: Option<SourceName>,
+    /// How old backups may be.
+    pub age_max: AgeMax,
+    /// It is a problem where no archiver of a binlog runs and the last run has ended longer ago than this.
+    pub lag_max: Option<Duration>,
+    /// It is a problem, and not just to be known, where nothing can be written.
+    pub is_to_be_written: bool,
+}
+
+/// Whether a repository can be written, its records are whole, and its sources have recent backups of each kind. A part of a
+/// server counts only where there is no backup of the whole. Reads no backup's data: `check` does.
+pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Vec<Finding>> {
+    let Asked { age_max, lag_max, .. } = asked;
     let findings = Findings::default();
-    let logs = repo.logs()?;
+    let mut logs = repo.logs()?;
+    let sources: BTreeSet<&SourceName> = logs.iter().map(|log| &log.source).collect();
     findings.add(Finding::good(format!(
         "{} opens, {}, and holds {}",
         repo.store().location(),
         if repo.info().suite == Suite::None { "not encrypted" } else { "encrypted" },
-        match logs.len() {
+        match sources.len() {
             0 => "nothing yet".to_owned(),
             1 => "one source".to_owned(),
             n => format!("{n} sources"),
         }
     )));
+    if let Err(error) = written(repo) {
+        let verdict = if asked.is_to_be_written { Verdict::Problem } else { Verdict::Notice };
+        findings.add(Finding { verdict, ..error.into() });
+    }
+    if let Some(name) = &asked.name {
+        logs.retain(|log| log.source == *name);
+    }
     if repo.info().suite != Suite::None {
         findings.add(Finding::good(match repo.keys().role() {
             Role::Operator => "the key is an operator's: it can do all",
@@ -280,7 +301,7 @@ pub fn repository(
     if age_max.age.is_some() {
         findings_of_none(&backed_up, age_max).for_each(|finding| findings.add(finding));
     }
-    if let Some(lag_max) = lag_max {
+    if let Some(lag_max) = *lag_max {
         let archives: Vec<&LogName> = logs.iter().filter(|log| log.kind == Kind::Binlog).collect();
         if archives.is_empty() {
             findings
@@ -291,9 +312,54 @@ pub fn repository(
                 Ok(finding) => findings.add(finding),
                 Err(error) => findings.add(error),
             }
+            match gap(repo, log) {
+                Ok(finding) => finding.into_iter().for_each(|finding| findings.add(finding)),
+                Err(error) => findings.add(error),
+            }
         }
     }
     Ok(findings.into_vec())
+}
+
+/// Writes a small object as backups write theirs, and deletes it. Where a store may keep what is deleted, as a bucket may,
+/// nothing is tried.
+fn written(repo: &Repo) -> Result<()> {
+    let store = repo.store();
+    let location = store.location();
+    let leaves_nothing = location.split_once("://").is_none_or(|(scheme, _)| scheme == "sftp");
+    if !leaves_nothing || store.versioned().is_some() || repo.info().object_lock.is_some() {
+        return Ok(());
+    }
+    let name = format!("{PROBES}doctor-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
+    let Some(path) = ObjectPath::new(name) else { return Ok(()) };
+    let created = store.create_if_absent(&path, b"doctor");
+    // Also after a failure: it may be there for all that.
+    let deleted = store.delete(&[path]);
+    let failed =
+        |doing: &str, error| Error::from(RepoError::from(error)).context(format!("{location}: {doing}"));
+    created.map_err(|error| failed("nothing can be written", error))?;
+    deleted.map_err(|error| failed("what is written cannot be deleted", error))
+}
+
+/// What is missing in an archive, unless a physical backup stands behind it.
+fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
+    if !repo.can_read() {
+        return Ok(None);
+    }
+    let archive = Archive::open(repo, &log.source)?;
+    let Some(gap) = archive.stretches().iter().rev().find_map(|archived| archived.gap.as_ref()) else {
+        return Ok(None);
+    };
+    let is_behind = archive.chains()?.last().is_some_and(|chain| !chain.bases.is_empty());
+    let text = format!("{log}: the archive has a gap: {}", gap.text);
+    Ok(Some(if is_behind {
+        Finding::good(format!("{text}; a physical backup stands behind it"))
+    } else {
+        Finding::notice(
+            format!("{text}; no physical backup stands behind it: none can be brought up to a later moment"),
+            "take a backup; \"holdfast binlog list\" shows what is archived",
+        )
+    }))
 }
 
 /// Sources that have no backup of which the age could be asked.
@@ -406,6 +472,29 @@ fn days(lock: ObjectLock) -> String {
     }
 }
 
+/// Of a source of which no backup stands, but perhaps something else.
+fn nothing_taken(repo: &Repo, log: &LogName, history: &History) -> Result<Finding> {
+    let imports: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+    Ok(match &imports[..] {
+        [] if log.kind == Kind::Binlog => {
+            if run::active(repo, log)?.is_some_and(|run| !run.keeps_house()) {
+                Finding::good(format!("{log}: an archiver runs, and no run of it has ended yet"))
+            } else {
+                Finding::notice(
+                    format!("{log}: nothing is archived by a run that has ended"),
+                    "\"holdfast binlog archive\" takes it up again",
+                )
+            }
+        }
+        [] => Finding::notice(format!("{log} has no backup"), "take one"),
+        [only] => Finding::good(format!("{log}: one import stands, {only}: no rule about age holds for it")),
+        [.., newest] => Finding::good(format!(
+            "{log}: {} imports stand, the newest is {newest}: no rule about age holds for them",
+            imports.len()
+        )),
+    })
+}
+
 /// Examines a source: a newest backup of more than `age_max` is a problem.
 fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<Stands> {
     let history = History::salvage(repo, log, &mut |run, error| {
@@ -441,11 +530,12 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
         None => Stands::Nothing,
     };
     match (newest, age_max) {
-        (None, _) => findings.add(Finding::notice(format!("{log} has no backup"), "take one")),
+        (None, _) => findings.add(nothing_taken(repo, log, &history)?),
         (Some(&(run, at)), age_max) => {
-            let standing = match history.standing().count() {
-                1 => "one backup stands".to_owned(),
-                count => format!("{count} backups stand"),
+            let one = if log.kind == Kind::Binlog { "run" } else { "backup" };
+            let standing = match taken.len() {
+                1 => format!("one {one} stands"),
+                count => format!("{count} {one}s stand"),
             };
             let what = if is_whole(run) { "" } else { " of a part" };
             let text = format!("{log}: {standing}, the newest{what}, {run}, is of {at:.0}");

@@ -14,7 +14,8 @@ Examples:
   holdfast doctor --no-server --max-age 26h --kind physical
   holdfast doctor --no-server --max-lag 10m    for monitoring: code 3 if nobody archives the binlog
 
-It changes nothing and holds no lock.";
+It holds no lock, and changes nothing: in a directory or over SFTP it writes a small object and deletes it, to
+find out whether that can be done.";
 
 /// Find problems of server, repository or configuration.
 ///
@@ -27,7 +28,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "NAME", env = "HOLDFAST_NAME", hide_env_values = true)]
     pub(crate) name: Option<SourceName>,
 
-    /// Check the repository only
+    /// Check the repository only, with --name only that source of it
     #[arg(long)]
     pub(crate) no_server: bool,
 

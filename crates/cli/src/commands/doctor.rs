@@ -5,17 +5,16 @@ use std::{
     os::unix::fs::MetadataExt,
     path::Path,
     sync::Arc,
-    time::Duration,
 };
 
 use holdfast_core::{
     Error, ErrorKind, Result,
-    doctor::{self, AgeMax, Finding, Verdict},
+    doctor::{self, AgeMax, Asked, Finding, Verdict},
 };
 use holdfast_repo::{Kind, Repo};
 use serde::Serialize;
 
-use super::{Context, backup, repository};
+use super::{Context, backup, repository, select};
 use crate::{
     args::doctor::DoctorArgs,
     exit::Exit,
@@ -82,9 +81,14 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
         let error = Error::new(ErrorKind::Usage, "--kind is for backups, physical or logical");
         return Err(error.hinted("--max-lag tells whether somebody archives binlogs"));
     }
-    let age_max = AgeMax { age: args.max_age.map(|age| age.0), kinds: args.kind.clone() };
-    let lag_max = args.max_lag.map(|lag| lag.0);
-    let repo = examine_repository(context, (&age_max, lag_max), &mut examined)?;
+    let asked = Asked {
+        // A server that is looked at need not have been backed up yet.
+        name: args.name.clone().filter(|_| args.no_server),
+        age_max: AgeMax { age: args.max_age.map(|age| age.0), kinds: args.kind.clone() },
+        lag_max: args.max_lag.map(|lag| lag.0),
+        is_to_be_written: !args.no_server,
+    };
+    let repo = examine_repository(context, &asked, &mut examined)?;
     if !args.no_server {
         match backup::doctor_options(args, context) {
             Ok(options) => examined.server = doctor::server(&options, repo.as_ref()),
@@ -99,7 +103,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
 /// The repository, if one is named and opens.
 fn examine_repository(
     context: &Context<'_>,
-    (age_max, lag_max): (&AgeMax, Option<Duration>),
+    asked: &Asked,
     examined: &mut Examined,
 ) -> Result<Option<Arc<Repo>>> {
     if let Err(error) = repository::location(context) {
@@ -113,7 +117,10 @@ fn examine_repository(
             return Ok(None);
         }
     };
-    match doctor::repository(&repo, age_max, lag_max, context.cancel) {
+    if asked.name.is_some() {
+        select::logs_named(&repo, asked.name.as_ref())?;
+    }
+    match doctor::repository(&repo, asked, context.cancel) {
         Ok(findings) => examined.repository = findings,
         Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
         Err(error) => examined.repository.push(error.into()),
