@@ -28,6 +28,22 @@ fn lines(run: &Run) -> Vec<&str> {
     run.out.lines().collect()
 }
 
+/// MariaDB hides its events where their scheduler is disabled: whoever backs up, or asks beforehand, is told how to get at them.
+#[test]
+fn disabled_events_are_told_with_a_way_out() {
+    let options = ServerOptions::default().arg("--event-scheduler=DISABLED");
+    let server = Server::start(ServerKind::MariaDb118, options).unwrap();
+    let program = Program::with_repository();
+    server.exec("CREATE DATABASE shop").unwrap();
+    let told = |words: &[&str]| {
+        run(program.command(words).args(["--no-defaults", "--user", "root", "--socket"]).arg(server.socket()))
+    };
+    let failed = told(&["backup", "--name", "db1", "--method", "logical"]).expect_code(4);
+    assert!(failed.err.contains("event_scheduler=OFF"), "{failed:#?}");
+    let examined = told(&["doctor", "--name", "db1"]).expect_code(0);
+    assert!(examined.out.contains("event_scheduler is DISABLED"), "{examined:#?}");
+}
+
 /// A row more, one less, a changed one and a changed view; then nothing; and what came of it in all.
 #[test]
 fn differences_and_history() {

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use holdfast_formats::Flavor;
 use holdfast_pipe::{
     Suite,
     lock::{into_inner, lock},
@@ -134,7 +135,10 @@ pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding>
         return findings.into_vec();
     }
     match backup::reach(options, &findings, judge) {
-        Ok(reached) => examine(&reached, options, repo, &findings),
+        Ok(mut reached) => {
+            findings.check(examine_events(reached.session(), &findings));
+            examine(&reached, options, repo, &findings);
+        }
         Err(error) => findings.add(error),
     }
     findings.into_vec()
@@ -149,6 +153,7 @@ fn through(tunnel: &Tunnel, options: &BackupOptions, findings: &Findings) -> Res
         facts.version, facts.identity.hostname
     )));
     examine_binlog(&facts, findings);
+    findings.check(examine_events(&mut session, findings));
     if facts.binlog.is_some() {
         findings.check(check_binlog_grants(&mut session));
     }
@@ -163,6 +168,19 @@ fn examine_binlog(facts: &ServerFacts, findings: &Findings) {
             "switch it on (log_bin), or go on knowing that each backup is all there is",
         )),
     }
+}
+
+/// MariaDB shows its events to nobody where their scheduler is not only off.
+fn examine_events(session: &mut Session, findings: &Findings) -> Result<()> {
+    if session.flavor() == Flavor::MariaDb
+        && session.variable("event_scheduler")?.as_deref() == Some("DISABLED")
+    {
+        findings.add(Finding::notice(
+            "event_scheduler is DISABLED: the server shows no events, so a logical backup of it fails, and a load into it",
+            "start the server with event_scheduler=OFF, unless backups are physical only",
+        ));
+    }
+    Ok(())
 }
 
 fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>, findings: &Findings) {

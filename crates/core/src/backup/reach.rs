@@ -145,6 +145,11 @@ impl Reached {
         &self.facts
     }
 
+    /// The session that has found all this out.
+    pub(crate) fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+
     /// Where its redo log is, as this process sees it.
     pub(crate) fn redo_dir(&self) -> &Path {
         &self.redo_dir

@@ -54,6 +54,8 @@ pub(crate) mod code {
     pub(crate) const DEFINITION_CHANGED: u16 = 1412;
     /// Noted of an event whose time has passed: it is there, and does not run.
     pub(crate) const EVENT_DISABLED: u16 = 1544;
+    /// MariaDB shows no events: they are disabled, or their table was damaged at the start.
+    pub(crate) const EVENTS_NOT_SHOWN: u16 = 1577;
     /// Noted of an event whose time has passed: it is gone again.
     pub(crate) const EVENT_GONE: u16 = 1588;
     /// The account may not log in by this means.
@@ -254,6 +256,10 @@ impl SqlError {
             code::ACCOUNT_LOCKED | code::ACCOUNT_LOCKED_MARIADB => "unlock it: ALTER USER ... ACCOUNT UNLOCK",
             code::SPECIFIC_ACCESS_DENIED | code::TABLE_ACCESS_DENIED | code::ACCESS_DENIED_DATABASE => {
                 "the account lacks a privilege: SHOW GRANTS lists what it has"
+            }
+            code::EVENTS_NOT_SHOWN => {
+                "start the server with event_scheduler=OFF instead of DISABLED, which hides its events; where it is not \
+                 DISABLED, the table mysql.event is damaged: mariadb-upgrade mends it"
             }
             code::QUERY_INTERRUPTED | code::CONNECTION_KILLED | code::SERVER_SHUTDOWN => {
                 "somebody ended our session, or the server was shut down"
