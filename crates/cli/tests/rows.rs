@@ -118,6 +118,16 @@ fn differences_and_history() {
     assert_eq!(changes, [&none, &json!({"added": 1, "removed": 1, "changed": 1}), &Value::Null]);
     let log = program.run(&["log", "--table", "shop.orders"]).expect_code(0);
     assert_eq!(lines(&log).len(), 4, "{log:#?}");
+
+    // The rows of a table that only one of the two has count, too.
+    server
+        .exec_all(["CREATE TABLE shop.fresh (id INT PRIMARY KEY)", "INSERT INTO shop.fresh VALUES (1), (2)"])
+        .unwrap();
+    back_up(&program, &server);
+    for (words, rows) in [(["3", "4"], "2 rows added, 0 removed"), (["4", "3"], "0 rows added, 2 removed")] {
+        let told = program.run(&[&["diff"], &words[..], &["--name", "db1"]].concat()).expect_code(3);
+        assert!(told.out.contains(rows), "{told:#?}");
+    }
 }
 
 /// A backup of a part, under the name of the whole server: it takes no whole backup's place, neither for rules nor as the

@@ -117,7 +117,7 @@ pub struct DiffTotals {
     pub tables_differing: u64,
     /// Objects, tables among them, that came, went, or are defined otherwise.
     pub objects_differing: u64,
-    /// Rows of tables that both have.
+    /// Rows, also those of tables that only one of the two has.
     #[serde(flatten)]
     pub rows: Counts,
 }
@@ -169,8 +169,9 @@ pub fn diff(
         totals.tables += 1;
         totals.tables_differing +=
             u64::from(rows_before.is_none() || rows_after.is_none() || !counts.is_empty());
-        totals.rows.added += counts.added;
-        totals.rows.removed += counts.removed;
+        let all_of = |rows: Option<u64>, other: Option<u64>| rows.filter(|_| other.is_none()).unwrap_or(0);
+        totals.rows.added += counts.added + all_of(rows_after, rows_before);
+        totals.rows.removed += counts.removed + all_of(rows_before, rows_after);
         totals.rows.changed += counts.changed;
         sink.table(TableDiff {
             schema: &schema,
