@@ -30,7 +30,7 @@ pub struct StoreOptions {
     pub bucket: bucket::BucketOptions,
     /// Of `sftp://`.
     pub sftp: sftp::SftpOptions,
-    /// Of all that are beyond a network.
+    /// Of all: also a directory may be on a disk of another host.
     pub limits: limited::Limits,
     /// The store as it was then, to be read only: of buckets that keep versions.
     pub as_of: Option<SystemTime>,
@@ -90,12 +90,10 @@ fn connect(
         return Ok(limited::limited(Arc::new(past), options.limits));
     }
     let store: Arc<dyn Store> = match place {
-        Location::Directory(path) => {
-            return Ok(Arc::new(match missing {
-                Missing::IsAnError => FsStore::open(path)?,
-                Missing::IsMade => FsStore::create(path)?,
-            }));
-        }
+        Location::Directory(path) => Arc::new(match missing {
+            Missing::IsAnError => FsStore::open(path)?,
+            Missing::IsMade => FsStore::create(path)?,
+        }),
         Location::Bucket { service, bucket, prefix } => {
             Arc::new(bucket::BucketStore::open(service, &bucket, &prefix, &options.bucket)?)
         }

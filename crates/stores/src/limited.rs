@@ -8,7 +8,7 @@ use std::{
 use holdfast_pipe::{lock::lock, throttle::Throttle};
 use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, locks::Versioned};
 
-/// What a store beyond a network may take of it.
+/// What a store may take of a network, or of the disks behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Calls at once; the others wait. Parts of one upload are bounded where they are made.
@@ -203,13 +203,19 @@ mod tests {
     #[test]
     fn bytes_move_no_faster_than_allowed() {
         let limits = Limits { upload_bytes_per_s: Some(10_000_000), ..Limits::default() };
-        let store = limited(Arc::new(MemStore::new()), limits);
-        let begun = Instant::now();
-        let mut upload = store.put(&ObjectPath::new("a").unwrap()).unwrap();
-        for _ in 0..4 {
-            upload.write(&[0; 1_000_000]).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let options = crate::StoreOptions { limits, ..crate::StoreOptions::default() };
+        let location = directory.path().join("repo");
+        // A directory may be on a disk of another host.
+        let of_a_directory = crate::create_store(location.to_str().unwrap(), &options).unwrap();
+        for store in [limited(Arc::new(MemStore::new()), limits), of_a_directory] {
+            let begun = Instant::now();
+            let mut upload = store.put(&ObjectPath::new("a").unwrap()).unwrap();
+            for _ in 0..4 {
+                upload.write(&[0; 1_000_000]).unwrap();
+            }
+            upload.finish().unwrap();
+            assert!(begun.elapsed() >= Duration::from_millis(250), "{:?}", begun.elapsed());
         }
-        upload.finish().unwrap();
-        assert!(begun.elapsed() >= Duration::from_millis(250), "{:?}", begun.elapsed());
     }
 }
