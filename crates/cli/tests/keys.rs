@@ -85,6 +85,8 @@ fn a_key_pair_opens_what_its_file_trusts() {
     run(bare(&program.path("")).args(["key", "generate", path])).expect_code(2);
     let typo = public.replace("holdfast-public-", "holdfast-public-0");
     program.run(&["key", "add", "--public-key", &typo]).expect_code(2);
+    let other_half = program.run(&["key", "add", "--public-key", path]).expect_code(2);
+    assert!(other_half.err.contains("is an identity") && other_half.err.contains(public), "{other_half:#?}");
 
     let added = program.run(&["key", "add", "--json", "--public-key", public]).expect_code(0).last();
     let trust = added["data"]["trust"].as_str().unwrap();

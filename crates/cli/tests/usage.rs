@@ -12,6 +12,12 @@ fn bad_usage_is_exit_2_and_changes_nothing() {
         run(bare(&program.path("")).args(["init", "--no-encryption", "--repo", "http://user:secret@host/"]))
             .expect_code(2);
     assert!(it.err.contains("s3://") && !it.err.contains("secret"), "{it:#?}");
+    // What the environment sets is nothing that is to be typed.
+    let it = run(bare(&program.path("")).arg("report").env("HOLDFAST_CONFIG", "absent.toml")).expect_code(2);
+    assert!(it.err.contains("Usage: holdfast report [OPTIONS] <ID>"), "{it:#?}");
+    let it = run(bare(&program.path("")).args(["init", "--no-encryption", "--repo", "tm3/r"])).expect_code(2);
+    let meant = program.path("tm3/r").display().to_string();
+    assert!(it.err.contains("\"tm3/r\"") && it.err.contains(&meant), "{it:#?}");
     for (words, why) in [
         (&["--spool-max", "1G", "--method", "logical"][..], "--spool-max is for physical backups"),
         (&["--table", "shop.orders"], "--table is for logical backups"),

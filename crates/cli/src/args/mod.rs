@@ -297,24 +297,78 @@ fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
     })
 }
 
+fn password_is_seen(command: &mut Command) -> clap::Error {
+    command.error(
+        clap::error::ErrorKind::ValueValidation,
+        "a password on the command line can be read by every user of this host\n\n  \
+         hint: use -p alone to be asked for it, --server-password-file, or an option file",
+    )
+}
+
+/// The usage of the verb that was typed. That of clap's errors has what the environment sets among what is required.
+fn with_usage(mut error: clap::Error, typed: &[OsString], command: &mut Command) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue};
+
+    let mut verb = command;
+    let mut words = typed.iter().skip(1).filter_map(|word| word.to_str());
+    // A verb with actions, and the action.
+    for _ in 0..2 {
+        let Some(name) = words.by_ref().find(|word| verb.find_subcommand(word).is_some()) else { break };
+        let Some(found) = verb.find_subcommand_mut(name) else { return error };
+        verb = found;
+    }
+    if error.get(ContextKind::Usage).is_some() {
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(verb.render_usage()));
+    }
+    error
+}
+
+/// What whoever typed this is to be told: where it can be seen what was meant, that.
+fn meant(error: clap::Error, typed: &[OsString], command: &mut Command) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+    // Where -h is --host, it wants a value: whoever gives it none wants help.
+    if let [before @ .., last] = typed
+        && last == "-h"
+    {
+        let asked = before.iter().cloned().chain(["--help".into()]);
+        match command.try_get_matches_from_mut(asked) {
+            Err(help) if !help.use_stderr() => return help,
+            _ => return error,
+        }
+    }
+    let word =
+        match (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidSubcommand)) {
+            (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), _) => word,
+            (ErrorKind::InvalidSubcommand, _, Some(ContextValue::String(word))) => word,
+            _ => return error,
+        };
+    let is_password =
+        |pair: &[OsString]| (pair[0] == "-p" || pair[0] == "--password") && pair[1] == word.as_str();
+    if typed.windows(2).any(is_password) {
+        return password_is_seen(command);
+    }
+    match word.as_str() {
+        "verify" | "validate" if error.kind() == ErrorKind::InvalidSubcommand => {
+            let text = format!(
+                "there is no verb {word}\n\n  hint: \"holdfast check\" looks whether backups are whole"
+            );
+            command.error(ErrorKind::InvalidSubcommand, text)
+        }
+        _ => error,
+    }
+}
+
 /// Reads the command line.
 pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = command();
     if source::password_was_typed(typed) {
-        return Err(command.error(
-            clap::error::ErrorKind::ValueValidation,
-            "a password on the command line can be read by every user of this host\n\n  \
-             hint: use -p alone to be asked for it, --server-password-file, or an option file",
-        ));
+        return Err(password_is_seen(&mut command));
     }
     let matches: ArgMatches = match command.try_get_matches_from_mut(typed) {
-        Err(error) if error.use_stderr() && typed.len() == 3 && typed[2] == "-h" => {
-            let text = format!(
-                "-h is --host here, as with the servers' clients, and wants a value\n\n  \
-                 hint: for help: holdfast {} --help",
-                typed[1].display()
-            );
-            return Err(command.error(clap::error::ErrorKind::ValueValidation, text));
+        Err(error) if error.use_stderr() => {
+            let error = with_usage(error, typed, &mut command);
+            return Err(meant(error, typed, &mut command));
         }
         read => read?,
     };
@@ -367,16 +421,24 @@ mod tests {
             panic!("not a backup")
         };
         assert_eq!((args.source.host.as_deref(), args.source.port), (Some("db1"), Some(3307)));
-        let error = parse(&typed(&["holdfast", "backup", "-h"])).unwrap_err();
-        assert!(error.to_string().contains("holdfast backup --help"), "{error}");
-        let help = parse(&typed(&["holdfast", "list", "-h"])).unwrap_err();
-        assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp);
+        for words in [&["list"][..], &["backup"], &["backup", "--name", "db1"]] {
+            let help = parse(&typed(&[&["holdfast"], words, &["-h"]].concat())).unwrap_err();
+            assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp, "{words:?}");
+            assert!(help.to_string().contains(&format!("Usage: holdfast {}", words[0])), "{help}");
+        }
+    }
+
+    #[test]
+    fn whoever_looks_for_a_check_is_told_its_name() {
+        let error = parse(&typed(&["holdfast", "verify"])).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("holdfast check"), "{error}");
     }
 
     #[test]
     fn a_typed_password_is_refused_with_a_way_out() {
         for words in [
             &["holdfast", "backup", "-psecret"][..],
+            &["holdfast", "backup", "-p", "secret", "--name", "db1"],
             &["holdfast", "backup", "-u", "root", "--password=secret"],
         ] {
             let error = parse(&typed(words)).unwrap_err();

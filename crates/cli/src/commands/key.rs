@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use holdfast_core::{Context as _, ErrorKind, Result};
+use holdfast_core::{Context as _, Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, Password, Repo,
     keys::{
@@ -275,6 +275,13 @@ fn public_key(typed: &str) -> Result<PublicKey> {
             return Err(error).context_kind(ErrorKind::Usage, format_args!("read the public key {typed}"));
         }
     };
+    if let Ok(identity) = Identity::parse(&text) {
+        let text =
+            format!("{typed} is an identity: it opens what is locked for it, and is nobody else's to have");
+        let hint =
+            format!("its public key, as \"key generate\" has printed it: --public-key {}", identity.public());
+        return Err(Error::new(ErrorKind::Usage, text).hinted(hint));
+    }
     let key = text.split_ascii_whitespace().next().unwrap_or_default().parse();
     key.context_kind(ErrorKind::Usage, format_args!("read the public key {typed}"))
 }

@@ -19,10 +19,21 @@ use crate::{
 
 /// Where the repository is, as typed or configured.
 pub(crate) fn location(context: &Context<'_>) -> Result<String> {
-    context.global.repo.clone().or_else(|| context.config.repo.clone()).ok_or_else(|| {
+    let location = context.global.repo.clone().or_else(|| context.config.repo.clone()).ok_or_else(|| {
         Error::new(ErrorKind::Usage, "no repository was named")
             .hinted("use --repo, HOLDFAST_REPO, or \"repo\" in the configuration file")
-    })
+    })?;
+    // Not taken as relative: one that is mistyped would become a directory wherever somebody happens to be. With neither of
+    // these characters there is no password in it.
+    if !location.is_empty() && !location.starts_with('/') && !location.contains([':', '@']) {
+        let text = format!("\"{location}\" is not a repository: the path of a directory begins with /");
+        let error = Error::new(ErrorKind::Usage, text);
+        return Err(match std::path::absolute(&location) {
+            Ok(path) => error.hinted(format!("is {} meant?", path.display())),
+            Err(_) => error,
+        });
+    }
+    Ok(location)
 }
 
 /// An existing store.
