@@ -1,6 +1,9 @@
 //! `cat`: the rows and statements of a logical backup on standard output.
 
-use std::{io, sync::Arc};
+use std::{
+    io::{self, Write},
+    sync::Arc,
+};
 
 use holdfast_core::{
     Error, ErrorKind, Result,
@@ -29,7 +32,40 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     id.kind.get_or_insert(Kind::Logical);
     let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
     let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
-    let mut out = io::stdout().lock();
+    let mut out = Reader { out: io::stdout().lock(), has_gone: false };
+    match write(args, &backup, &mut out, context) {
+        // Whoever reads has seen enough, as with "| head".
+        Err(_) if out.has_gone => Ok(Exit::Done),
+        written => written.map(|()| Exit::Done),
+    }
+}
+
+/// Whoever reads what is written, and may go before its end.
+struct Reader<W> {
+    out: W,
+    has_gone: bool,
+}
+
+impl<W: Write> Reader<W> {
+    fn noted<T>(&mut self, written: io::Result<T>) -> io::Result<T> {
+        self.has_gone |= written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        written
+    }
+}
+
+impl<W: Write> Write for Reader<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.noted(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.noted(flushed)
+    }
+}
+
+fn write(args: &CatArgs, backup: &Backup, out: &mut dyn Write, context: &Context<'_>) -> Result<()> {
     let rows = |format| {
         let table = args.table.as_ref().ok_or_else(|| {
             Error::new(ErrorKind::Usage, "rows of which table?")
@@ -39,12 +75,11 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let (table, format) = match args.format {
         CatFormat::Sql => {
-            script::write(&backup, args.table.as_ref(), &mut out, context.cancel)?;
-            return Ok(Exit::Done);
+            script::write(backup, args.table.as_ref(), out, context.cancel)?;
+            return Ok(());
         }
         CatFormat::Csv => rows(RowFormat::Csv)?,
         CatFormat::Jsonl => rows(RowFormat::JsonLines)?,
     };
-    delimited::write(&backup, table, format, &mut out, context.cancel)?;
-    Ok(Exit::Done)
+    delimited::write(backup, table, format, out, context.cancel).map(drop)
 }
