@@ -358,6 +358,11 @@ fn listed_and_found() {
     assert!(items[0]["data"]["gtid"].is_string(), "{found:#?}");
     let long_ago = scene.list(&["--around", "2020-01-01 00:00:00"]).expect_code(0).last();
     assert_eq!(long_ago["data"]["transactions"], 0, "{long_ago:#}");
+    let long_ago = scene.program.run(&["binlog", "list", "--around", "2020-01-01 00:00:00"]).expect_code(0);
+    assert!(
+        long_ago.out.contains("2020-01-01 00:01:00") && long_ago.out.contains("nearest"),
+        "{long_ago:#?}"
+    );
     let text = scene.program.run(&["binlog", "list"]).expect_code(0);
     assert!(text.out.contains("recoverable from ") && text.out.contains("(db1#1) until "), "{text:#?}");
     assert!(text.out.contains(" ago\n"), "{text:#?}");

@@ -79,6 +79,20 @@ struct Found {
 }
 
 impl Found {
+    /// Whether it is the same of perhaps another backup.
+    fn is_same(&self, other: &Self) -> bool {
+        (self.severity, &self.object, &self.problem) == (other.severity, &other.object, &other.problem)
+    }
+
+    /// Takes in what the same does to another backup.
+    fn also_of(&mut self, other: Self) {
+        self.backups.extend(other.backups);
+        self.backups.dedup();
+        let files: Vec<String> = other.files.into_iter().filter(|file| !self.files.contains(file)).collect();
+        self.files.extend(files);
+        self.files_more = self.files_more.max(other.files_more);
+    }
+
     /// A record about keys that counts for nothing.
     fn of_key(object: String, damage: &Damage) -> Self {
         Self {
@@ -313,7 +327,12 @@ impl Checked {
         } else if !report.findings.is_empty() {
             self.hint.get_or_insert(REPAIR_HINT);
         }
-        self.findings.extend(report.findings.into_iter().map(|finding| Found::new(log, finding)));
+        for found in report.findings.into_iter().map(|finding| Found::new(log, finding)) {
+            match self.findings.iter_mut().find(|it| it.is_same(&found)) {
+                Some(same) => same.also_of(found),
+                None => self.findings.push(found),
+            }
+        }
         self.backups += report.backups;
         self.packs += report.packs;
         self.packs_read += report.packs_read;

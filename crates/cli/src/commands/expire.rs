@@ -53,12 +53,19 @@ struct Expired {
     dropped: Vec<Dropped>,
     /// About what prune would free for it; only of a dry run, and where all that a backup needs can be read.
     freed_bytes: Option<u64>,
+    /// Whether backups were named, and no rules.
+    #[serde(skip)]
+    is_by_name: bool,
 }
 
 impl Render for Expired {
     fn render(&self, out: &mut String) -> fmt::Result {
         let kept = self.kept.iter().map(|kept| {
-            let why = if kept.reasons.is_empty() { "last".to_owned() } else { kept.reasons.join(" ") };
+            let why = match &kept.reasons[..] {
+                [] if self.is_by_name => "not named".to_owned(),
+                [] => "last".to_owned(),
+                reasons => reasons.join(" "),
+            };
             [kept.id.clone(), text::instant(kept.finished_at), "keep".to_owned(), why]
         });
         let dropped = self
@@ -84,8 +91,13 @@ impl Render for Expired {
 
 pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Prune, "dropping backups")?);
-    let mut expired =
-        Expired { dry_run: args.dry_run, kept: Vec::new(), dropped: Vec::new(), freed_bytes: None };
+    let mut expired = Expired {
+        dry_run: args.dry_run,
+        kept: Vec::new(),
+        dropped: Vec::new(),
+        freed_bytes: None,
+        is_by_name: !args.ids.is_empty(),
+    };
     if args.ids.is_empty() && !repo.can_read() {
         let text = "whether backups were taken with damaged pages takes an operator's key to tell: whatever the rules are, the newest of each source is kept, and the newest of which nothing has been lost since";
         context.output.event(Event::Note { text: text.to_owned() });

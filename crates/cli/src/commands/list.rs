@@ -188,10 +188,8 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
         None => {}
     }
     let mut backups = Vec::new();
-    for log in repo.logs()? {
-        if args.name.as_ref().is_none_or(|name| *name == log.source) {
-            append(&repo, &log, args, context, &mut backups)?;
-        }
+    for log in select::logs_named(&repo, args.name.as_ref())? {
+        append(&repo, &log, args, context, &mut backups)?;
     }
     let mut exit = Exit::Done;
     for it in &backups {

@@ -279,11 +279,11 @@ impl LogStats {
             writeln!(out, "  {ratio:.1} bytes of pages for each that is stored")?;
         }
         if let Some(growth) = &self.growth {
-            let sign = if growth.size_bytes < 0 { "-" } else { "+" };
+            let became = if growth.size_bytes < 0 { "smaller" } else { "larger" };
             let size = ByteSize(growth.size_bytes.unsigned_abs());
             let stored = ByteSize(growth.stored_bytes);
             let time = Span(Duration::from_secs_f64(growth.days * 86_400.0));
-            writeln!(out, "  in {time}: files {sign}{size}, {stored} stored")?;
+            writeln!(out, "  in {time}: files {size} {became}, {stored} stored")?;
         }
         let columns = [
             words("ID"),

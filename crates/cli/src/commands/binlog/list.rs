@@ -257,11 +257,24 @@ impl Render for Found {
 struct Count {
     source: String,
     transactions: u64,
+    /// Where there are none of the time asked for.
+    #[serde(skip)]
+    none_between: Option<(Timestamp, Timestamp)>,
+    /// The nearest time at which a stretch of the archive begins or ends.
+    #[serde(skip)]
+    nearest: Option<Timestamp>,
 }
 
 impl Render for Count {
     fn render(&self, out: &mut String) -> fmt::Result {
-        writeln!(out, "{}", text::count(self.transactions, "transaction"))
+        write!(out, "{}", text::count(self.transactions, "transaction"))?;
+        if let Some((from, to)) = self.none_between {
+            write!(out, " between {} and {} (UTC)", text::instant(from), text::instant(to))?;
+            if let Some(nearest) = self.nearest {
+                write!(out, "; what is archived nearest to it begins or ends at {}", text::instant(nearest))?;
+            }
+        }
+        writeln!(out)
     }
 }
 
@@ -283,6 +296,12 @@ fn find(args: &ListArgs, archive: &Archive, context: &Context<'_>) -> Result<Exi
         context.output.item(&Found { summary, committed_at });
         Ok(ControlFlow::Continue(()))
     })?;
-    context.output.result(Exit::Done, &Count { source: archive.log().source.to_string(), transactions });
+    let none_between = args.around.filter(|_| transactions == 0).map(|_| (instant(from_us), instant(to_us)));
+    let middle_us = from_us.midpoint(to_us);
+    let ends =
+        archive.stretches().iter().flat_map(|archived| [archived.stretch.first_at, archived.stretch.last_at]);
+    let nearest = ends.flatten().min_by_key(|at| at.abs_diff(middle_us)).map(instant);
+    let source = archive.log().source.to_string();
+    context.output.result(Exit::Done, &Count { source, transactions, none_between, nearest });
     Ok(Exit::Done)
 }
