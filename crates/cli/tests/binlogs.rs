@@ -250,10 +250,10 @@ fn behind_a_logical_backup(kind: ServerKind) {
         scene.program.run(&words)
     };
     cat(&["binlog.000001", "--at", "latest"]).expect_code(2);
-    cat(&["--behind", "db1/logical#1"]).expect_code(2);
-    cat(&["--behind", "db1/physical#1", "--at", "latest"]).expect_code(2);
+    cat(&["--after", "db1/logical#1"]).expect_code(2);
+    cat(&["--after", "db1/physical#1", "--at", "latest"]).expect_code(2);
     let replay = |words: &[&str]| {
-        let done = cat(&[&["--behind", "db1/logical#1"], words].concat()).expect_code(0).last();
+        let done = cat(&[&["--after", "db1/logical#1"], words].concat()).expect_code(0).last();
         let reader = if kind.is_mariadb() { "mariadb-binlog" } else { "mysqlbinlog" };
         let reader =
             Command::new(kind.program(reader).unwrap()).arg("--no-defaults").arg(&file).output().unwrap();
@@ -281,7 +281,7 @@ fn behind_a_logical_backup(kind: ServerKind) {
         assert_eq!(rows(&target), loaded);
         words.push("--skip-gtids");
     } else {
-        cat(&["--behind", "db1/logical#1", "--at", "latest", "--skip-gtids"]).expect_code(2);
+        cat(&["--after", "db1/logical#1", "--at", "latest", "--skip-gtids"]).expect_code(2);
     }
     let (done, replayed) = replay(&words);
     assert!(done["data"]["transactions"].as_u64().is_some_and(|count| count >= 42), "{done:#}");
@@ -326,7 +326,7 @@ fn listed_and_found() {
     let none = restore(&[]).expect_code(1);
     assert!(none.err.contains("there is no physical backup of db1"), "{none:#?}");
     for (id, hint) in [
-        ("db1/logical#1", "binlog cat --behind db1/logical#1"),
+        ("db1/logical#1", "binlog cat --after db1/logical#1"),
         ("db1/logical#latest", "restore db1/logical#latest --to-server"),
         ("db1/binlog#1", "recovery to a moment begins with a physical"),
     ] {
@@ -338,7 +338,7 @@ fn listed_and_found() {
     // Nothing was committed since the backup.
     let list = scene.list(&[]).expect_code(0).last();
     assert_eq!(list["data"]["recoverable"][0]["until_at"], Value::Null, "{list:#}");
-    assert!(scene.program.run(&["binlog", "list"]).out.contains("and no time behind it yet"));
+    assert!(scene.program.run(&["binlog", "list"]).out.contains("and no time after it yet"));
     // MariaDB's binlog knows seconds: the one before the last must be behind the backup.
     sleep(Duration::from_millis(2_100));
     scene.server.exec_all(["INSERT INTO d.t VALUES (1, 'x')", "DROP TABLE d.t"]).unwrap();

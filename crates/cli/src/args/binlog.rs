@@ -47,8 +47,8 @@ Examples:
   holdfast binlog cat binlog.000042 --output binlog.000042
   holdfast binlog cat binlog.000042 | mariadb-binlog -v -
   holdfast restore db1/logical#42 --to-server -h new-db1 --disable-events
-  set -o pipefail; holdfast binlog cat --behind db1/logical#42 --at '2026-11-20 14:03:07' | mariadb-binlog - | mariadb --binary-mode -h new-db1
-  set -o pipefail; holdfast binlog cat --behind db1/logical#42 --at latest --skip-gtids | mysqlbinlog - | mysql --binary-mode -h new-db1    MySQL: a second attempt
+  set -o pipefail; holdfast binlog cat --after db1/logical#42 --at '2026-11-20 14:03:07' | mariadb-binlog - | mariadb --binary-mode -h new-db1
+  set -o pipefail; holdfast binlog cat --after db1/logical#42 --at latest --skip-gtids | mysqlbinlog - | mysql --binary-mode -h new-db1    MySQL: a second attempt
 
 The output is a binlog file with the server's own bytes. If the archive begins in the middle of the file, the output is the file's first event and everything from there on.";
 
@@ -189,12 +189,12 @@ pub(crate) struct ListArgs {
 
 /// Write archived binlog, for mysqlbinlog or mariadb-binlog to read.
 ///
-/// Writes one file of the server or, with --behind, everything after a logical backup up to a moment.
+/// Writes one file of the server or, with --after, everything after a logical backup up to a moment.
 #[derive(Args, Debug)]
 #[command(after_long_help = CAT_EXAMPLES)]
 pub(crate) struct CatArgs {
     /// Name of the binlog file on the server
-    #[arg(value_name = "FILE", required_unless_present = "behind", conflicts_with = "behind")]
+    #[arg(value_name = "FILE", required_unless_present = "after", conflicts_with = "after")]
     pub(crate) file: Option<String>,
 
     /// Write everything after this logical backup of a whole server, up to --at, --gtid or --before-gtid, as
@@ -203,7 +203,7 @@ pub(crate) struct CatArgs {
     /// For the server into which the backup was loaded to execute. It begins exactly after the backup, and
     /// ends with the last wanted transaction.
     #[arg(long, value_name = "ID", requires = "moment")]
-    pub(crate) behind: Option<BackupRef>,
+    pub(crate) after: Option<BackupRef>,
 
     #[command(flatten)]
     pub(crate) moment: MomentArgs,
@@ -213,7 +213,7 @@ pub(crate) struct CatArgs {
     /// For a server that has executed transactions with these GTIDs before, as on a second attempt, or on the
     /// source itself. Otherwise the first statement fails there, since MySQL skips such transactions
     /// without an error.
-    #[arg(long, requires = "behind")]
+    #[arg(long, requires = "after")]
     pub(crate) skip_gtids: bool,
 
     /// File to write [default: standard output]

@@ -1,4 +1,4 @@
-//! Commands of the user's that run before and behind a backup.
+//! Commands of the user's that run before and after a backup.
 
 use clap::Args;
 use serde::Deserialize;

@@ -51,8 +51,8 @@ pub(crate) struct LoadArgs {
 
     /// Make events of the scheduler disabled
     ///
-    /// For a target on which the source's binlog is replayed behind the backup (holdfast binlog cat
-    /// --behind): it has what the events did on the source, and they would do it a second time.
+    /// For a target on which the source's binlog is replayed after the backup (holdfast binlog cat
+    /// --after): it has what the events did on the source, and they would do it a second time.
     #[arg(long, requires = "to_server")]
     pub(crate) disable_events: bool,
 

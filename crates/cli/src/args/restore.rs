@@ -24,7 +24,7 @@ Examples:
   holdfast restore 7 --to-server --overwrite --leave-out --dry-run        what would be dropped, and what cannot be loaded
   holdfast restore 7 --to-server -S /run/new.sock --without-binlog --disable-redo   the first load of a new MySQL server
   holdfast restore 7 --to-server -S /run/new.sock --enable-local-infile            MySQL: costs the server less
-  holdfast restore db1/logical#42 --to-server -h new-db1 --disable-events          before binlog cat --behind
+  holdfast restore db1/logical#42 --to-server -h new-db1 --disable-events          before binlog cat --after
 
 No server may run on the target directory. A server can be started on the result at once. holdfast-restore.json in it holds the position; the statement to replicate from there is printed.";
 

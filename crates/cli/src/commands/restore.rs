@@ -43,7 +43,7 @@ struct Planned {
     plan: Plan,
 }
 
-/// How a backup is restored, and what is replayed behind it.
+/// How a backup is restored, and what is replayed after it.
 #[derive(Serialize)]
 struct Plan {
     plan: RestorePlan,
@@ -201,7 +201,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A moment behind the physical backup that is named, or behind the last before it.
+/// A moment after the physical backup that is named, or after the last before it.
 pub(super) fn recovery(
     context: &Context<'_>,
     repo: &Arc<Repo>,
@@ -212,10 +212,10 @@ pub(super) fn recovery(
     if let Some(id) = id
         && let Some(kind) = id.kind.filter(|kind| *kind != Kind::Physical)
     {
-        let text = format!("{id} is no backup behind which a moment can be recovered: its kind is {kind}");
+        let text = format!("{id} is no backup after which a moment can be recovered: its kind is {kind}");
         let hint = match kind {
             Kind::Logical => format!(
-                "load it (restore {id} --to-server), and have the server execute what follows it (binlog cat --behind {id}); or \
+                "load it (restore {id} --to-server), and have the server execute what follows it (binlog cat --after {id}); or \
                  leave ID out, and the last physical backup before the moment is taken"
             ),
             _ => "recovery to a moment begins with a physical backup: leave ID out, and the last one before the moment is \

@@ -53,7 +53,7 @@ impl Render for Written {
 /// What follows a backup.
 #[derive(Serialize)]
 struct Followed {
-    behind: String,
+    after: String,
     output: Option<String>,
     #[serde(flatten)]
     reached: Reached,
@@ -64,7 +64,7 @@ impl Render for Followed {
         let Some(output) = &self.output else { return Ok(()) };
         let transactions = text::count(self.reached.transactions, "transaction");
         let at = self.reached.committed_at.map(|at| format!(", the last of {at}")).unwrap_or_default();
-        writeln!(out, "{transactions} behind {}{at} written to {output}", self.behind)
+        writeln!(out, "{transactions} after {}{at} written to {output}", self.after)
     }
 }
 
@@ -74,10 +74,10 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
         return Err(Error::new(ErrorKind::Usage, text));
     }
     let output = args.output.as_ref().map(|path| path.display().to_string());
-    if let (Some(id), Some(until)) = (&args.behind, args.moment.until()) {
-        let recovery = behind(args, id, until, context)?;
+    if let (Some(id), Some(until)) = (&args.after, args.moment.until()) {
+        let recovery = what_follows(args, id, until, context)?;
         let (log, base) = recovery.base();
-        let behind = text::backup_id(log, base);
+        let after = text::backup_id(log, base);
         let reached = written(args.output.as_deref(), |write| {
             recovery.write_binlog(args.skip_gtids, context.cancel, write)
         })?;
@@ -87,11 +87,11 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
         let text = "keep the target's event scheduler off until this is executed (SET GLOBAL event_scheduler = OFF): what \
                     events did on the source is in it";
         context.output.event(Event::Note { text: text.to_owned() });
-        context.output.result(Exit::Done, &Followed { behind, output, reached });
+        context.output.result(Exit::Done, &Followed { after, output, reached });
         return Ok(Exit::Done);
     }
     let Some(file) = args.file.clone().filter(|_| args.moment.until().is_none()) else {
-        let text = "a file is written as a whole: a moment is one behind a backup (--behind)";
+        let text = "a file is written as a whole: a moment is one after a backup (--after)";
         return Err(Error::new(ErrorKind::Usage, text));
     };
     let archive = open_archive(context, &args.name, "to write out what is archived")?;
@@ -100,9 +100,9 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn behind(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<'_>) -> Result<Recovery> {
+fn what_follows(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<'_>) -> Result<Recovery> {
     if let Some(kind) = id.kind.filter(|kind| *kind != Kind::Logical) {
-        let text = format!("{id} is of kind {kind}: behind it a restore replays by itself");
+        let text = format!("{id} is of kind {kind}: after it a restore replays by itself");
         return Err(
             Error::new(ErrorKind::Usage, text).hinted("holdfast restore --at, --gtid or --before-gtid")
         );

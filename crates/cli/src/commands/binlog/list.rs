@@ -109,7 +109,7 @@ struct Recoverable {
     /// The oldest physical backup from which on all is there.
     from: String,
     from_at: Timestamp,
-    /// The last time that can be recovered to, if there is one behind the backup.
+    /// The last time that can be recovered to, if there is one after the backup.
     until_at: Option<Timestamp>,
     /// So much before now, by this host's clock: what was committed since is lost if the server is.
     until_age_s: Option<u64>,
@@ -160,14 +160,14 @@ impl Render for Listed {
         if self.recoverable.is_empty() {
             writeln!(
                 out,
-                "nothing is recoverable by a restore: no physical backup is kept behind which it goes on (logical ones: binlog \
-                 cat --behind)"
+                "nothing is recoverable by a restore: no physical backup is kept after which it goes on (logical ones: binlog \
+                 cat --after)"
             )?;
         }
         for part in &self.recoverable {
             let from = text::instant(part.from_at);
             let Some(until) = part.until_at.map(text::instant) else {
-                writeln!(out, "recoverable: {from} ({}), and no time behind it yet", part.from)?;
+                writeln!(out, "recoverable: {from} ({}), and no time after it yet", part.from)?;
                 continue;
             };
             write!(
