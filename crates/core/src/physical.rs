@@ -98,8 +98,8 @@ pub struct Position {
     /// Where the source itself stood as a replica, one entry for each channel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replica_of: Vec<ReplicaPosition>,
-    /// When it was read, by the clock of the host that read it: long before the end of a logical backup. Absent in backups
-    /// from before it was kept.
+    /// When it was read, by the server's clock, as its binlog goes by it: long before the end of a logical backup. Absent in
+    /// backups from before it was kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }

@@ -193,8 +193,8 @@ pub(crate) struct BackupArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) also_to_password_file: Option<PathBuf>,
 
-    /// Longest time, in total, that one repository alone may delay the backup to the others, and longest time
-    /// that the store of any takes nothing; then it is given up [default: 10m]
+    /// Longest time, in total, that one repository alone may delay the backup to the others; then it is given
+    /// up [default: 10m]
     #[arg(long, value_name = "TIME")]
     pub(crate) hold_up_max: Option<Span>,
 

@@ -1,7 +1,9 @@
 //! `check`: is the repository whole?
 
 use std::{
+    collections::HashMap,
     fmt::{self, Write as _},
+    hash::{BuildHasher as _, RandomState},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -79,15 +81,15 @@ struct Found {
 }
 
 impl Found {
-    /// Whether it is the same of perhaps another backup.
-    fn is_same(&self, other: &Self) -> bool {
-        (self.severity, &self.object, &self.problem) == (other.severity, &other.object, &other.problem)
+    /// What two have in common that are the same of perhaps different backups.
+    fn sameness(&self) -> (&'static str, &str, &str) {
+        (self.severity, &self.object, &self.problem)
     }
 
     /// Takes in what the same does to another backup.
     fn also_of(&mut self, other: Self) {
-        self.backups.extend(other.backups);
-        self.backups.dedup();
+        let backups: Vec<_> = other.backups.into_iter().filter(|id| !self.backups.contains(id)).collect();
+        self.backups.extend(backups);
         let files: Vec<String> = other.files.into_iter().filter(|file| !self.files.contains(file)).collect();
         self.files.extend(files);
         self.files_more = self.files_more.max(other.files_more);
@@ -327,10 +329,17 @@ impl Checked {
         } else if !report.findings.is_empty() {
             self.hint.get_or_insert(REPAIR_HINT);
         }
+        // There may be as many as packs.
+        let mut known: HashMap<u64, usize> = HashMap::new();
+        let sameness = RandomState::new();
+        for (at, found) in self.findings.iter().enumerate() {
+            known.entry(sameness.hash_one(found.sameness())).or_insert(at);
+        }
         for found in report.findings.into_iter().map(|finding| Found::new(log, finding)) {
-            match self.findings.iter_mut().find(|it| it.is_same(&found)) {
-                Some(same) => same.also_of(found),
-                None => self.findings.push(found),
+            let at = *known.entry(sameness.hash_one(found.sameness())).or_insert(self.findings.len());
+            match self.findings.get_mut(at) {
+                Some(same) if same.sameness() == found.sameness() => same.also_of(found),
+                _ => self.findings.push(found),
             }
         }
         self.backups += report.backups;

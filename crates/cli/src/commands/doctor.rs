@@ -117,8 +117,11 @@ fn examine_repository(
             return Ok(None);
         }
     };
-    if asked.name.is_some() {
-        select::logs_named(&repo, asked.name.as_ref())?;
+    if asked.name.is_some()
+        && let Err(error) = select::logs_named(&repo, asked.name.as_ref())
+    {
+        examined.repository.push(error.into());
+        return Ok(Some(repo));
     }
     match doctor::repository(&repo, asked, context.cancel) {
         Ok(findings) => examined.repository = findings,

@@ -866,6 +866,7 @@ impl<'a> Archiver<'a> {
                     return Ok((looks, Some(contents.files)));
                 }
                 Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
+                Ok(Some(Answer::Refused(error))) => return Err(error),
                 Ok(Some(Answer::State(_))) => {}
                 // It goes on without.
                 Ok(None) => {
@@ -906,6 +907,8 @@ impl<'a> Archiver<'a> {
                 weighed.or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
             }
             Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
+            // What it leaves out would never be known.
+            Ok(Some(Answer::Refused(error))) => return Err(error.into()),
             Ok(Some(Answer::Contents(contents))) => {
                 looks.is_told = true;
                 self.unanswered = None;

@@ -10,6 +10,7 @@ use std::{
 use holdfast_formats::Gtids;
 
 use super::{
+    archive::is_refused,
     left_out,
     resume::{Files, executed},
     semi_sync::{Source, Waits},
@@ -75,6 +76,8 @@ pub(super) enum Answer {
     Contents(Contents),
     /// What its binlog is it did not say in time.
     Unanswered(Waits),
+    /// It does not say what its binlog is.
+    Refused(Error),
 }
 
 /// How far the archive was when the questions were asked.
@@ -138,6 +141,7 @@ fn ask(questions: &Questions, with_state: bool, tell: &Sender<Answer>) -> Result
     let answer = match (Contents::read(&mut session), source) {
         (Ok(contents), _) => Answer::Contents(contents),
         (Err(error), Some(source)) if is_unanswered(&error) => Answer::Unanswered(source.waits()),
+        (Err(error), _) if is_refused(&error) => Answer::Refused(error),
         (Err(error), _) => return Err(error),
     };
     let _unwanted = tell.send(answer);

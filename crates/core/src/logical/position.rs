@@ -6,14 +6,13 @@ use holdfast_formats::{
     Flavor,
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
-use jiff::Timestamp;
 
 use super::objects;
 use crate::{
     physical::{BinlogPosition, Position, Precision, ReplicaPosition},
     server::{
         Session, SqlError,
-        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status},
+        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status, clock},
     },
 };
 
@@ -54,7 +53,7 @@ fn mariadb_position(session: &mut Session, channels: &[ReplicaChannel]) -> Resul
         gtid,
         replica_gtid,
         replica_of: channels.iter().cloned().map(Into::into).collect(),
-        at: Some(Timestamp::now()),
+        at: Some(clock(session)?),
     })
 }
 
@@ -73,7 +72,7 @@ fn mysql_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<
         gtid: gtid.map(|gtid| gtid.replace('\n', "")).filter(|gtid| !gtid.is_empty()),
         replica_gtid: None,
         replica_of: channels.iter().cloned().map(Into::into).collect(),
-        at: Some(Timestamp::now()),
+        at: Some(clock(session)?),
     })
 }
 
@@ -167,7 +166,7 @@ fn placed(
         gtid: gtid.or_else(|| replica_gtid.clone()),
         replica_gtid,
         replica_of: channels.into_iter().map(without_place).collect(),
-        at: Some(Timestamp::now()),
+        at: Some(clock(session)?),
     })))
 }
 

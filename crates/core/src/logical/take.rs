@@ -235,7 +235,7 @@ impl Taking<'_> {
         }
         let facts_of_view = self.judge(&view, &mut tables);
         self.watch.phase("definitions");
-        let (patience, silence_max) = (self.hold_up_max(&view), self.options.hold_up_max);
+        let (patience, silence_max) = (self.hold_up_max(&view), self.options.silence_max);
         let definitions = || self.definitions(&mut control, &view, &facts, &tee);
         let definitions = writers.while_giving(|| patience, silence_max, definitions)?;
         self.watch.phase("rows");

@@ -25,7 +25,6 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
-use jiff::Timestamp;
 
 use super::{
     accounts,
@@ -48,7 +47,7 @@ use crate::{
     server::{
         Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, LockRecord, Purpose,
         ServerFacts, Session, SqlCause, SqlError, Stage, TableInventory, TableLock, TableName, bulk,
-        status::{LogStatus, refuse_gaps},
+        status::{LogStatus, clock, refuse_gaps},
     },
     source::attempt::{self, Tries},
 };
@@ -540,7 +539,7 @@ impl View {
             gtid: Some(after.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
             replica_of,
-            at: Some(Timestamp::now()),
+            at: Some(clock(looks).map_err(unanswered)?),
         }))
     }
 

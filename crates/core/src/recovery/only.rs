@@ -21,39 +21,45 @@ pub(super) fn occurrence(
 ) -> Result<Occurrence> {
     let mut found = archive.occurrences(gtid)?;
     let source = &archive.log().source;
-    match found.len() {
-        0 => {
-            let text = format!("the archive of {source} does not have transaction {gtid}");
-            Err(Error::new(ErrorKind::Usage, text))
+    let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).rev().collect();
+    let base_of = |occurrence: &Occurrence| {
+        runs.iter().copied().find(|run| {
+            let behind = behind(repo, history, *run, archive, until);
+            behind.and_then(|behind| reaches(archive, &behind, occurrence)).unwrap_or(false)
+        })
+    };
+    let Some(newest) = found.pop() else {
+        let text = format!("the archive of {source} does not have transaction {gtid}");
+        return Err(Error::new(ErrorKind::Usage, text));
+    };
+    // Another server of the same history is archived from its oldest file on: what comes again is the same.
+    let is_same = |other: &Occurrence| other.at == newest.at && !archive.was_reset_between(other, &newest);
+    if found.iter().all(is_same) {
+        if found.is_empty() || base_of(&newest).is_some() {
+            return Ok(newest);
         }
-        1 => Ok(found.remove(0)),
-        _ => {
-            let places: Vec<String> = found.iter().map(committed).collect();
-            let text = format!(
-                "{gtid} is in the archive of {source} more than once, since there is a gap in between: {}",
-                places.join("; ")
-            );
-            let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).rev().collect();
-            let ways = found.iter().map(|occurrence| {
-                let is_base = |run: &&RunNo| {
-                    let behind = behind(repo, history, **run, archive, until);
-                    behind.and_then(|behind| reaches(archive, &behind, occurrence)).unwrap_or(false)
-                };
-                let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
-                match runs.iter().find(is_base) {
-                    Some(run) => {
-                        let id = backup_id(history.log(), *run);
-                        format!("restore {id} {} for that of {at}", until.option())
-                    }
-                    None => format!("no backup is kept from which that of {at} can be recovered"),
-                }
-            });
-            let ways: Vec<String> = ways.collect();
-            let hint =
-                format!("name a backup before the one that is meant, or a time (--at):\n{}", ways.join("\n"));
-            Err(Error::new(ErrorKind::Usage, text).hinted(hint))
-        }
+        let reached = found.iter().rposition(|other| base_of(other).is_some());
+        return Ok(reached.map_or(newest, |at| found.swap_remove(at)));
     }
+    found.push(newest);
+    let places: Vec<String> = found.iter().map(committed).collect();
+    let text = format!(
+        "{gtid} is in the archive of {source} more than once, since there is a gap in between: {}",
+        places.join("; ")
+    );
+    let ways = found.iter().map(|occurrence| {
+        let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
+        match base_of(occurrence) {
+            Some(run) => {
+                let id = backup_id(history.log(), run);
+                format!("restore {id} {} for that of {at}", until.option())
+            }
+            None => format!("no backup is kept from which that of {at} can be recovered"),
+        }
+    });
+    let ways: Vec<String> = ways.collect();
+    let hint = format!("name a backup before the one that is meant, or a time (--at):\n{}", ways.join("\n"));
+    Err(Error::new(ErrorKind::Usage, text).hinted(hint))
 }
 
 /// Whether a transaction comes behind a backup with no gap between.

@@ -57,9 +57,11 @@ pub struct BackupOptions {
     pub new_identity: bool,
     /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
     pub allow_corrupt: bool,
-    /// Longest time, in all, that one of several repositories may hold up the backup to the others, and longest time at a
-    /// stretch that the store of one takes nothing while a server waits.
+    /// Longest time, in all, that one of several repositories may hold up the backup to the others.
     pub hold_up_max: Duration,
+    /// Longest time that the store of any takes nothing while it is read: a server may wait meanwhile. Longer than stores try
+    /// again what has failed.
+    pub silence_max: Duration,
     /// Words that the user attaches.
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
@@ -101,6 +103,7 @@ impl BackupOptions {
             new_identity: false,
             allow_corrupt: false,
             hold_up_max: Duration::from_secs(600),
+            silence_max: Duration::from_secs(1_200),
             tags: Vec::new(),
             run: RunOptions::of_this_process(),
             is_private: false,

@@ -15,7 +15,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use holdfast_pipe::lock::{into_inner, lock};
@@ -36,8 +36,9 @@ struct One<'a> {
     undrained: AtomicBool,
     /// In how many samples it held up the readers alone.
     samples: AtomicU64,
-    /// How many bytes had passed its stages when they last moved, and when that was.
-    moved: Mutex<(u64, Instant)>,
+    /// How many bytes had passed its stages, and in how many samples since then none has. Samples, not time: a process that
+    /// was frozen is none whose store was silent.
+    silent: Mutex<(u64, u32)>,
 }
 
 /// The writers of several repositories.
@@ -52,7 +53,7 @@ impl<'a> Writers<'a> {
             inside: AtomicUsize::new(0),
             undrained: AtomicBool::new(false),
             samples: AtomicU64::new(0),
-            moved: Mutex::new((0, Instant::now())),
+            silent: Mutex::default(),
         };
         Self(writers.into_iter().map(one).collect())
     }
@@ -180,16 +181,16 @@ impl One<'_> {
 
     /// Silence begins to count now.
     fn listen(&self) {
-        *lock(&self.moved) = (self.passed_bytes(), Instant::now());
+        *lock(&self.silent) = (self.passed_bytes(), 0);
     }
 
-    /// For how long nothing has moved of what it was given.
+    /// One more sample: for how long nothing has moved of what it was given.
     fn silence(&self) -> Duration {
-        let is_drained = self.writer.is_drained().unwrap_or(true);
-        if is_drained || lock(&self.moved).0 != self.passed_bytes() {
-            self.listen();
-        }
-        lock(&self.moved).1.elapsed()
+        let (is_drained, passed_bytes) = (self.writer.is_drained().unwrap_or(true), self.passed_bytes());
+        let mut silent = lock(&self.silent);
+        let samples = if is_drained || silent.0 != passed_bytes { 0 } else { silent.1.saturating_add(1) };
+        *silent = (passed_bytes, samples);
+        SAMPLE * samples
     }
 
     /// Readers go on without it, even while its store does not answer.

@@ -321,7 +321,7 @@ fn the_only_repository_is_given_up_when_its_store_hangs() {
         }
         None
     });
-    let options = BackupOptions { hold_up_max: Duration::from_secs(1), ..options() };
+    let options = BackupOptions { silence_max: Duration::from_secs(1), ..options() };
     let mut server = FakeServer { size: Size { bytes: 1 << 30, files: 60 }, generation: 1 };
     let mut source = Heard(&mut server, heard);
     let mut taken = backup::of_source_to(&[repo], &log(), &mut source, &options, &Silent, &Cancel::default());

@@ -109,7 +109,7 @@ struct Recoverable {
     /// The oldest physical backup from which on all is there.
     from: String,
     from_at: Timestamp,
-    /// The last time that can be recovered to, if there is one after the backup.
+    /// The last time that can be recovered to.
     until_at: Option<Timestamp>,
     /// So much before now, by this host's clock: what was committed since is lost if the server is.
     until_age_s: Option<u64>,
@@ -166,7 +166,8 @@ impl Render for Listed {
         }
         for part in &self.recoverable {
             let from = text::instant(part.from_at);
-            let Some(until) = part.until_at.map(text::instant) else {
+            let until = part.until_at.filter(|until| *until >= part.from_at);
+            let Some(until) = until.map(text::instant) else {
                 writeln!(out, "recoverable: {from} ({}), and no time after it yet", part.from)?;
                 continue;
             };
@@ -187,7 +188,7 @@ impl Render for Listed {
 
 fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     let base = chain.bases.first()?;
-    let until_at = archive.recoverable_until(chain).map(instant).filter(|until| *until >= base.finished_at);
+    let until_at = archive.recoverable_until(chain).map(instant);
     let age = until_at.map(|until| Timestamp::now().duration_since(until).as_secs());
     Some(Recoverable {
         from: format!("{}#{}", archive.log().source, base.run),

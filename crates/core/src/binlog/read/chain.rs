@@ -7,7 +7,7 @@ use holdfast_formats::{
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 use holdfast_repo::{Kind, LogName, RunNo, format::manifest::Head, log::history::History};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Archive, ArchivedStretch, Behind, GapKind, Place};
@@ -20,8 +20,6 @@ use crate::{
 
 /// Clocks of a server and of the host that backs it up may differ by so much.
 const CLOCKS_DIFFER_S: i64 = 1;
-/// By so much they may, where nothing else tells two files of one name apart.
-const CLOCKS_DIFFER_MAX_S: i64 = 60;
 
 /// Stretches without a gap between them.
 #[derive(Clone, Debug, Serialize)]
@@ -148,15 +146,12 @@ impl Archive {
         let position = taken.position.binlog.as_ref()?.offset;
         let gtids = taken.gtids();
         let has = |archived: &ArchivedStretch| {
-            archived.is_of_its_file(taken)
+            archived.has_its_name(taken)
+                && archived.was_begun_before(taken.placed_at())
                 && (archived.stretch.begin..=archived.end).contains(&position)
                 && gtids.as_ref().is_none_or(|gtids| archived.may_precede(gtids))
         };
-        let was_there =
-            |archived: &ArchivedStretch| archived.was_begun_before(taken.placed_at()) && has(archived);
-        let newest = self.stretches.iter().rposition(was_there);
-        // As far as clocks tell, none was there: the first that came since.
-        let stretch = newest.or_else(|| self.stretches.iter().position(has))?;
+        let stretch = self.stretches.iter().rposition(has)?;
         Some(Behind::PlaceIn { stretch, position, gtids })
     }
 
@@ -176,9 +171,13 @@ impl Archive {
         let was_reset = self.stretches.iter().any(|archived| {
             let has_ended = |offset| archived.stretch.is_complete && archived.end < offset;
             let had_more = |offset| archived.stretch.begin <= offset && !archived.may_precede(&gtids);
-            archived.is_of_its_file(taken)
+            archived.has_its_name(taken)
+                && archived.was_begun_before(taken.finished_at)
                 && offset.is_some_and(|offset| has_ended(offset) || had_more(offset))
         });
+        // What the server itself has begun since may be another history.
+        let is_own = first.stretch.server.is_same(&taken.server);
+        let known_by = if is_own { taken.placed_at() } else { taken.finished_at };
         let behind = Behind::Gtids(gtids.clone());
         let is_behind_gap = || begin == 0 || self.locate(&behind).is_ok_and(|(at, ..)| at >= begin);
         (counts_on
@@ -187,18 +186,17 @@ impl Archive {
             && flavor == taken.server.flavor()
             && !gtids.is_empty()
             && newest.includes(&gtids)
-            && first.was_begun_before(taken.finished_at)
+            && first.was_begun_before(known_by)
             && is_behind_gap())
         .then_some(behind)
     }
 }
 
 impl ArchivedStretch {
-    /// Whether its file is the one in which the backup's place is, as far as server, name and time tell.
-    fn is_of_its_file(&self, taken: &Taken) -> bool {
+    /// Whether its file is of the name and the server of the one in which the backup's place is.
+    fn has_its_name(&self, taken: &Taken) -> bool {
         self.stretch.server.is_same(&taken.server)
             && taken.position.binlog.as_ref().is_some_and(|binlog| binlog.file == self.stretch.file)
-            && self.was_begun_before(taken.placed_before())
     }
 
     /// Whether a backup of its server that holds these transactions may have ended in it: one that holds fewer than were
@@ -254,16 +252,9 @@ impl Taken {
         })
     }
 
-    /// When its position was read, as far as that is known.
+    /// When its position was read, as far as that is known; else it was not later.
     fn placed_at(&self) -> Timestamp {
         self.position.at.unwrap_or(self.finished_at)
-    }
-
-    /// By the server's clock its position was not read later.
-    fn placed_before(&self) -> Timestamp {
-        let differing = SignedDuration::from_secs(CLOCKS_DIFFER_MAX_S);
-        let latest = self.position.at.and_then(|at| at.checked_add(differing).ok());
-        latest.map_or(self.finished_at, |latest| latest.min(self.finished_at))
     }
 
     /// The transactions that it holds, as far as its server names them.

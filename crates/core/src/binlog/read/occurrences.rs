@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use holdfast_formats::{Gtid, Gtids, binlog::Part};
 
-use super::{Archive, ArchivedStretch, Place};
+use super::{Archive, ArchivedStretch, GapKind, Place};
 use crate::{binlog::stretch::parse_gtids, error::Result};
 
 /// A transaction that has the name that was looked for.
@@ -33,6 +33,13 @@ impl Archive {
     pub(crate) fn is_whole_between(&self, first: usize, last: usize) -> bool {
         let between = self.stretches.get(first..=last).unwrap_or_default();
         between.iter().skip(1).all(|archived| archived.gap.is_none())
+    }
+
+    /// Whether the server has begun its binlogs anew between two of them.
+    pub(crate) fn was_reset_between(&self, first: &Occurrence, last: &Occurrence) -> bool {
+        let between = self.stretches.get(first.stretch..=last.stretch).unwrap_or_default();
+        let mut gaps = between.iter().skip(1).filter_map(|archived| archived.gap.as_ref());
+        gaps.any(|gap| gap.kind == GapKind::Reset)
     }
 
     fn occurrences_in(

@@ -16,4 +16,4 @@ pub use log_status::{LogStatus, MySqlPosition, mysql_durable_end, mysql_position
 pub use redo::{MariaDbLsns, MySqlRedoStatus, alter_instance_count, flush_engine_logs, log_bytes_written};
 pub(crate) use replica_channels::REPLICA_FILTERS;
 pub use replica_channels::{ReplicaChannel, refuse_gaps};
-pub use start::ServerStart;
+pub use start::{ServerStart, clock};

@@ -1,9 +1,17 @@
-//! When a server was started.
+//! When a server was started, and its clock.
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+
 use super::values::Status;
 use crate::server::{Session, SqlError};
+
+/// What the server's clock says, in whole seconds. Events in its binlog are stamped by it.
+pub fn clock(session: &mut Session) -> Result<Timestamp, SqlError> {
+    let seconds = session.number("SELECT UNIX_TIMESTAMP()")?;
+    Timestamp::from_second(seconds).map_err(|_| SqlError::unexpected("a time that is none"))
+}
 
 /// What tells one start of a server from another.
 #[derive(Clone, Copy, Debug)]

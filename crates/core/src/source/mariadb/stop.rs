@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader};
 use holdfast_repo::format::hex::to_hex;
-use jiff::Timestamp;
 
 use super::{
     Capture, aria,
@@ -353,7 +352,7 @@ fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
         gtid,
         replica_gtid,
         replica_of: channels.into_iter().map(Into::into).collect(),
-        at: Some(Timestamp::now()),
+        at: Some(status::clock(session)?),
     })
 }
 

@@ -4,7 +4,6 @@ use std::{collections::HashSet, fmt, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId};
 use holdfast_repo::format::hex::to_hex;
-use jiff::Timestamp;
 
 use super::{Capture, copy::Look, looks::Looks};
 use crate::{
@@ -209,7 +208,7 @@ impl Capture<'_> {
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
             replica_of: channels.into_iter().map(place).collect(),
-            at: Some(Timestamp::now()),
+            at: Some(lock.session().with(status::clock)?),
         })
     }
 

@@ -149,8 +149,13 @@ impl Check {
         results.sort_by_key(|(pack, _)| *pack);
         let good = results.iter().filter(|(_, read)| read.findings.is_empty());
         let good: Vec<_> = good.map(|(pack, read)| (*pack, read.bytes)).collect();
-        let bad = results.iter().filter(|(_, read)| !read.findings.is_empty());
-        let bad: Vec<PackId> = bad.map(|(pack, _)| *pack).collect();
+        // Damage of what nobody needs makes a pack neither.
+        let is_bad = |(pack, read): &&(PackId, PackRead)| {
+            read.findings.iter().any(|(ordinal, _)| {
+                ordinal.is_none_or(|ordinal| self.needs(ChunkRef { pack: *pack, ordinal }))
+            })
+        };
+        let bad: Vec<PackId> = results.iter().filter(is_bad).map(|(pack, _)| *pack).collect();
         if !results.is_empty() {
             let (repo, log) = (self.source.repo(), self.source.log());
             let recorded = began_at.map_err(RepoError::from);

@@ -42,7 +42,7 @@ impl Check {
         let bad = self.needed.keys().copied().filter(|pack| checked.is_bad(*pack));
         let bad: Vec<PackId> = bad.filter(|pack| !self.bad_packs.contains_key(pack)).collect();
         for pack in bad {
-            self.bad_pack(pack, Severity::Lost, "the last check that has read it found it damaged");
+            self.bad_pack(pack, Severity::Lost, "the last check that could read it found it damaged, or a part of it; an operator's check says what of these backups is lost");
         }
         Ok(())
     }
