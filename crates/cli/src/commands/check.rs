@@ -37,7 +37,7 @@ use crate::{
 
 /// What to do where data of backups is lost.
 const LOST_HINT: &str = "\
-take a backup, which stores again what is lost (with --full it shares nothing with earlier ones), check again, then drop
+take a backup, which stores again what is lost (backup --full shares nothing with earlier ones), check again, then drop
 the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
 /// What to do where nothing of a backup is lost.
 const REPAIR_HINT: &str = "\"holdfast repair\" says what it would make anew; no backup has lost anything";
