@@ -477,8 +477,8 @@ fn doctor_says_what_stands_as_it_is() {
     drop(archiver);
     let one = program.run(&["doctor", "--no-server", "--name", "dump"]).expect_code(0);
     assert!(one.out.contains("dump/physical") && !one.out.contains("db1/"), "{one:#?}");
-    let none = program.run(&["doctor", "--no-server", "--name", "nosuch"]).expect_code(1);
-    assert!(none.err.contains("holds nothing of nosuch"), "{none:#?}");
+    let none = program.run(&["doctor", "--no-server", "--name", "nosuch"]).expect_code(3);
+    assert!(none.out.contains("holds nothing of nosuch"), "{none:#?}");
 }
 
 /// Where nothing can be written, no backup can be taken: that is a problem where a server is looked at. Finding out leaves
