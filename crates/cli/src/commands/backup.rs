@@ -115,7 +115,7 @@ impl Taken {
         let log = LogName { source: run.source.parse().context("name the source")?, kind };
         let run = RunNo(run.backup);
         let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
-        let report = Report::new(text::backup_id(&log, run), whole)?;
+        let report = Report::new(log.backup_id(run), whole)?;
         Ok(Self { report, log, run })
     }
 }
@@ -156,7 +156,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
         Ok((Exit::Done, taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?))
     };
-    let id = |taken: &Taken| vec![text::backup_id(&taken.log, taken.run)];
+    let id = |taken: &Taken| vec![taken.log.backup_id(taken.run)];
     let (exit, taken) = hooks.around(context, opened, take, id)?;
     context.output.result(exit, &taken);
     Ok(exit)
@@ -237,7 +237,7 @@ fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<
     let repos = opened.iter().flatten().filter_map(|(_, repo)| repo.as_ref().ok());
     before_hooks(repos, method, &options, hooks, context)?;
     let ids = |taken: &TakenInto| {
-        let of = |place: &Place| place.name.as_ref().map(|(log, run)| text::backup_id(log, *run));
+        let of = |place: &Place| place.name.as_ref().map(|(log, run)| log.backup_id(*run));
         taken.repositories.iter().filter_map(of).collect()
     };
     let take = |opened| take_into(opened, method, selection, &options, context);
@@ -278,7 +278,7 @@ fn take_into(
     let repositories: Vec<Place> = places.collect();
     let first = repositories.iter().find_map(|place| place.name.as_ref().zip(place.report.as_ref()));
     let (id, report) = match first {
-        Some(((log, run), report)) => (text::backup_id(log, *run), report.whole().clone()),
+        Some(((log, run), report)) => (log.backup_id(*run), report.whole().clone()),
         None => (String::new(), Value::Null),
     };
     let is_everywhere = repositories.iter().all(|place| place.error.is_none());

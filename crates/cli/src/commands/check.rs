@@ -148,7 +148,7 @@ impl Found {
             },
             object: finding.object,
             problem: finding.problem,
-            backups: finding.backups.into_iter().map(|run| text::backup_id(log, run)).collect(),
+            backups: finding.backups.into_iter().map(|run| log.backup_id(run)).collect(),
             files: finding.files.iter().map(ToString::to_string).collect(),
             files_more: finding.files_more,
         }

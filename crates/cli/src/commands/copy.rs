@@ -243,7 +243,7 @@ impl Log<'_> {
         for (run, verdict) in plan {
             self.context.cancel.check()?;
             let mut backup = Backup {
-                id: text::backup_id(self.history.log(), run),
+                id: self.history.log().backup_id(run),
                 state: State::ToCopy,
                 there: None,
                 word_of: None,
@@ -279,7 +279,7 @@ impl Log<'_> {
         match self.copier.copy(run).map_err(failed)? {
             Copied::Now(report) => {
                 backup.state = State::Copied;
-                backup.there = Some(text::backup_id(self.copier.log(), RunNo(report.backup)));
+                backup.there = Some(self.copier.log().backup_id(RunNo(report.backup)));
                 backup.report = Some(report);
             }
             Copied::WasThere(run) => backup.stays(&self.copier, Verdict::IsThere(run)),
@@ -297,7 +297,7 @@ impl Backup {
             Verdict::Older(newest) => (State::Older, newest),
         };
         self.state = state;
-        self.there = Some(text::backup_id(copier.log(), there));
+        self.there = Some(copier.log().backup_id(there));
         self.word_of = copier.word_of(verdict).map(|key| key.to_string());
     }
 }

@@ -37,8 +37,7 @@ pub(super) fn run(args: &DiffArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Read, "to compare rows")?);
     let before = choose(context, &repo, &args.before, &args.name)?;
     let after = choose(context, &repo, &args.after, &args.name)?;
-    let (of_before, of_after) =
-        (text::backup_id(before.log(), before.run), text::backup_id(after.log(), after.run));
+    let (of_before, of_after) = (before.log().backup_id(before.run), after.log().backup_id(after.run));
     let is_one_log = before.log() == after.log();
     let before = Backup::open(&repo, &before.history, before.run)?;
     let after = if is_one_log {

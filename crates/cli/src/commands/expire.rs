@@ -157,14 +157,14 @@ impl Expired {
         self.kept.extend(shown(history, &plan));
         self.dropped.extend(plan.dropped.into_iter().filter_map(|run| {
             let finished_at = history.outcome(run)?.taken_at();
-            Some(Dropped { id: text::backup_id(log, run), finished_at })
+            Some(Dropped { id: log.backup_id(run), finished_at })
         }));
     }
 }
 
 fn shown(history: &History, plan: &ExpirePlan) -> Vec<Kept> {
     let kept = plan.kept.iter().map(|kept| Kept {
-        id: text::backup_id(history.log(), kept.run),
+        id: history.log().backup_id(kept.run),
         finished_at: kept.at,
         reasons: kept.reasons.iter().map(ToString::to_string).collect(),
     });
@@ -312,7 +312,7 @@ fn of_expire(error: ExpireError) -> Error {
             Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
         }
         ExpireError::Held { ref log, run, .. } => {
-            let id = text::backup_id(log, run);
+            let id = log.backup_id(run);
             Error::failed(error.to_string())
                 .hinted(format!("\"holdfast list\" says why; \"holdfast release {id}\" ends the hold"))
         }

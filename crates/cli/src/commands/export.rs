@@ -83,7 +83,7 @@ pub(super) fn run(args: ExportArgs, context: &Context<'_>) -> Result<Exit> {
         Chosen::Logical(chosen) => {
             let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
             let exported = export::export(&backup, &options, &**context.output, context.cancel)?;
-            Done { id: text::backup_id(chosen.log(), chosen.run), target, extracted: None, exported }
+            Done { id: chosen.log().backup_id(chosen.run), target, extracted: None, exported }
         }
         Chosen::Physical(_) | Chosen::Moment(_) => {
             let selection = Selection { tables: args.table.into_iter().collect(), ..Selection::default() };

@@ -97,7 +97,7 @@ pub(super) fn run(args: &HoldArgs, context: &Context<'_>) -> Result<Exit> {
             context.cancel.check()?;
             let done = hold(&repo, &log, &runs, &terms, &context.run_options());
             (_, held.until) = done.map_err(of_hold)?;
-            held.held.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
+            held.held.extend(runs.into_iter().map(|run| log.backup_id(run)));
         }
         Ok(Exit::Done)
     };
@@ -113,7 +113,7 @@ pub(super) fn run_release(args: &ReleaseArgs, context: &Context<'_>) -> Result<E
         for (log, runs) in chosen(context, &repo, &args.ids, args.name.name.as_ref())? {
             context.cancel.check()?;
             release(&repo, &log, &runs, &context.run_options()).map_err(of_hold)?;
-            released.released.extend(runs.into_iter().map(|run| text::backup_id(&log, run)));
+            released.released.extend(runs.into_iter().map(|run| log.backup_id(run)));
         }
         Ok(Exit::Done)
     };
@@ -150,7 +150,7 @@ fn of_hold(error: HoldError) -> Error {
             Error::new(ErrorKind::Usage, error.to_string())
         }
         HoldError::HeldLonger { ref log, run } => {
-            let hint = format!("\"holdfast release {}\" ends that hold first", text::backup_id(log, run));
+            let hint = format!("\"holdfast release {}\" ends that hold first", log.backup_id(run));
             Error::failed(error.to_string()).hinted(hint)
         }
         HoldError::NoSuchBackup { .. } | HoldError::NotHeld { .. } => {

@@ -59,7 +59,7 @@ fn imported(report: &LogicalReport) -> Result<Imported> {
     let run = RunNo(report.run.backup);
     let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
     let facts = report.import.as_ref().map(import::Origin::facts).unwrap_or_default();
-    Ok(Imported { report: Report::new(text::backup_id(&log, run), whole)?, facts, log, run })
+    Ok(Imported { report: Report::new(log.backup_id(run), whole)?, facts, log, run })
 }
 
 fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, BackupOptions)> {

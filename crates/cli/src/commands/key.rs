@@ -318,7 +318,7 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     context.watch_signals()?;
     let (key, trusted, removed) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
     let replaced = Some(repo.keys().key_id().to_string());
-    let may_end = removed.may_end.iter().map(|(log, run)| text::backup_id(log, *run)).collect();
+    let may_end = removed.may_end.iter().map(|(log, run)| log.backup_id(*run)).collect();
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced, may_end };
     let exit = signed_too_late(&removed.too_late, context);
     context.output.result(exit, &made);
@@ -360,7 +360,7 @@ impl Removed {
             }
             self.removed.push(id.to_string());
             for (log, run) in &removed.may_end {
-                let run = text::backup_id(log, *run);
+                let run = log.backup_id(*run);
                 if !self.may_end.contains(&run) {
                     self.may_end.push(run);
                 }

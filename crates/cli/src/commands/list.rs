@@ -72,7 +72,7 @@ impl Listed {
     fn new(history: &History, run: RunNo, finished_at: Timestamp, details: Option<Details>) -> Self {
         let log = history.log();
         Self {
-            id: text::backup_id(log, run),
+            id: log.backup_id(run),
             source: log.source.to_string(),
             kind: log.kind.to_string(),
             run: run.0,

@@ -124,7 +124,7 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
         };
         for (table, (rows, change, is_redefined)) in tables.0 {
             entries.push(Entry {
-                id: text::backup_id(&log, outcome.run),
+                id: log.backup_id(outcome.run),
                 finished_at: backup.head().finished_at,
                 table,
                 rows,

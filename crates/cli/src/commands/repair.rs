@@ -97,7 +97,7 @@ impl Log {
     }
 
     fn new(log: &LogName, plan: RepairPlan) -> Self {
-        let id = |run| text::backup_id(log, run);
+        let id = |run| log.backup_id(run);
         let lost = |findings: Vec<Finding>| findings.into_iter().map(Lost::from).collect();
         let backups = |them: Vec<BeyondHelp>| {
             them.into_iter().map(|it| Backup { id: id(it.run), lost: lost(it.findings) }).collect()

@@ -304,7 +304,7 @@ impl Render for Report {
 pub(super) fn run(args: &ReportArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::Read, "to show a report")?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
-    let id = text::backup_id(chosen.log(), chosen.run);
+    let id = chosen.log().backup_id(chosen.run);
     let place = Place { log: chosen.log(), kind: ObjectKind::Report, run: chosen.run, part: 0 };
     let json = repo.read_object(&place, REPORT_BYTES_MAX)?;
     let whole = serde_json::from_slice(&json)

@@ -132,7 +132,7 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     let hold = HoldShown::of(&chosen.history, chosen.run);
     let copy_of = CopyShown::of(&chosen.history, chosen.run);
     let shown = Shown {
-        id: text::backup_id(chosen.log(), chosen.run),
+        id: chosen.log().backup_id(chosen.run),
         host: outcome.host.clone(),
         key: outcome.author.key_id.to_string(),
         role: outcome.author.role.as_str(),

@@ -149,7 +149,7 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
     for (BackupSpace { run, needed_bytes, own_bytes }, head) in space.backups.into_iter().zip(heads) {
         totals.push((head.finished_at, head.totals));
         backups.push(BackupStats {
-            id: text::backup_id(history.log(), run),
+            id: history.log().backup_id(run),
             finished_at: head.finished_at,
             size_bytes: head.totals.bytes,
             new_bytes: plain_bytes(&head.totals),

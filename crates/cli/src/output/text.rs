@@ -6,7 +6,6 @@ use std::{
 };
 
 use holdfast_core::{Error, ErrorKind, PhaseTime};
-use holdfast_repo::{Kind, LogName, RunNo};
 use jiff::Timestamp;
 
 use crate::args::units::{ByteSize, Span};
@@ -14,14 +13,6 @@ use crate::args::units::{ByteSize, Span};
 /// Now, UTC, to the millisecond.
 pub(crate) fn now() -> String {
     format!("{:.3}", Timestamp::now())
-}
-
-/// How a person types it: `db1#42`, with the kind where it is not the usual one.
-pub(crate) fn backup_id(log: &LogName, run: RunNo) -> String {
-    match log.kind {
-        Kind::Physical => format!("{}{run}", log.source),
-        kind => format!("{}/{kind}{run}", log.source),
-    }
 }
 
 /// Between two stored instants.

@@ -133,10 +133,9 @@ impl Capture<'_> {
         let several = Several { log, part: None, is_imported: false, headroom, options, watch, cancel };
         let capture = |writers: &Writers<'_>| {
             let tee = Tee::new(writers);
-            let silence_max = options.silence_max;
             let captured = writers.while_giving(
                 || options.hold_up_max,
-                silence_max,
+                options.silence_max,
                 || source.capture(&tee, watch, cancel),
             )?;
             watch.phase("complete");

@@ -860,9 +860,7 @@ impl<'a> Archiver<'a> {
             match look.next(until.saturating_duration_since(Instant::now())) {
                 Ok(Some(Answer::Contents(contents))) => {
                     looks.is_told = true;
-                    self.unanswered = None;
-                    self.leaves_out(contents.filters);
-                    recorder.leaves_out(self.report.leaves_out.as_deref());
+                    self.has_answered(contents.filters, recorder);
                     return Ok((looks, Some(contents.files)));
                 }
                 Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
@@ -876,6 +874,13 @@ impl<'a> Archiver<'a> {
                 Err(AllAnswered) => return Ok((looks, None)),
             }
         }
+    }
+
+    /// The server has said what its binlog leaves out.
+    fn has_answered(&mut self, filters: Option<String>, recorder: &mut Recorder) {
+        self.unanswered = None;
+        self.leaves_out(filters);
+        recorder.leaves_out(self.report.leaves_out.as_deref());
     }
 
     fn begin_look(&self, run: &ArchiveRun, recorder: &Recorder, with_state: bool) -> Result<Look> {
@@ -911,9 +916,7 @@ impl<'a> Archiver<'a> {
             Ok(Some(Answer::Refused(error))) => return Err(error.into()),
             Ok(Some(Answer::Contents(contents))) => {
                 looks.is_told = true;
-                self.unanswered = None;
-                self.leaves_out(contents.filters);
-                recorder.leaves_out(self.report.leaves_out.as_deref());
+                self.has_answered(contents.filters, recorder);
                 if let Some(lost) = recorder.known_end().filter(|end| !contents.files.has(end)) {
                     return Err(StreamEnd::NotAsArchived(lacks(&lost)));
                 }
@@ -1173,7 +1176,7 @@ fn is_passing(error: &Error) -> bool {
 }
 
 /// Whether the server did not answer.
-fn is_lost(error: &Error) -> bool {
+pub(super) fn is_lost(error: &Error) -> bool {
     error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost)
 }
 

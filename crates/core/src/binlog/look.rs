@@ -10,7 +10,7 @@ use std::{
 use holdfast_formats::Gtids;
 
 use super::{
-    archive::is_refused,
+    archive::{is_lost, is_refused},
     left_out,
     resume::{Files, executed},
     semi_sync::{Source, Waits},
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    server::{ConnectOptions, Purpose, Session, SqlCause, SqlError},
+    server::{ConnectOptions, Purpose, Session},
 };
 
 /// So long a server may take for each answer, and to let us in.
@@ -140,14 +140,10 @@ fn ask(questions: &Questions, with_state: bool, tell: &Sender<Answer>) -> Result
     }
     let answer = match (Contents::read(&mut session), source) {
         (Ok(contents), _) => Answer::Contents(contents),
-        (Err(error), Some(source)) if is_unanswered(&error) => Answer::Unanswered(source.waits()),
+        (Err(error), Some(source)) if is_lost(&error) => Answer::Unanswered(source.waits()),
         (Err(error), _) if is_refused(&error) => Answer::Refused(error),
         (Err(error), _) => return Err(error),
     };
     let _unwanted = tell.send(answer);
     Ok(())
-}
-
-fn is_unanswered(error: &Error) -> bool {
-    error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost)
 }

@@ -109,14 +109,6 @@ fn last_before(
     })
 }
 
-/// As it is given on the command line.
-fn backup_id(log: &LogName, run: RunNo) -> String {
-    match log.kind {
-        Kind::Physical => format!("{}{run}", log.source),
-        _ => format!("{log}{run}"),
-    }
-}
-
 /// Of a logical backup, which must hold all of its server.
 pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until: Until) -> Result<Recovery> {
     let archive = archive_until(repo, source, &until)?;

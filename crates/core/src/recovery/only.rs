@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_formats::Gtid;
 use holdfast_repo::{Repo, RunNo, log::history::History};
 
-use super::{Until, backup_id, behind, until::instant};
+use super::{Until, behind, until::instant};
 use crate::{
     binlog::{Archive, Behind, Occurrence},
     error::{Error, ErrorKind, Result},
@@ -21,21 +21,25 @@ pub(super) fn occurrence(
 ) -> Result<Occurrence> {
     let mut found = archive.occurrences(gtid)?;
     let source = &archive.log().source;
-    let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).rev().collect();
-    let base_of = |occurrence: &Occurrence| {
-        runs.iter().copied().find(|run| {
-            let behind = behind(repo, history, *run, archive, until);
-            behind.and_then(|behind| reaches(archive, &behind, occurrence)).unwrap_or(false)
-        })
-    };
     let Some(newest) = found.pop() else {
         let text = format!("the archive of {source} does not have transaction {gtid}");
         return Err(Error::new(ErrorKind::Usage, text));
     };
     // Another server of the same history is archived from its oldest file on: what comes again is the same.
     let is_same = |other: &Occurrence| other.at == newest.at && !archive.was_reset_between(other, &newest);
+    if found.is_empty() {
+        return Ok(newest);
+    }
+    let runs = history.standing().map(|outcome| outcome.run).rev();
+    let bases: Vec<(RunNo, Behind)> =
+        runs.filter_map(|run| Some((run, behind(repo, history, run, archive, until).ok()?))).collect();
+    let base_of = |occurrence: &Occurrence| {
+        let mut reaching =
+            bases.iter().filter(|(_, behind)| reaches(archive, behind, occurrence).unwrap_or(false));
+        reaching.next().map(|(run, _)| *run)
+    };
     if found.iter().all(is_same) {
-        if found.is_empty() || base_of(&newest).is_some() {
+        if base_of(&newest).is_some() {
             return Ok(newest);
         }
         let reached = found.iter().rposition(|other| base_of(other).is_some());
@@ -51,7 +55,7 @@ pub(super) fn occurrence(
         let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
         match base_of(occurrence) {
             Some(run) => {
-                let id = backup_id(history.log(), run);
+                let id = history.log().backup_id(run);
                 format!("restore {id} {} for that of {at}", until.option())
             }
             None => format!("no backup is kept from which that of {at} can be recovered"),

@@ -12,7 +12,7 @@ use holdfast_formats::{
 };
 use holdfast_repo::{Kind, LogName, RunNo};
 
-use super::{Until, backup_id, until::instant};
+use super::{Until, until::instant};
 use crate::{
     binlog::{Archive, ArchivedEvent, Behind, Place, Stretch},
     error::{Error, ErrorKind, Result},
@@ -129,7 +129,7 @@ impl<'a> Wanted<'a> {
             "the archive of {source} has a gap before {}: {why}; before the gap, what it has behind {log} {base} {ends}",
             self.until
         );
-        let id = backup_id(log, base);
+        let id = log.backup_id(base);
         let hint = match (log.kind, last_at.is_some()) {
             (Kind::Physical, true) => format!("restore {id} {way} recovers all that is there before the gap"),
             (Kind::Physical, false) => format!("restore {id} restores the backup itself"),

@@ -137,6 +137,15 @@ impl fmt::Display for LogName {
 }
 
 impl LogName {
+    /// How a person types a backup of it: `db1#42`, with the kind where it is not the usual one.
+    #[must_use]
+    pub fn backup_id(&self, run: RunNo) -> String {
+        match self.kind {
+            Kind::Physical => format!("{}{run}", self.source),
+            _ => format!("{self}{run}"),
+        }
+    }
+
     /// Prefix of all its objects, with the final `/`.
     #[must_use]
     pub fn prefix(&self) -> String {

@@ -77,7 +77,7 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     if let (Some(id), Some(until)) = (&args.after, args.moment.until()) {
         let recovery = what_follows(args, id, until, context)?;
         let (log, base) = recovery.base();
-        let after = text::backup_id(log, base);
+        let after = log.backup_id(base);
         let reached = written(args.output.as_deref(), |write| {
             recovery.write_binlog(args.skip_gtids, context.cancel, write)
         })?;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use holdfast_formats::{Gtid, Gtids, binlog::Part};
 
-use super::{Archive, ArchivedStretch, GapKind, Place};
+use super::{Archive, ArchivedStretch, Gap, GapKind, Place};
 use crate::{binlog::stretch::parse_gtids, error::Result};
 
 /// A transaction that has the name that was looked for.
@@ -31,15 +31,17 @@ impl Archive {
 
     /// Whether nothing is missing between two stretches, of which `first` comes first.
     pub(crate) fn is_whole_between(&self, first: usize, last: usize) -> bool {
-        let between = self.stretches.get(first..=last).unwrap_or_default();
-        between.iter().skip(1).all(|archived| archived.gap.is_none())
+        self.gaps_between(first, last).next().is_none()
     }
 
     /// Whether the server has begun its binlogs anew between two of them.
     pub(crate) fn was_reset_between(&self, first: &Occurrence, last: &Occurrence) -> bool {
-        let between = self.stretches.get(first.stretch..=last.stretch).unwrap_or_default();
-        let mut gaps = between.iter().skip(1).filter_map(|archived| archived.gap.as_ref());
-        gaps.any(|gap| gap.kind == GapKind::Reset)
+        self.gaps_between(first.stretch, last.stretch).any(|gap| gap.kind == GapKind::Reset)
+    }
+
+    fn gaps_between(&self, first: usize, last: usize) -> impl Iterator<Item = &Gap> {
+        let between = self.stretches.get(first..=last).unwrap_or_default();
+        between.iter().skip(1).filter_map(|archived| archived.gap.as_ref())
     }
 
     fn occurrences_in(

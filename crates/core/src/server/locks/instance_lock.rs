@@ -123,12 +123,6 @@ impl InstanceLock {
         }
     }
 
-    /// Whether the instance is locked.
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.holds.is_locked
-    }
-
     /// Whether tables are locked.
     #[must_use]
     pub fn has_tables(&self) -> bool {

@@ -21,6 +21,7 @@ use crate::{
     format::names::{ChunkRef, LogName, PackId, RunNo},
     interrupt::Interrupt,
     log::{
+        check_record::Checked,
         history::{History, Prunes},
         outcome::OutcomeType,
     },
@@ -198,6 +199,7 @@ pub(crate) fn check_history(
         report,
         needed: BTreeMap::new(),
         there: BTreeMap::new(),
+        checked: Checked::default(),
         read: HashSet::new(),
         bad_packs: HashMap::new(),
         bad_chunks: HashMap::new(),
@@ -210,7 +212,7 @@ pub(crate) fn check_history(
         check.index_names()?;
         check.packs()?;
         check.unread()?;
-        check.found_bad()?;
+        check.found_bad();
         check.sealed_packs()?;
         check.report.not_checked.extend(NOT_READ);
         if reads_data {
@@ -229,7 +231,8 @@ pub(crate) fn check_history(
         check.options.steps.phase("data");
         check.read_packs(whole)?;
         check.reports()?;
-        check.report.unread = check.unread_now(&mut |_| {})?;
+        let checked = Checked::read(repo, check.source.log(), &mut |_| {})?;
+        check.report.unread = check.unread_by(&checked);
         check.options.steps.phase("maps");
     } else {
         check.read_packs(whole)?;
@@ -248,6 +251,8 @@ struct Check {
     needed: BTreeMap<PackId, Needed>,
     /// Packs that exist.
     there: BTreeMap<PackId, ObjectInfo>,
+    /// What checks before have read of them.
+    checked: Checked,
     /// Packs that were read.
     read: HashSet<PackId>,
     /// Findings about packs and chunks, to which backups and files are still to be added.

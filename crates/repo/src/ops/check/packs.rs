@@ -20,7 +20,7 @@ use crate::{
         names::{ChunkRef, PackId},
         pack::{ChunkKind, ChunkRow, PackRows},
     },
-    log::check_record::{self, Checked},
+    log::check_record,
 };
 
 /// One read of a pack is at most about so long.
@@ -73,9 +73,7 @@ impl Check {
     fn choose(&mut self) -> Result<Vec<PackId>, RepoError> {
         let CheckOptions { read_data, seed, unread_for, bytes_max, time_max, .. } = &self.options;
         let share = read_data.unwrap_or(0.0);
-        let (repo, log) = (self.source.repo(), self.source.log());
-        let checked = Checked::read(repo, log, &mut |_| {})?;
-        let is_due = |pack: PackId| checked.is_bad(pack) || is_chosen(pack, share, *seed);
+        let is_due = |pack: PackId| self.checked.is_bad(pack) || is_chosen(pack, share, *seed);
         let chosen =
             self.needed.keys().copied().filter(|pack| {
                 !self.bad_packs.contains_key(pack) && !self.read.contains(pack) && is_due(*pack)
@@ -84,10 +82,10 @@ impl Check {
         if unread_for.is_none() && bytes_max.is_none() && time_max.is_none() {
             return Ok(chosen);
         }
-        let now = repo.store().now()?;
+        let now = self.source.repo().store().now()?;
         let unread = |pack: PackId| {
             let info = self.there.get(&pack)?;
-            Some((checked.unread_for(pack, info, now), pack, info.size_bytes))
+            Some((self.checked.unread_for(pack, info, now), pack, info.size_bytes))
         };
         let mut due: Vec<_> = chosen.into_iter().filter_map(unread).collect();
         due.retain(|(unread, ..)| unread_for.is_none_or(|least| *unread >= least));

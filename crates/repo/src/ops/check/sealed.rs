@@ -37,14 +37,14 @@ impl Check {
     }
 
     /// Needed packs that somebody who could read them has found damaged.
-    pub(super) fn found_bad(&mut self) -> Result<(), RepoError> {
-        let checked = Checked::read(self.source.repo(), self.source.log(), &mut |_| {})?;
-        let bad = self.needed.keys().copied().filter(|pack| checked.is_bad(*pack));
+    pub(super) fn found_bad(&mut self) {
+        let bad = self.needed.keys().copied().filter(|pack| self.checked.is_bad(*pack));
         let bad: Vec<PackId> = bad.filter(|pack| !self.bad_packs.contains_key(pack)).collect();
         for pack in bad {
-            self.bad_pack(pack, Severity::Lost, "the last check that could read it found it damaged, or a part of it; an operator's check says what of these backups is lost");
+            let problem = "the last check that could read it found it damaged, or a part of it; an operator's check says \
+                           what of these backups is lost";
+            self.bad_pack(pack, Severity::Lost, problem);
         }
-        Ok(())
     }
 
     /// Needed packs begin with the header of their place and end with a trailer that fits.
@@ -100,7 +100,9 @@ impl Check {
     /// another since.
     pub(super) fn unread(&mut self) -> Result<(), RepoError> {
         let mut damaged = Vec::new();
-        self.report.unread = self.unread_now(&mut |error| damaged.push(error))?;
+        let (repo, log) = (self.source.repo(), self.source.log());
+        self.checked = Checked::read(repo, log, &mut |error| damaged.push(error))?;
+        self.report.unread = self.unread_by(&self.checked);
         for error in damaged {
             let finding = Finding::of(&error, Severity::Repairable);
             self.find(Finding { remedy: Remedy::Discard, ..finding });
@@ -108,15 +110,14 @@ impl Check {
         Ok(())
     }
 
-    pub(super) fn unread_now(&self, each: &mut dyn FnMut(RepoError)) -> Result<Unread, RepoError> {
-        let checked = Checked::read(self.source.repo(), self.source.log(), each)?;
+    pub(super) fn unread_by(&self, checked: &Checked) -> Unread {
         let mut unread = Unread::default();
         for pack in self.needed.keys() {
             if let Some(info) = self.there.get(pack) {
-                unread.add(&checked, *pack, info);
+                unread.add(checked, *pack, info);
             }
         }
-        Ok(unread)
+        unread
     }
 }
 
