@@ -1,4 +1,4 @@
-//! Programs that we start end with us.
+//! Makes programs that we start end with us.
 
 use std::{os::unix::process::CommandExt, process::Command};
 
@@ -7,15 +7,16 @@ use rustix::{
     process::{Signal, getpid, getppid, set_parent_process_death_signal},
 };
 
-/// The program is killed when the thread that starts it ends, however that comes about.
+/// Has the program killed when the thread that starts it ends, for whatever reason.
 #[allow(unsafe_code)]
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let in_child = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // We may have died before the line above.
+        // The parent may have died before the line above.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
-    // SAFETY: between fork and exec only two system calls are made; nothing is allocated and no lock is taken.
+    // SAFETY: between fork and exec, only two system calls are made; nothing is allocated and no lock is
+    // taken.
     unsafe { command.pre_exec(in_child) };
 }

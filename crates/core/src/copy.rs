@@ -1,4 +1,5 @@
-//! Copies of backups in another repository: whether they belong there, and their failures as an operation's.
+//! Copies of backups in another repository: whether they belong there, and their failures as errors of an
+//! operation.
 
 use holdfast_repo::{Repo, RunNo, log::history::History, ops::copy::CopyError};
 
@@ -10,9 +11,9 @@ use crate::{
 
 /// Refuses to add a backup of one server to the history of another.
 ///
-/// `run` of `from`, in the repository `from_repo`, is what would be added to `to`. A history that goes on with what it
-/// has copied before needs no look; nor does a backup that is flagged as another server's; and a key that cannot read
-/// the target's newest backup has no way to tell.
+/// `run` of `from`, in the repository `from_repo`, is what would be added to `to`. Nothing is checked if the
+/// history continues what was copied to it before, or if the backup is flagged as one of another server. With
+/// a key that cannot read the target's newest backup, there is no way to tell.
 pub fn check_server(
     (from_repo, from): (&Repo, &History),
     run: RunNo,
@@ -38,7 +39,7 @@ pub fn check_server(
     Err(Error::new(ErrorKind::Usage, text).hinted("give the copies a name of their own there (--as)"))
 }
 
-/// A copy's failure as an operation's: with the repository that it is about.
+/// Converts a copy's failure into an operation's, with the repository that it concerns.
 #[must_use]
 pub fn failed(error: CopyError, from: &Repo, to: &Repo) -> Error {
     let at_from = |error: Error| error.context(format_args!("read {}", from.store().location()));

@@ -1,6 +1,6 @@
-//! What is wrong with a server, or with a repository, and what to do about it.
+//! Finds what is wrong with a server or a repository, and what to do about it.
 //!
-//! A backup ends at the first thing that is wrong. Here the same checks go on, and everything is told at once.
+//! A backup stops at the first problem. Here the same checks continue, and all problems are reported at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,39 +42,39 @@ use crate::{
     taking::identity,
 };
 
-/// A redo log that is smaller is overwritten, or stalls its server, while a large backup reads elsewhere.
+/// A smaller redo log is overwritten, or stalls its server, while a large backup reads other files.
 const REDO_SMALL_BYTES: u64 = 256 << 20;
-/// A backup that is older than that was not taken when it should have been, wherever backups are taken at all.
+/// Where backups are taken at all, an older newest backup means that one is overdue.
 const OLD: Duration = Duration::from_secs(48 * 3600);
 const TAKEN_STILL: &str = "does the job that takes backups still run?";
-/// Clocks of hosts differ by less.
+/// The clocks of hosts differ by less than this.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_hours(1);
 
-/// What a finding means.
+/// The meaning of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// As it should be.
+    /// All is as it should be.
     Good,
-    /// Backups work, but something could be better, or should be known.
+    /// Backups work, but something could be improved, or should be known.
     Notice,
-    /// A backup, or a restore of some, would fail.
+    /// A backup, or the restore of one, would fail.
     Problem,
 }
 
-/// One thing that was found.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it means.
+    /// Its meaning.
     pub verdict: Verdict,
-    /// What it is, in a sentence.
+    /// The finding, in one sentence.
     pub text: String,
-    /// What to do.
+    /// What to do about it.
     pub hint: Option<String>,
 }
 
 impl Finding {
-    /// All is well.
+    /// All is as it should be.
     fn good(text: impl Into<String>) -> Self {
         Self { verdict: Verdict::Good, text: text.into(), hint: None }
     }
@@ -91,7 +91,7 @@ impl From<Error> for Finding {
     }
 }
 
-/// Findings in the order in which they were made.
+/// Findings, in the order in which they were made.
 #[derive(Default)]
 struct Findings(Mutex<Vec<Finding>>);
 
@@ -121,8 +121,8 @@ impl Listener for Findings {
     }
 }
 
-/// Whether the server could be backed up with these options, into `repo` if it is given. Changes nothing and holds no
-/// lock.
+/// Checks whether the server can be backed up with these options, into `repo` if given. Changes nothing and
+/// holds no lock.
 #[must_use]
 pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding> {
     let findings = Findings::default();
@@ -144,7 +144,7 @@ pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding>
     findings.into_vec()
 }
 
-/// A server of which only connections can be had: its files are elsewhere.
+/// Examines a server that only connections can reach: its files are on another host.
 fn through(tunnel: &Tunnel, options: &BackupOptions, findings: &Findings) -> Result<()> {
     let mut session = Session::open(&options.connect, Purpose::Control)?;
     let facts = ServerFacts::probe(&mut session)?;
@@ -170,7 +170,7 @@ fn examine_binlog(facts: &ServerFacts, findings: &Findings) {
     }
 }
 
-/// MariaDB shows its events to nobody where their scheduler is not only off.
+/// MariaDB shows its events to nobody if their scheduler is disabled, not just off.
 fn examine_events(session: &mut Session, findings: &Findings) -> Result<()> {
     if session.flavor() == Flavor::MariaDb
         && session.variable("event_scheduler")?.as_deref() == Some("DISABLED")
@@ -212,7 +212,7 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
     }
 }
 
-/// Opens one file of each sort: that all can be listed does not mean that they can be read.
+/// Opens one file of each kind: being able to list files does not mean being able to read them.
 fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
     let system = reached.facts().system_files()?;
     let system = system.iter().map(|path| map_path(&options.path_map, path));
@@ -234,9 +234,10 @@ fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
 /// How old the newest backup of each source and kind may be.
 #[derive(Clone, Debug, Default)]
 pub struct AgeMax {
-    /// More is a problem; without it two days are a notice.
+    /// An older newest backup is a problem; without a limit, one of more than two days is a notice.
     pub age: Option<Duration>,
-    /// Only kinds that it holds for; none: all that a source has backups of.
+    /// The kinds that it applies to; empty: all kinds that a source has backups of. Never applies to binlog
+    /// archives.
     pub kinds: Vec<Kind>,
 }
 
@@ -246,21 +247,22 @@ impl AgeMax {
     }
 }
 
-/// What is asked about a repository.
+/// What to check in a repository.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// Only this source.
+    /// Only this source, if set.
     pub name: Option<SourceName>,
     /// How old backups may be.
     pub age_max: AgeMax,
-    /// It is a problem where no archiver of a binlog runs and the last run has ended longer ago than this.
+    /// It is a problem if no archiver of a binlog is running and the last run ended longer ago than this.
     pub lag_max: Option<Duration>,
-    /// It is a problem, and not just to be known, where nothing can be written.
+    /// A repository that cannot be written to is a problem, not just a notice.
     pub is_to_be_written: bool,
 }
 
-/// Whether a repository can be written, its records are whole, and its sources have recent backups of each kind. A part of a
-/// server counts only where there is no backup of the whole. Reads no backup's data: `check` does.
+/// Checks whether a repository can be written to, whether its records are whole, and whether its sources have
+/// recent backups of each kind. A backup of a part of a server counts only if there is none of the whole.
+/// Does not read any backup's data: `check` does.
 pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Vec<Finding>> {
     let Asked { age_max, lag_max, .. } = asked;
     let findings = Findings::default();
@@ -304,7 +306,7 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
         cancel.check()?;
         let counts = match source(repo, log, age_max.of(log.kind), &findings) {
             Ok(Stands::Backups) => age_max.of(log.kind).is_some(),
-            // Nobody takes dumps in again and again.
+            // Nobody imports dumps on a schedule.
             Ok(Stands::Imports) => true,
             Ok(Stands::Nothing) => false,
             Err(error) => {
@@ -339,8 +341,8 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
     Ok(findings.into_vec())
 }
 
-/// Writes a small object as backups write theirs, and deletes it. Where a store may keep what is deleted, as a bucket may,
-/// nothing is tried.
+/// Writes a small object as backups write theirs, and deletes it. Does nothing if the store may keep deleted
+/// objects, as a bucket may.
 fn written(repo: &Repo) -> Result<()> {
     let store = repo.store();
     let location = store.location();
@@ -351,7 +353,7 @@ fn written(repo: &Repo) -> Result<()> {
     let name = format!("{PROBES}doctor-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
     let Some(path) = ObjectPath::new(name) else { return Ok(()) };
     let created = store.create_if_absent(&path, b"doctor");
-    // Also after a failure: it may be there for all that.
+    // Even after a failure: the object may exist nevertheless.
     let deleted = store.delete(&[path]);
     let failed =
         |doing: &str, error| Error::from(RepoError::from(error)).context(format!("{location}: {doing}"));
@@ -359,7 +361,7 @@ fn written(repo: &Repo) -> Result<()> {
     deleted.map_err(|error| failed("what is written cannot be deleted", error))
 }
 
-/// What is missing in an archive, unless a physical backup stands behind it.
+/// Reports the last gap in an archive: as good if there is a physical backup after it, otherwise as a notice.
 fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
     if !repo.can_read() {
         return Ok(None);
@@ -380,7 +382,7 @@ fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
     }))
 }
 
-/// Sources that have no backup of which the age could be asked.
+/// Problems for sources without a backup whose age could be checked.
 fn findings_of_none<'a>(
     backed_up: &'a BTreeMap<&SourceName, bool>,
     age_max: &'a AgeMax,
@@ -400,12 +402,12 @@ fn findings_of_none<'a>(
 /// What a source has of one kind.
 enum Stands {
     Nothing,
-    /// Only dumps that were imported.
+    /// Only imported dumps.
     Imports,
     Backups,
 }
 
-/// Whether somebody archives, or has not long ago.
+/// Whether an archiver is running, or was not long ago.
 fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<Finding> {
     if run::active(repo, log)?.is_some_and(|run| !run.keeps_house()) {
         return Ok(Finding::good(format!("{log}: an archiver runs")));
@@ -425,13 +427,14 @@ fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<Finding> {
         .hinted("start it again before the server purges what is not archived"))
 }
 
-/// Whether a backup is too old, or of a future that only a clock that was wrong can have seen.
+/// Whether a backup is too old, or from a future that only a wrong clock can have shown.
 fn is_old(at: Timestamp, age_max: Duration) -> bool {
     let age = Timestamp::now().duration_since(at);
     age < -CLOCKS_DIFFER || Duration::try_from(age).is_ok_and(|age| age > age_max)
 }
 
-/// What the bucket of a repository does for objects that somebody deletes or overwrites; nothing where it is in none.
+/// How the repository's bucket protects objects against deletion and overwriting; `None` if the repository is
+/// not in a bucket.
 pub fn protection(repo: &Repo) -> Result<Option<Vec<Finding>>> {
     let Some(versioned) = repo.store().versioned() else { return Ok(None) };
     let is = versioned.protection().map_err(RepoError::from)?;
@@ -490,7 +493,7 @@ fn days(lock: ObjectLock) -> String {
     }
 }
 
-/// Of a source of which no backup stands, but perhaps something else.
+/// The finding for a source of which no backup stands, but perhaps something else.
 fn nothing_taken(repo: &Repo, log: &LogName, history: &History) -> Result<Finding> {
     let imports: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
     Ok(match &imports[..] {
@@ -513,7 +516,7 @@ fn nothing_taken(repo: &Repo, log: &LogName, history: &History) -> Result<Findin
     })
 }
 
-/// Examines a source: a newest backup of more than `age_max` is a problem.
+/// Examines one kind of a source: it is a problem if its newest backup is older than `age_max`.
 fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Findings) -> Result<Stands> {
     let history = History::salvage(repo, log, &mut |run, error| {
         findings.add(Error::from(error).context(format!("{log} {run}")));
@@ -561,7 +564,7 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
                 Some(age_max) if is_old(at, age_max) => {
                     findings.add(Error::failed(format!("{text}: older than asked for")).hinted(TAKEN_STILL));
                 }
-                // How far an archive goes is no question of when its last run has ended.
+                // How far an archive reaches does not depend on when its last run ended.
                 None if log.kind != Kind::Binlog && is_old(at, OLD) => findings.add(Finding::notice(
                     format!("{text}: older than two days, or of the future"),
                     TAKEN_STILL,

@@ -1,7 +1,8 @@
-//! What can go wrong with an operation, as a person needs it: what kind, on which thing, why, and what to do.
+//! Errors of operations as the user needs them: what kind of failure, of what, why, and what to do about it.
 //!
 //! Inside the library errors are typed where a caller must tell them apart. At this boundary they become an
-//! [`Error`]: a kind (which the command line turns into an exit code), a sentence, the chain of causes, and a hint.
+//! [`Error`]: a kind (which the command line turns into an exit code), a sentence, the chain of causes, and a
+//! hint.
 
 use std::{error::Error as StdError, fmt, io};
 
@@ -33,26 +34,26 @@ pub enum ErrorKind {
     Interrupted,
 }
 
-/// What to do where [`RepoError::History`] ends every run of a source.
+/// Hint for [`RepoError::History`], which fails every run of a source.
 pub const HISTORY_HINT: &str = "\
 put the object back from a copy of the repository; without one, \"holdfast repair\" says what can be made anew and what
 would be dropped. What stands can still be listed, checked and restored, and backups go on under another name (backup --name NEW)";
 
-/// What to do where an object is damaged or gone.
+/// Hint for an object that is damaged or missing.
 const DAMAGE_HINT: &str = "\
 put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which,
 and \"holdfast repair\" what can be made anew";
 
-/// What to do where somebody has hidden or covered what seems lost.
+/// Hint for when somebody has hidden or covered what seems lost.
 pub const BENEATH_HINT: &str = "\
 somebody with access to the bucket was at work: drop nothing; delete the mark of deletion, or the version that lies over it
 (aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/guide/stores.md)";
 
-/// What to do where the key at hand is not for what was asked.
+/// Hint for a key that does not permit what was requested.
 const KEY_HINT: &str =
     "open the repository with another key (--password-file, --identity); \"holdfast key list\" shows all";
 
-/// An operation's failure.
+/// Failure of an operation.
 pub struct Error {
     kind: ErrorKind,
     message: String,
@@ -69,7 +70,7 @@ impl Error {
         Self { kind, message: message.into(), hint: None, source: None }
     }
 
-    /// [`ErrorKind::Failed`].
+    /// A failure of kind [`ErrorKind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Failed, message)
     }
@@ -81,7 +82,7 @@ impl Error {
         self
     }
 
-    /// Adds what else to do about it, behind what is said already, on a line of its own.
+    /// Adds another hint after the existing ones, on a line of its own.
     #[must_use]
     pub(crate) fn also_hinted(self, hint: impl fmt::Display) -> Self {
         let hint = match &self.hint {
@@ -98,20 +99,20 @@ impl Error {
         self
     }
 
-    /// Puts what was being done in front: "read page 7 of ./db/t.ibd".
+    /// Prepends what was being done: "read page 7 of ./db/t.ibd".
     #[must_use]
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         self.message = format!("{doing}: {}", self.message);
         self
     }
 
-    /// The same failure for another who must hear of it; the causes have become words.
+    /// The same failure for another recipient, with its causes reduced to text.
     #[must_use]
     pub(crate) fn again(&self) -> Self {
         Self { kind: self.kind, message: self.to_string(), hint: self.hint.clone(), source: None }
     }
 
-    /// Says which repository it was, where the store has failed.
+    /// Names the repository, if its store has failed.
     #[must_use]
     pub(crate) fn at(self, repo: &Repo) -> Self {
         match self.kind {
@@ -120,12 +121,12 @@ impl Error {
         }
     }
 
-    /// What has directly caused it, if that was of this type.
+    /// The direct cause, if it has this type.
     pub(crate) fn cause<T: StdError + 'static>(&self) -> Option<&T> {
         self.source.as_ref()?.downcast_ref()
     }
 
-    /// Its class.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -167,11 +168,11 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {}
 
-/// Says what was being done when something below failed.
+/// Adds what was being done when an underlying call failed.
 pub trait Context<T> {
     /// Wraps the error as [`ErrorKind::Failed`] with what was being done.
     fn context(self, doing: impl fmt::Display) -> Result<T>;
-    /// The same with another kind.
+    /// Like [`context`](Self::context), with another kind.
     fn context_kind(self, kind: ErrorKind, doing: impl fmt::Display) -> Result<T>;
 }
 
@@ -189,7 +190,7 @@ impl From<RepoError> for Error {
     fn from(error: RepoError) -> Self {
         let kind = match &error {
             RepoError::Store(error) => match error.kind {
-                // The store has answered: it is the object that is not what was stored.
+                // The store has answered: it is the object that is not as it was stored.
                 StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. } => ErrorKind::Damaged,
                 _ => ErrorKind::Store,
             },
@@ -260,7 +261,8 @@ impl From<FinishError> for Error {
     fn from(error: FinishError) -> Self {
         let said = error.to_string();
         match error {
-            // Nobody need be active any more: what failed is this run, and it can be run again at once.
+            // Another run need not be active any more: it is this run that failed, and it can be repeated at
+            // once.
             FinishError::Lost { .. } => Self::failed(said).hinted(
                 "this process was frozen, or cut off from the repository, for longer than its lease of 15 minutes: run it again",
             ),
@@ -280,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the store has answered, what is not there is damage, not a store that cannot be reached.
+    /// If the store has answered, a missing object is damage, not an unreachable store.
     #[test]
     fn an_object_that_is_gone_is_damage() {
         let missing = RepoError::Damaged { object: "packs/7".to_owned(), damage: Damage::Missing };
@@ -289,7 +291,7 @@ mod tests {
         assert!(error.hint().unwrap().contains("check --read-data"));
     }
 
-    /// Who fails further up has something to add, and takes nothing away.
+    /// Outer callers add hints without losing the inner ones.
     #[test]
     fn hints_add_up() {
         let once = Error::failed("load").also_hinted("wait");
@@ -297,7 +299,8 @@ mod tests {
         assert_eq!(once.also_hinted("or ask").hint(), Some("wait\nor ask"));
     }
 
-    /// Whatever verb it was: a run that another has ended has failed, and one that cannot begin finds another active.
+    /// For every verb: a run that another has ended has failed, and one that cannot begin finds another
+    /// active.
     #[test]
     fn lost_runs_and_active_ones() {
         let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
@@ -306,7 +309,7 @@ mod tests {
         assert!(lost.hint().is_some());
         assert_eq!(Error::from(BeginError::Crowded { log }).kind(), ErrorKind::Active);
         assert_eq!(Error::from(RepoError::Interrupted).kind(), ErrorKind::Interrupted);
-        // Nothing there is damaged: what was to be written does not fit.
+        // Nothing stored is damaged: the object to be written is too large.
         let (object, what) = ("outcome".to_owned(), "manifest head");
         let too_large = RepoError::TooLarge { object, what, size_bytes: 2, limit_bytes: 1 };
         assert_eq!(Error::from(too_large).kind(), ErrorKind::Failed);

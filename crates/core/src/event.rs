@@ -1,4 +1,4 @@
-//! What an operation tells while it runs. Command line, web page and tests are listeners of the same events.
+//! What an operation reports while it runs. Command line, web page and tests listen to the same events.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use holdfast_repo::Interrupt;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Something that happened.
+/// An event of an operation.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A named part of the operation begins; the one before has ended.
+    /// A named phase of the operation begins; the previous one has ended.
     Phase {
         /// `start`, `copy`, `stop`, `complete`; `plan`, `assemble`, `prepare`, `place` …
         name: &'static str,
     },
-    /// How far the current phase is. At most a few times each second.
+    /// Progress of the current phase. At most a few times per second.
     Progress {
         /// Bytes done.
         bytes_done: u64,
-        /// Bytes in all, as far as known; 0 where they are not.
+        /// Bytes in total, as far as known; 0 if unknown.
         bytes_total: u64,
     },
-    /// Something a person may want to know.
+    /// Something that the user may want to know.
     Note {
         /// One sentence.
         text: String,
     },
-    /// Something a person should look at; the result is sound all the same.
+    /// Something that the user should look at; the result is sound nevertheless.
     Warning {
         /// One sentence.
         text: String,
     },
-    /// A lock on the server was taken and is released again.
+    /// A lock on the server was taken and has been released.
     Lock {
         /// The statement that took it.
         statement: String,
@@ -44,11 +44,11 @@ pub enum Event {
 
 /// Receives events; called from several threads.
 pub trait Listener: Send + Sync {
-    /// Takes note. Must return quickly.
+    /// Receives an event. Must return quickly.
     fn event(&self, event: Event);
 }
 
-/// Listens to nothing.
+/// Ignores all events.
 pub struct Silent;
 
 impl Listener for Silent {
@@ -60,24 +60,24 @@ impl Listener for Silent {
 pub struct Cancel(Interrupt);
 
 impl Cancel {
-    /// Asks.
+    /// Requests the end.
     pub fn cancel(&self) {
         self.0.interrupt();
     }
 
-    /// Whether somebody asked.
+    /// Whether the end was requested.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.is_set()
     }
 
-    /// The same, for work on the repository itself.
+    /// The same request, for work on the repository itself.
     #[must_use]
     pub fn interrupt(&self) -> Interrupt {
         self.0.clone()
     }
 
-    /// [`ErrorKind::Interrupted`] if somebody asked.
+    /// Fails with [`ErrorKind::Interrupted`] if the end was requested.
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::new(ErrorKind::Interrupted, "interrupted")) } else { Ok(()) }
     }

@@ -1,8 +1,9 @@
-//! The heads of manifests, in words of servers.
+//! The heads of manifests, interpreted as descriptions of servers.
 //!
-//! A backup writes what it knows as JSON objects into its head, and the repository keeps them without looking
-//! (`docs/reference/repository.md` section 9). What is only listed or compared is `None` where another version of
-//! Holdfast wrote it in another way; what a restore goes by must be understood, or it fails (`require_…`).
+//! A backup writes what it knows as JSON objects into its head, and the repository stores them uninterpreted
+//! (`docs/reference/repository.md` section 9). Fields that are only listed or compared are `None` if another
+//! version of Holdfast wrote them differently; fields that a restore depends on must be understood, or it
+//! fails (`require_…`).
 
 use std::fmt;
 
@@ -16,10 +17,10 @@ use crate::{
     server::{ServerFacts, ServerVersion, facts::Identity},
 };
 
-/// Field of what an imported dump says of itself.
+/// Field that describes an imported dump.
 pub(crate) const IMPORT: &str = "import";
 
-/// Field of what was asked for of a server, where that was not all.
+/// Field that describes the selection, if not the whole server was requested.
 pub(crate) const SELECTION: &str = "selection";
 
 /// The head of a backup's manifest.
@@ -27,8 +28,8 @@ pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
     understood(history, run, &history.head(repo, run)?)
 }
 
-/// The heads of several backups, in their order, which is faster where the store is far away. `each` decides what comes of
-/// one that is damaged, or is not understood ([`ErrorKind::Damaged`]).
+/// The heads of several backups, in their order; faster than one by one if the store is far away. `each`
+/// decides what to do about a head that is damaged or not understood ([`ErrorKind::Damaged`]).
 pub fn read_heads(
     repo: &Repo,
     history: &History,
@@ -51,20 +52,21 @@ pub fn server_version(head: &Head) -> Option<ServerVersion> {
     field(head.server.get("version")?)
 }
 
-/// Where the backup stands in the replication log.
+/// The backup's position in the replication log.
 #[must_use]
 pub fn position(head: &Head) -> Option<Position> {
     field(&Value::Object(head.position.clone()?))
 }
 
-/// The server that a backup is of. An import, which proves nothing, hands on whose history it was.
+/// The server that a backup is of. An import proves nothing about its server, so it passes on the identity
+/// from the history before it.
 #[must_use]
 pub fn identity(head: &Head) -> Option<Identity> {
     let handed_on = || head.more.get(IMPORT)?.get("identity_before");
     field(head.server.get("identity").or_else(handed_on)?)
 }
 
-/// What was asked for where a backup holds only a part of its server, for people; empty where it holds all.
+/// The selection, for display, if the backup holds only a part of its server; empty if it holds everything.
 #[must_use]
 pub fn selection(head: &Head) -> Vec<(&'static str, Vec<String>)> {
     let names = [
@@ -87,22 +89,22 @@ pub fn selection(head: &Head) -> Vec<(&'static str, Vec<String>)> {
     all
 }
 
-/// The server, with all that is known of it. `backup` is what the error calls it.
+/// All recorded facts about the server. `backup` names the backup in the error.
 pub(crate) fn require_server(head: &Head, backup: &impl fmt::Display) -> Result<ServerFacts> {
     required(Some(&head.server), "server", backup)
 }
 
-/// The redo that belongs to the pages.
+/// The redo captured with the pages.
 pub(crate) fn require_redo(head: &Head, backup: &impl fmt::Display) -> Result<CapturedRedo> {
     required(head.redo.as_ref(), "redo", backup)
 }
 
-/// Where the backup stands in the replication log.
+/// The backup's position in the replication log.
 pub(crate) fn require_position(head: &Head, backup: &impl fmt::Display) -> Result<Position> {
     required(head.position.as_ref(), "position", backup)
 }
 
-/// A field of a head as another version may have written it.
+/// Reads a field of a head that another version may have written; `None` if it does not fit.
 pub(crate) fn field<T: DeserializeOwned>(value: &Value) -> Option<T> {
     T::deserialize(value).ok()
 }
@@ -117,7 +119,7 @@ fn required<T: DeserializeOwned>(
         .context_kind(ErrorKind::Damaged, format_args!("the manifest of {backup} does not say its {name}"))
 }
 
-/// What a head keeps of `value`.
+/// Converts `value` into an object for a head.
 pub(crate) fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
     match serde_json::to_value(value).context("describe the backup")? {
         Value::Object(object) => Ok(object),

@@ -1,10 +1,11 @@
-//! Files that open what is encrypted, where they lie below the data directory.
+//! Files with encryption keys, if they are below the data directory.
 //!
-//! A backup has none of them: who comes by a repository must not come by the keys to what is in it. A restore deletes none
-//! of them: the one in its target may be the only one.
+//! A backup contains none of them: access to a repository must not give access to the keys of its contents. A
+//! restore deletes none of them: the one in its target may be the only copy.
 //!
-//! Known are those that the server's settings name, with what a keyring leaves beside them, and the configurations of
-//! keyring components: all but that of `component_keyring_file`, which only names a file, can hold a password or a token.
+//! Recognizes the files that the server's settings name, with what a keyring leaves next to them, and the
+//! configurations of keyring components: each can hold a password or a token, except that of
+//! `component_keyring_file`, which only names a file.
 
 use std::{
     collections::BTreeSet,
@@ -13,23 +14,23 @@ use std::{
 
 use crate::server::ServerFacts;
 
-/// What the configuration of a keyring component begins and ends with, and the one that holds no secret.
+/// Beginning and end of the names of keyring components' configurations; below, the one that holds no secret.
 const COMPONENT_CONFIG: (&str, &str) = ("component_keyring_", ".cnf");
 const PLAIN_CONFIG: &str = "component_keyring_file.cnf";
-/// MySQL's keyrings write this before they replace their file; a server that died meanwhile leaves it.
+/// MySQL's keyrings write this before they replace their file; a server that dies in between leaves it.
 const KEYRING_BACKUP: &str = ".backup";
 
-/// The files with keys of one server.
+/// The key files of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyFiles {
-    /// As the server names them, absolute.
+    /// The paths that the server names, made absolute.
     named: Vec<PathBuf>,
     /// Those below the data directory, relative to it.
     below: Vec<PathBuf>,
 }
 
 impl KeyFiles {
-    /// Those that the server's settings name.
+    /// The key files that the server's settings name.
     pub(crate) fn of(facts: &ServerFacts) -> Self {
         let encryption = &facts.encryption;
         let named = encryption.key_file.iter().chain(&encryption.more_key_files);
@@ -40,17 +41,17 @@ impl KeyFiles {
         Self { below: below.collect(), named }
     }
 
-    /// As the server names them, absolute.
+    /// The paths that the server names, made absolute.
     pub(crate) fn named(&self) -> &[PathBuf] {
         &self.named
     }
 
-    /// Those that the settings name below the data directory, relative to it.
+    /// The named files below the data directory, relative to it.
     pub(crate) fn below(&self) -> &[PathBuf] {
         &self.below
     }
 
-    /// Those that are in `datadir`, which is the server's as this process sees it.
+    /// The key files that exist in `datadir`, the server's data directory as this process sees it.
     pub(crate) fn found_in(&self, datadir: &Path) -> Vec<PathBuf> {
         let listed = std::fs::read_dir(datadir).into_iter().flatten().flatten();
         let names = listed.map(|entry| PathBuf::from(entry.file_name()));
@@ -60,7 +61,8 @@ impl KeyFiles {
         found.into_iter().collect()
     }
 
-    /// Whether the file at `path`, relative to the data directory, has keys, or is in a directory that has.
+    /// Whether the file at `path`, relative to the data directory, holds keys, or is in a directory that
+    /// does.
     pub(crate) fn contains(&self, path: &str) -> bool {
         let (begin, end) = COMPONENT_CONFIG;
         let is_config =
@@ -77,7 +79,7 @@ impl KeyFiles {
 mod tests {
     use super::*;
 
-    /// Left are keys and what goes with them, and nothing that is called alike.
+    /// Keys and what belongs to them are recognized, and nothing that is merely named alike.
     #[test]
     fn keys_are_known() {
         let below = ["keys", "sub/keyring", "okv"].map(PathBuf::from).to_vec();

@@ -1,9 +1,10 @@
-//! The operations on real servers: take backups, bring them back, archive binlogs, recover, diagnose.
+//! The operations on real servers: take backups, restore them, archive binlogs, recover, diagnose.
 //!
-//! Silent: returns values and [`error::Error`]s, emits [`event::Event`]s; never prints, exits or reads the
-//! environment.
+//! The library is silent: it returns values and [`error::Error`]s and emits [`event::Event`]s; it never
+//! prints, exits or reads the environment.
 
-// What all use. `points` are where tests stop the process, as `holdfast_repo::hooks` are a writer's.
+// Used everywhere. `points` are where tests stop the process; `holdfast_repo::hooks` are the same in a
+// writer.
 mod child;
 pub mod error;
 pub mod event;
@@ -15,28 +16,29 @@ pub mod usage;
 mod watch;
 mod work_place;
 
-// A server: connections, locks, what it is, its programs.
+// A server: connections, locks, its facts, its programs.
 pub mod server;
 
 // Its data directory, captured while it writes: pages, redo, position.
 pub mod source;
 
-// What the head of a manifest says of a server, and of a physical backup of it.
+// What a manifest head says about a server, and about a physical backup of it.
 pub mod head;
 pub mod physical;
 
-// Taking: what both kinds share, pages, and rows (with their export, import and load).
+// Taking backups: what both kinds share, physical ones, and logical ones (with their export, import and
+// load).
 pub mod backup;
 pub mod logical;
 mod taking;
 
-// Bringing back: into a directory; the archive of binlogs; both together; single tables out of them.
+// Restoring: into a directory; the archive of binlogs; both together; single tables from them.
 pub mod binlog;
 pub mod extract;
 pub mod recovery;
 pub mod restore;
 
-// Beside these.
+// Other operations.
 pub mod copy;
 pub mod doctor;
 

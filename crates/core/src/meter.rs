@@ -1,4 +1,4 @@
-//! How far an operation is.
+//! Progress of an operation.
 
 use std::{
     sync::{
@@ -10,10 +10,10 @@ use std::{
 
 use crate::event::{Event, Listener};
 
-/// Nobody reads faster.
+/// Nobody reads progress faster than this.
 const TELL_EVERY: Duration = Duration::from_millis(250);
 
-/// Counts bytes that several threads have done, and tells a listener of them a few times a second.
+/// Counts the bytes that several threads have done, and reports them to a listener a few times per second.
 pub struct Meter<'a> {
     listener: &'a dyn Listener,
     bytes_expected: AtomicU64,
@@ -22,7 +22,7 @@ pub struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Nothing is done of what is expected, which may be an estimate.
+    /// Starts with nothing done of the expected bytes, which may be an estimate.
     #[must_use]
     pub fn new(listener: &'a dyn Listener, bytes_expected: u64) -> Self {
         Self {
@@ -33,15 +33,15 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// More work is known.
+    /// Adds to the expected bytes.
     pub fn expect(&self, bytes: u64) {
         self.bytes_expected.fetch_add(bytes, Relaxed);
     }
 
-    /// More is done.
+    /// Adds to the bytes done.
     pub fn add(&self, bytes: u64) {
         let bytes_done = self.bytes_done.fetch_add(bytes, Relaxed) + bytes;
-        // Whoever comes while another tells has nothing to add.
+        // While one thread reports, the others have nothing to add.
         if let Ok(mut told_at) = self.told_at.try_lock()
             && told_at.is_none_or(|told_at| told_at.elapsed() >= TELL_EVERY)
         {
@@ -52,13 +52,13 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// How many are done.
+    /// The number of bytes done.
     #[must_use]
     pub fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Relaxed)
     }
 
-    /// Everything is done.
+    /// Reports everything as done.
     pub fn finish(&self) {
         let bytes_total = self.bytes_expected.load(Relaxed).max(self.bytes_done());
         self.listener.event(Event::Progress { bytes_done: bytes_total, bytes_total });

@@ -1,7 +1,7 @@
-//! What a physical backup says of itself beyond its files: the redo that was captured and the position it ends at.
+//! What a physical backup records besides its files: the captured redo, and the position at which it ends.
 //!
-//! Stored as JSON in the manifest head, fields `redo` and `position` (`docs/reference/repository.md` section 9,
-//! `docs/guide/hot-backup.md`). Backup writes them, restore lays the redo out from them.
+//! Stored as JSON in the manifest head, fields `redo` and `position` (`docs/reference/repository.md` section
+//! 9, `docs/guide/hot-backup.md`). A backup writes them; a restore lays out the redo by them.
 
 use holdfast_formats::Lsn;
 use jiff::Timestamp;
@@ -15,12 +15,12 @@ pub const REDO_ITEM: &str = "#redo";
 
 pub use holdfast_repo::format::manifest::DAMAGED_PAGES;
 
-/// The captured redo, as restore must know it.
+/// The captured redo, as a restore needs to know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "format", rename_all = "kebab-case")]
 pub enum CapturedRedo {
-    /// MariaDB 10.8 and later: one circular file of mini-transactions. The item holds the mini-transactions from
-    /// `checkpoint_lsn` to `stop_lsn`, every marker byte rewritten for a log that never wrapped.
+    /// MariaDB 10.8 and later: one circular file of mini-transactions. The item holds the mini-transactions
+    /// from `checkpoint_lsn` to `stop_lsn`, with every marker byte rewritten for a log that never wrapped.
     MariaDb {
         /// Checkpoint that recovery starts from (C0).
         checkpoint_lsn: u64,
@@ -34,11 +34,11 @@ pub enum CapturedRedo {
         header: String,
         /// Whether the records are encrypted.
         encrypted: bool,
-        /// Absolute paths of tablespaces that file records name (known only where not encrypted).
+        /// Absolute paths of tablespaces that file records name (known only if not encrypted).
         absolute_paths: Vec<String>,
     },
-    /// MySQL 8.0.30 and later: 512-byte blocks. The item holds whole blocks from `begin_lsn`; the last one is cut at
-    /// `stop_lsn`, unless it is encrypted.
+    /// MySQL 8.0.30 and later: 512-byte blocks. The item holds whole blocks from `begin_lsn`; the last one is
+    /// cut at `stop_lsn`, unless it is encrypted.
     MySql {
         /// LSN of the first block.
         begin_lsn: u64,
@@ -71,40 +71,41 @@ impl CapturedRedo {
     }
 }
 
-/// How sure the position is.
+/// How certain the position is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// Read with the redo's end under one lock: the restored server is at exactly this position.
+    /// Read together with the redo's end under one lock: the restored server is at exactly this position.
     Exact,
     /// Must be read from the restored server.
     AtRestore,
 }
 
-/// The state the backup restores to, as replication knows it.
+/// The state that the backup restores to, in terms of replication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
-    /// How sure.
+    /// How certain the position is.
     pub precision: Precision,
     /// End of the redo.
     pub lsn: u64,
-    /// Binlog file and offset, where the server writes a binlog.
+    /// Binlog file and offset, if the server writes a binlog.
     pub binlog: Option<BinlogPosition>,
-    /// MariaDB: `gtid_binlog_pos`, or `gtid_slave_pos` where there is no binlog. MySQL: `gtid_executed`.
+    /// MariaDB: `gtid_binlog_pos`, or `gtid_slave_pos` if there is no binlog. MySQL: `gtid_executed`.
     pub gtid: Option<String>,
-    /// MariaDB: `gtid_slave_pos`, what the source had applied as a replica. Differs from `gtid` where that is not logged.
+    /// MariaDB: `gtid_slave_pos`, what the source had applied as a replica. Differs from `gtid` if that is
+    /// not logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_gtid: Option<String>,
-    /// Where the source itself stood as a replica, one entry for each channel.
+    /// The source's own position as a replica, one entry per channel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replica_of: Vec<ReplicaPosition>,
-    /// When it was read, by the server's clock, as its binlog goes by it: long before the end of a logical backup. Absent in
-    /// backups from before it was kept.
+    /// When the position was read, by the server's clock, which its binlog uses too: long before the end of a
+    /// logical backup. Absent from backups that are older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
 }
 
-/// Where a replication channel of the source stood.
+/// The position of one of the source's replication channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaPosition {
     /// Connection or channel name; empty for the default one.
@@ -113,10 +114,11 @@ pub struct ReplicaPosition {
     pub host: String,
     /// Its primary's port.
     pub port: u16,
-    /// Whether it found its place by GTID.
+    /// Whether it positioned itself by GTID.
     #[serde(default)]
     pub by_gtid: bool,
-    /// Executed up to here in the primary's binlog; `None` where that could not be told together with the position.
+    /// Executed up to this position in the primary's binlog; `None` if that could not be determined together
+    /// with the backup's position.
     pub executed: Option<BinlogPosition>,
 }
 

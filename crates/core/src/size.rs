@@ -1,8 +1,9 @@
-//! Sizes as people read them.
+//! Sizes for people to read.
 
 use std::fmt;
 
-/// A number of bytes, which reads as `512 B`, `3.2 MiB`, `118 GiB`: at most four digits, so that columns stay narrow.
+/// A number of bytes, displayed as `512 B`, `3.2 MiB`, `118 GiB`: at most four digits, so that columns stay
+/// narrow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 

@@ -1,4 +1,4 @@
-//! The time of an operation and of its phases, taken from the events that it sends.
+//! Times an operation and its phases, by the events that it sends.
 
 use std::{
     borrow::Cow,
@@ -14,13 +14,14 @@ use crate::event::{Event, Listener};
 /// How long a phase took.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhaseTime {
-    /// Its name, as in [`Event::Phase`]: of a physical backup `reach`, `start`, `copy`, `stop`, `complete`.
+    /// Its name, as in [`Event::Phase`]; those of a physical backup are `reach`, `start`, `copy`, `stop`,
+    /// `complete`.
     pub name: Cow<'static, str>,
     /// Wall time.
     pub ms: u64,
 }
 
-/// Passes events on and takes the time of the phases.
+/// Forwards events, and measures the time of the phases.
 pub(crate) struct Watch<'a> {
     listener: &'a dyn Listener,
     started: Instant,

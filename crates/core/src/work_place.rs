@@ -1,9 +1,11 @@
-//! Working directories in a place that many use, such as `/var/tmp`. A lock file in each says whether somebody still works there;
-//! the kernel lets it go with whoever dies, so that the next one can remove what a killed process has left.
+//! Working directories in a shared place such as `/var/tmp`. A lock file in each shows whether a process
+//! still works there. The kernel releases the lock when that process dies, so that the next process can
+//! remove what was left.
 //!
 //! Invariants:
-//! - What is removed is this user's, and nobody else can write to it: anybody can make a directory with a name like ours.
-//! - A directory is removed only by whoever holds its lock. Without a lock file, somebody is just making it.
+//! - Only directories of this user that nobody else can write to are removed: anyone can create a directory
+//!   with a name like ours.
+//! - Only the holder of its lock removes a directory. A directory without a lock file is just being created.
 
 use std::{
     fs::{self, File},
@@ -24,17 +26,17 @@ pub(crate) const LOCK: &str = "lock";
 const LOCK_MODE: u32 = 0o600;
 const OTHERS_WRITE: u32 = 0o022;
 
-/// What became of an attempt to lock.
+/// Outcome of an attempt to lock.
 pub(crate) enum Lock {
     /// Held as long as the file is open.
     Ours(File),
-    /// Another process has it.
+    /// Another process holds it.
     Theirs,
-    /// What was locked is not there any more.
+    /// The locked directory no longer exists.
     Gone,
 }
 
-/// Locks a working directory that others know by its name, too. `create`: also if it has no lock file yet.
+/// Locks a working directory whose name other processes know. `create`: even if it has no lock file yet.
 pub(crate) fn lock(dir: &Path, create: bool) -> Result<Lock> {
     let path = dir.join(LOCK);
     let failed = || format!("lock {}", path.display());
@@ -51,7 +53,7 @@ pub(crate) fn lock(dir: &Path, create: bool) -> Result<Lock> {
         Err(rustix::io::Errno::WOULDBLOCK) => return Ok(Lock::Theirs),
         Err(error) => return Err(error).context(failed()),
     }
-    // Who had it may have removed it.
+    // The previous holder may have removed it.
     let ours = file.metadata().context(failed())?;
     match fs::symlink_metadata(&path) {
         Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => Ok(Lock::Ours(file)),
@@ -61,9 +63,10 @@ pub(crate) fn lock(dir: &Path, create: bool) -> Result<Lock> {
     }
 }
 
-/// Locks a working directory that we have just made, under a name that nobody else makes.
+/// Locks a working directory that we have just created, under a name that nobody else uses.
 pub(crate) fn lock_new(dir: &Path) -> io::Result<File> {
-    // Under its name it is locked already: whoever looks for what was left finds no moment in between.
+    // The file is locked before it gets its name, so that a search for abandoned directories never sees it
+    // unlocked.
     let unlocked = dir.join("unlocked");
     let lock = File::options().write(true).create_new(true).mode(LOCK_MODE).open(&unlocked)?;
     flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -71,13 +74,14 @@ pub(crate) fn lock_new(dir: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-/// Whether this is a directory of this user's that nobody else can write to.
+/// Whether this is a directory that belongs to this user and that nobody else can write to.
 pub(crate) fn is_ours(path: &Path) -> io::Result<bool> {
     let meta = fs::symlink_metadata(path)?;
     Ok(meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.mode() & OTHERS_WRITE == 0)
 }
 
-/// What killed processes left in `place`, and the lock of each: directories with this prefix, but for one that is in use by us.
+/// Directories in `place` with this prefix that killed processes left, each with its lock; without the one
+/// that we are using.
 pub(crate) fn abandoned(
     place: &Path,
     prefix: &str,
@@ -115,7 +119,7 @@ mod tests {
         found
     }
 
-    /// A process that another test is just starting has our open files for a moment, and so the locks.
+    /// A child process that another test is just starting briefly shares our open files, and so the locks.
     fn assert_found(place: &Path, wanted: &[&Path]) {
         let began = Instant::now();
         while found(place) != wanted && began.elapsed() < Duration::from_secs(60) {
@@ -124,7 +128,7 @@ mod tests {
         assert_eq!(found(place), wanted);
     }
 
-    /// Taken for left is what was let go, and neither what is worked in, nor what may be somebody else's.
+    /// Released directories count as abandoned; those in use, and those that may belong to others, do not.
     #[test]
     fn what_was_left() {
         let place = tempfile::tempdir().unwrap();

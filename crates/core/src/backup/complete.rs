@@ -1,4 +1,5 @@
-//! Phase `complete`: everything is stored and confirmed; report, head, and last the outcome, which makes it a backup.
+//! Phase `complete`: everything is stored and confirmed; writes report, head, and last the outcome, which
+//! makes it a backup.
 
 use holdfast_repo::log::outcome::Outcome;
 use serde_json::Map;

@@ -1,7 +1,8 @@
-//! Will it fit? Before anything is stored: what surely does not is refused, what likely does not is announced.
+//! Checks for room before anything is stored: refuses what certainly does not fit, and warns about what
+//! probably does not.
 //!
-//! Refusing is for certainties only, since there is no way around it: how well data compresses and how much of it has
-//! changed is known when the backup is over.
+//! Only certainties are refused, because the user cannot override a refusal: how well data compresses and how
+//! much of it has changed is known only when the backup is over.
 
 use std::path::{Path, PathBuf};
 
@@ -16,22 +17,22 @@ use crate::{
     size::ByteSize,
 };
 
-/// Spool directories to choose from: not `/tmp`, which is often memory.
+/// Default directory of the redo spool. Not `/tmp`, which is often in memory.
 const SPOOL_DIR: &str = "/var/tmp";
 
-/// No data of a server becomes smaller than this when it is compressed, unless somebody has made it up.
+/// Percentage of its size to which the data of any real server compresses at best.
 const LEAST_PERCENT: u64 = 5;
-/// How much of the data has changed since the backup before, where nothing tells.
+/// Assumed percentage of the data that changed since the previous backup, if nothing tells.
 const CHANGED_PERCENT: u64 = 10;
 
 /// What the repository holds of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
-    /// Nothing that can be used again.
+    /// Nothing that can be reused.
     Nothing,
-    /// What a run without a base stored before it ended early.
+    /// Data that a run without a base stored before it ended early.
     Part,
-    /// A backup; and what the last one added that, too, had a base, where there is one.
+    /// A backup, and what the last one added if it had a base itself.
     Backup { added_bytes: Option<u64> },
 }
 
@@ -46,7 +47,7 @@ impl Forecast {
     fn new(data_bytes: u64, compression: Compression, stored: Stored) -> Self {
         let (least, likely) = match compression {
             Compression::None => (100, 100),
-            // Cautious: pages of tables become a third, or smaller, more often than not.
+            // Cautious: pages of tables shrink to a third or less more often than not.
             Compression::Lz4 => (LEAST_PERCENT, 50),
             Compression::Zstd { .. } | Compression::Gzip { .. } => (LEAST_PERCENT, 40),
         };
@@ -66,7 +67,7 @@ fn percent(bytes: u64, percent: u64) -> u64 {
     bytes / 100 * percent
 }
 
-/// Refuses to begin when the backup, or the redo that is captured meanwhile, cannot fit.
+/// Refuses to begin if the backup, or the redo captured meanwhile, cannot fit.
 pub(crate) fn room(
     repo: &Repo,
     log: &LogName,
@@ -103,18 +104,18 @@ fn stored(repo: &Repo, log: &LogName, full: bool) -> Result<Stored> {
     let Some(newest) = history.newest_base(repo, None).filter(|_| !full) else {
         return Ok(if history.adoptable().is_empty() { Stored::Nothing } else { Stored::Part });
     };
-    // A forecast is not the place to fail over a damaged record.
+    // A forecast must not fail because of a damaged record.
     let head = read_head(repo, &history, newest).ok();
     let added_bytes = head.filter(|head| head.base.is_some()).map(|head| head.totals.bytes_stored);
     Ok(Stored::Backup { added_bytes })
 }
 
-/// Where redo waits for the repository.
+/// The directory in which redo waits for the repository.
 pub(super) fn spool_dir(options: &BackupOptions) -> PathBuf {
     options.spool_dir.clone().unwrap_or_else(|| PathBuf::from(SPOOL_DIR))
 }
 
-/// The redo from one checkpoint on is as much as the log holds, if the server is busy, and all of it is captured.
+/// On a busy server, the redo from one checkpoint on is as much as the log holds, and all of it is captured.
 fn room_for_redo(dir: &Path, redo_bytes: u64, reserve_bytes: u64) -> Result<()> {
     const CHOOSE: &str = "choose a directory with room for it by --spool-dir, or allow less by --spool-max";
     const ELSEWHERE: &str = "choose a directory on another file system by --spool-dir";

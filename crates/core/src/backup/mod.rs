@@ -1,8 +1,8 @@
-//! A backup of a running server into a repository.
+//! Backs up a running server into a repository.
 //!
-//! [`run_to`] is the outline: reach the server → begin a run in each repository → capture into their writers → complete
-//! each. The manifest is the last thing written; until the run's outcome exists there is no backup, and whatever was stored is garbage that a
-//! later prune removes, or that the next run adopts.
+//! [`run_to`] is the outline: reach the server → begin a run in each repository → capture into their writers
+//! → complete each. The manifest is written last. Until the run's outcome exists there is no backup, and
+//! whatever was stored is garbage that a later prune removes, or that the next run adopts.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub use report::BackupReport;
 
 pub(crate) use reach::{Judge, Reached, server as reach};
 
-/// Takes a backup.
+/// Takes a backup into one repository.
 pub fn run(
     repo: &Arc<Repo>,
     options: &BackupOptions,
@@ -41,8 +41,8 @@ pub fn run(
     only(run_to(std::slice::from_ref(repo), options, listener, cancel))
 }
 
-/// Takes one backup into several repositories: the server is read once. Returns for each whether it has the backup; what
-/// keeps one from it does not keep the others.
+/// Takes one backup into several repositories; the server is read only once. Returns for each whether it has
+/// the backup. A failure in one repository does not affect the others.
 pub fn run_to(
     repos: &[Arc<Repo>],
     options: &BackupOptions,
@@ -80,9 +80,9 @@ fn reach_and_run(
     Ok(capture.into(repos, &log, admitted, &|| reach::still_supported(options)))
 }
 
-/// Takes a backup of what `source` sends, into the history `log`. Who it is, whether it is supported and whether
-/// there is room is not checked: that is the caller's business. Of `options`, what says how to reach a server does not
-/// matter.
+/// Takes a backup of what `source` sends, into the history `log`. The caller must make sure of the source's
+/// identity, that it is supported, and that there is room: none of this is checked here. Options for
+/// connecting to a server are ignored.
 pub fn of_source(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -94,7 +94,7 @@ pub fn of_source(
     only(of_source_to(std::slice::from_ref(repo), log, source, options, listener, cancel))
 }
 
-/// The same, into several repositories.
+/// Like [`of_source`], but into several repositories.
 pub fn of_source_to(
     repos: &[Arc<Repo>],
     log: &LogName,
@@ -110,10 +110,10 @@ pub fn of_source_to(
     repos.iter().zip(taken).map(|(repo, it)| it.map_err(|error| error.at(repo))).collect()
 }
 
-/// What is captured, and how.
+/// The source and the settings of a capture.
 struct Capture<'a> {
     source: &'a mut dyn Source,
-    /// What the threads that compress leave to the source.
+    /// What the compressing threads leave to the source.
     headroom: Arc<Headroom>,
     options: &'a BackupOptions,
     watch: &'a Watch<'a>,
@@ -121,7 +121,8 @@ struct Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// Into each repository that `admitted` it. `before_end` has a last word when everything is captured.
+    /// Captures into each repository that `admitted` the backup. `before_end` is a last check once everything
+    /// is captured.
     fn into(
         self,
         repos: &[Arc<Repo>],

@@ -1,4 +1,5 @@
-//! Phase `reach`: connect, see what server this is and what we may do, refuse what would go wrong, find its files.
+//! Phase `reach`: connects, finds out what the server is and what we may do, refuses what would go wrong, and
+//! finds its files.
 
 use std::{
     fs,
@@ -33,8 +34,8 @@ use crate::{
     taking::name,
 };
 
-/// What becomes of an error that does not keep the next check from being made. A backup hands it on; who only wants to
-/// know what is wrong takes note of it.
+/// Handles an error that does not prevent the next check. A backup passes it on; a caller that only wants to
+/// know what is wrong records it.
 pub(crate) type Judge<'a> = &'a dyn Fn(Error) -> Result<()>;
 
 /// A server that can be backed up.
@@ -103,20 +104,21 @@ pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Ju
     Ok(Reached { name, facts, session, datadir, redo_dir, data_bytes })
 }
 
-/// The uuid of Aria's logs.
+/// The uuid in Aria's control file.
 fn aria_uuid(dir: &Path) -> Result<Option<String>> {
     let path = dir.join("aria_log_control");
     let control = fs::read(&path).context(format_args!("read {}", path.display()))?;
     Ok(aria::control_uuid(&control).map(|uuid| uuid.to_string()))
 }
 
-/// Looks once more for tables of engines that are not supported: one may have been created meanwhile.
+/// Checks again for tables of unsupported engines: one may have been created meanwhile.
 pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
     let mut session = Session::open_patiently(&options.connect, Purpose::Control)?;
     TableInventory::read(&mut session)?.refuse_unsupported()
 }
 
-/// Size of everything below the data directory that a backup copies; fails if it is not there or not ours to read.
+/// Size of everything below the data directory that a backup copies. Fails if the directory is missing or
+/// unreadable.
 fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
     let skip: Box<Skip<'_>> = match facts.flavor() {
         Flavor::MariaDb => {
@@ -140,22 +142,22 @@ fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
 }
 
 impl Reached {
-    /// What it is.
+    /// The server's facts.
     pub(crate) fn facts(&self) -> &ServerFacts {
         &self.facts
     }
 
-    /// The session that has found all this out.
+    /// The session through which all this was found out.
     pub(crate) fn session(&mut self) -> &mut Session {
         &mut self.session
     }
 
-    /// Where its redo log is, as this process sees it.
+    /// The directory of its redo log, as this process sees it.
     pub(crate) fn redo_dir(&self) -> &Path {
         &self.redo_dir
     }
 
-    /// Who it is.
+    /// The server's identity.
     pub(crate) fn identity(&self) -> &Identity {
         &self.facts.identity
     }
@@ -170,7 +172,7 @@ impl Reached {
         self.facts.innodb.redo_size
     }
 
-    /// What the redo spool leaves free where the server writes to the same file system.
+    /// How much the redo spool must leave free if the server writes to the same file system.
     pub(super) fn spool_reserve_bytes(&self, options: &BackupOptions) -> u64 {
         let binlog = self.facts.binlog.as_ref().and_then(|binlog| binlog.basename.parent());
         let binlog = binlog.map(|dir| map_path(&options.path_map, dir));

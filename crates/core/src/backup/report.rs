@@ -1,19 +1,19 @@
-//! What a physical backup measured. Stored with the run, printed at its end.
+//! Measurements of a physical backup. Stored with the run, and printed at its end.
 
 use serde::Serialize;
 
 use crate::{physical::Position, server::LockRecord, source::CaptureStats, taking::RunReport};
 
-/// What a backup measured.
+/// Measurements of a physical backup.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackupReport {
-    /// What those of all kinds measure.
+    /// The part that backups of all kinds report.
     #[serde(flatten)]
     pub run: RunReport,
     /// The state it restores to.
     pub position: Position,
-    /// What the capture did.
+    /// Measurements of the capture.
     pub capture: CaptureStats,
-    /// Locks, in the order they were released.
+    /// Locks, in the order in which they were released.
     pub locks: Vec<LockRecord>,
 }

@@ -1,4 +1,4 @@
-//! The capture's events, into the writer of the repository.
+//! Passes the capture's events to the writer of one repository.
 
 use holdfast_repo::{
     data::writer::{BackupWriter, FileSpec as WriterFile},
@@ -11,7 +11,7 @@ use crate::{
     source::{FileId, FileSpec, Pages, Role, Sink},
 };
 
-/// A writer that takes events.
+/// A writer as a sink for events.
 pub(super) struct WriterSink<'a> {
     writer: &'a BackupWriter,
 }

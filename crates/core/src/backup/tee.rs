@@ -1,4 +1,4 @@
-//! One capture into several repositories: each event goes to each of them.
+//! One capture into several repositories: each event goes to all of them.
 
 use std::sync::RwLock;
 
@@ -14,7 +14,7 @@ use crate::{
 /// The writers of several repositories as one sink.
 pub(super) struct Tee<'a> {
     writers: &'a Writers<'a>,
-    /// What each file is to each of them.
+    /// The id of each file in each of the writers.
     files: RwLock<Vec<Vec<Option<FileId>>>>,
 }
 

@@ -1,13 +1,16 @@
-//! Whether transactions can be replayed on some tables only, and still leave these exactly as they were.
+//! Decides whether transactions can be replayed on some tables only, and still leave these exactly as they
+//! were.
 //!
-//! Rows say which table they are of, so the server's applier passes over those of others and nothing is lost. A statement
-//! that changes rows may read and write anything, by way of views, triggers and functions, so one such statement means that all
-//! of the backup is replayed. A statement that changes definitions is harmless where the name of no wanted table stands in it,
-//! and exact where it is of a plain form that can concern one wanted table only; the rest, such as a rename into the selection or
-//! out of it, is for all tables, too.
+//! Row events name their table, so the server's applier skips those of other tables, and nothing is lost. A
+//! statement that changes rows may read and write anything, through views, triggers and functions, so a
+//! single such statement means that the whole backup is replayed. A statement that changes definitions is
+//! harmless if it contains the name of no wanted table, and exact if it has a plain form that can concern
+//! only one wanted table. Any other, such as a rename into the selection or out of it, requires all tables
+//! too.
 //!
-//! What is judged is the text: names are looked for in all of it, as whole words and in any case, comments and strings
-//! included. So what is hidden from a parser is not hidden from us; at worst, more is replayed than is needed.
+//! The text is what is judged: names are looked for in all of it, as whole words and in any case, comments
+//! and strings included. So whatever is hidden from a parser is not hidden from us; at worst, more is
+//! replayed than necessary.
 
 use std::borrow::Cow;
 
@@ -15,35 +18,35 @@ use holdfast_formats::binlog::{Body, Event as BinlogEvent, EventKind, Query};
 
 use crate::server::TableName;
 
-/// Statements longer than this are not known to their ends: what reads them may have cut them.
+/// Longer statements are not judged to their end: their reader may have truncated them.
 const STATEMENT_BYTES_MAX: usize = 32 << 10;
-/// Of a statement that is shown.
+/// Length to which a message shortens a statement.
 const SHOWN_CHARS: usize = 80;
 
 /// Judges transactions, event by event.
 pub(super) struct Filter {
     tables: Vec<TableName>,
-    /// Tables may come into the selection that nobody has named.
+    /// Whether tables that nobody has named may come into the selection.
     is_open: bool,
-    /// Why they cannot be replayed on these tables only.
+    /// Why the transactions cannot be replayed on these tables only.
     refused: Option<String>,
 }
 
 impl Filter {
-    /// For these tables. `is_open`: the selection is by wildcards.
+    /// Creates a filter for these tables. `is_open`: the selection has wildcards.
     pub(super) fn new(tables: Vec<TableName>, is_open: bool) -> Self {
-        // Names that a statement can spell in several ways, and an option of the server in none.
+        // A statement can spell such names in several ways, and a server option cannot name them at all.
         let odd = tables.iter().find(|it| !is_plain(&it.schema) || !is_plain(&it.table));
         let refused = odd.map(|name| format!("the name of {name} is not of letters and digits only"));
         Self { tables, is_open, refused }
     }
 
-    /// Why not, if not.
+    /// Why the transactions cannot be replayed on these tables only, if so.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// Looks at an event.
+    /// Judges an event.
     pub(super) fn event(&mut self, event: &BinlogEvent<'_>) {
         if self.refused.is_some() {
             return;
@@ -82,7 +85,7 @@ impl Filter {
             | Body::Heartbeat
             | Body::Stop
             | Body::StartEncryption => None,
-            // Values for the statement behind it, which is judged.
+            // Values for the statement that follows, which is judged.
             Body::Other if [EventKind::INTVAR, EventKind::RAND, EventKind::USER_VAR].contains(&kind) => None,
             Body::Other => Some(format!("an event of kind {} is not known", kind.0)),
         }
@@ -97,7 +100,7 @@ impl Filter {
         if text.len() > STATEMENT_BYTES_MAX {
             return why("a statement is very long");
         }
-        // What a comment in front says is not what is done.
+        // A leading comment does not tell what the statement does.
         let Some(mut behind) = Words::of(text) else {
             return why("a statement is in a character set of its own");
         };
@@ -111,11 +114,11 @@ impl Filter {
         let is_of_table = || ["TABLE", "TABLES"].iter().any(|it| *it == word(1) || *it == word(2));
         match word(0) {
             "SAVEPOINT" | "ROLLBACK" | "RELEASE" => return None,
-            // It fills the table by what can be a function that changes others.
+            // The rows may come from a function that changes other tables.
             "CREATE" if kind.iter().skip(1).take(4).any(|it| &**it == "TABLE") && has_rows(text) => {
                 return why("a statement, not rows, fills a table");
             }
-            // Whatever they name, they change no row.
+            // Whatever these name, they change no row.
             "GRANT" | "REVOKE" | "FLUSH" => return None,
             "CREATE" | "ALTER" | "DROP" | "RENAME" | "TRUNCATE" => {}
             "OPTIMIZE" | "ANALYZE" | "REPAIR" if is_of_table() => {}
@@ -126,7 +129,8 @@ impl Filter {
         if is_of_database && self.tables.iter().any(|it| names(&it.schema)) {
             return why("a database of a wanted table is changed");
         }
-        // Not only of the schema that is in use: the statement may name another, or a table of another one.
+        // By table name alone, whatever schema is in use: the statement may name another schema, or a table
+        // in one.
         let concerns = |it: &&TableName| names(&it.table);
         let concerned: Vec<&TableName> = self.tables.iter().filter(concerns).collect();
         let makes_names = ["CREATE", "RENAME"].contains(&word(0))
@@ -143,7 +147,7 @@ impl Filter {
         }
     }
 
-    /// Whether it is of a form that can concern one table only, and that is a wanted one.
+    /// Whether the statement has a form that can concern only one table, which is a wanted one.
     fn is_of_one_table(&self, query: &Query<'_>, words: &[Cow<'_, str>]) -> bool {
         const OTHERS: [&str; 19] = [
             "RENAME",
@@ -160,7 +164,7 @@ impl Filter {
             "DIRECTORY",
             "TABLESPACE",
             "TEMPORARY",
-            // Sequences: what a new column begins with may come from one.
+            // Sequences: the default of a new column may come from one.
             "NEXT",
             "NEXTVAL",
             "PREVIOUS",
@@ -170,11 +174,11 @@ impl Filter {
         if words.iter().any(|word| OTHERS.contains(&&**word)) {
             return false;
         }
-        // A second one is where rows come from, or where a partition goes to.
+        // A second `TABLE` names the source of rows, or the destination of a partition.
         if times_table(&query.statement) > 1 {
             return false;
         }
-        // Comments can hold what is executed, and strings what looks like a name.
+        // Comments can contain executed text, and strings can contain what looks like a name.
         let text = &*query.statement;
         let mut rest = match Words::of(text) {
             Some(words) => words,
@@ -231,7 +235,7 @@ impl Filter {
         self.has(query, table)
     }
 
-    /// Whether this is a wanted one, by the name that a statement gives it.
+    /// Whether the table that a statement names is a wanted one.
     fn has(&self, query: &Query<'_>, named: Option<(Option<String>, String)>) -> bool {
         let Some((schema, table)) = named else { return false };
         let in_use = std::str::from_utf8(query.schema).unwrap_or_default();
@@ -240,19 +244,19 @@ impl Filter {
     }
 }
 
-/// Finds out which of some tables no statement names: nothing has made them.
+/// Finds the tables that no statement names: nothing has created them.
 pub(super) struct Unnamed {
     tables: Vec<TableName>,
 }
 
 impl Unnamed {
-    /// Of these.
+    /// Starts with these tables.
     pub(super) fn new(tables: impl Iterator<Item = TableName>) -> Self {
-        // The rest can be spelled in other ways.
+        // Other names can be spelled in several ways.
         Self { tables: tables.filter(|it| is_plain(&it.table)).collect() }
     }
 
-    /// Looks at an event.
+    /// Examines an event.
     pub(super) fn event(&mut self, event: &BinlogEvent<'_>) {
         if self.tables.is_empty() {
             return;
@@ -268,24 +272,24 @@ impl Unnamed {
                     self.tables.clear();
                 }
             }
-            // What cannot be read may name all.
+            // An unreadable statement may name all of them.
             Ok(Body::Query(_)) | Err(_) => self.tables.clear(),
             Ok(_) => {}
         }
     }
 
-    /// What is left.
+    /// The tables that no statement named.
     pub(super) fn tables(&self) -> &[TableName] {
         &self.tables
     }
 }
 
-/// Whether a statement can spell a name in one way only.
+/// Whether there is only one way to spell a name in a statement.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// What an `ALTER TABLE` may do to its table without another one.
+/// What an `ALTER TABLE` may do without involving another table.
 const OF_THE_TABLE: [&str; 40] = [
     "ADD",
     "ALGORITHM",
@@ -329,7 +333,7 @@ const OF_THE_TABLE: [&str; 40] = [
     "TRUNCATE",
 ];
 
-/// Whether all that an `ALTER TABLE` says behind the name is of that table only.
+/// Whether everything after the name in an `ALTER TABLE` concerns that table only.
 fn are_of_the_table(text: &str) -> bool {
     let Some(clauses) = clauses(text) else { return false };
     clauses.iter().all(|clause| {
@@ -342,8 +346,8 @@ fn are_of_the_table(text: &str) -> bool {
     })
 }
 
-/// What is between commas, outside of parentheses and quotes. `None`: there is a comment or a backslash, of which what it means
-/// depends on the session, or something does not end.
+/// The parts between commas, outside of parentheses and quotes. `None` if there is a comment or a backslash,
+/// whose meaning depends on the session, or if a quote or parenthesis is not closed.
 fn clauses(text: &str) -> Option<Vec<&str>> {
     let text = text.trim_end_matches([';', ' ', '\n', '\0']);
     let (mut clauses, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_usize, None);
@@ -371,7 +375,7 @@ fn clauses(text: &str) -> Option<Vec<&str>> {
     (quote.is_none() && depth == 0).then_some(clauses)
 }
 
-/// Whether a statement that makes a table also says what is in it.
+/// Whether a statement that creates a table also fills it.
 fn has_rows(text: &[u8]) -> bool {
     let text = unquoted(text);
     let words = words(&text);
@@ -389,7 +393,7 @@ fn times_table(text: &[u8]) -> usize {
     words(&unquoted(text)).iter().filter(|word| &***word == "TABLE").count()
 }
 
-/// A statement without its strings; as it is, where it cannot be told for sure which these are.
+/// A statement without its strings; unchanged if it is not certain what its strings are.
 fn unquoted(text: &[u8]) -> Cow<'_, [u8]> {
     let is_unsure = |pair: &[u8]| [&b"/*"[..], b"--"].contains(&pair);
     if text.iter().any(|byte| b"\\#".contains(byte)) || text.windows(2).any(is_unsure) {
@@ -411,7 +415,7 @@ fn unquoted(text: &[u8]) -> Cow<'_, [u8]> {
     if quote.is_none() { Cow::Owned(outside) } else { Cow::Borrowed(text) }
 }
 
-/// The words of a statement, letters in upper case: runs of what can be part of a name that is not quoted.
+/// The words of a statement, in upper case: runs of characters that an unquoted name can contain.
 fn words(text: &[u8]) -> Vec<Cow<'_, str>> {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     text.split(|byte| !is_part(byte))
@@ -420,7 +424,7 @@ fn words(text: &[u8]) -> Vec<Cow<'_, str>> {
         .collect()
 }
 
-/// The beginning of a statement, word by word.
+/// A statement, consumed word by word from its beginning.
 struct Words<'a> {
     rest: &'a str,
 }
@@ -430,7 +434,7 @@ impl<'a> Words<'a> {
         Some(Self { rest: std::str::from_utf8(text).ok()?.trim_start() })
     }
 
-    /// Passes over a comment in front, which is not executed.
+    /// Skips leading comments that are not executed.
     fn skip_comment(&mut self) {
         while let Some(comment) = self.rest.strip_prefix("/*") {
             let is_executed = comment.starts_with('!') || comment.starts_with("M!");
@@ -455,7 +459,7 @@ impl<'a> Words<'a> {
         (!word.is_empty()).then(|| word.to_ascii_uppercase())
     }
 
-    /// Passes over one of these, if it is next.
+    /// Skips the next word if it is one of these.
     fn skip(&mut self, any: &[&str]) -> bool {
         let word = self.word();
         let is_one = any.iter().any(|it| it.eq_ignore_ascii_case(word));
@@ -471,7 +475,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// A name, plain or in backticks, with its schema where that is written.
+    /// A name, plain or in backticks, with its schema if that is written.
     fn name(&mut self) -> Option<(Option<String>, String)> {
         let first = self.part()?;
         match self.rest.strip_prefix('.') {
@@ -487,7 +491,7 @@ impl<'a> Words<'a> {
         if let Some(quoted) = self.rest.strip_prefix('`') {
             let (name, _) = quoted.split_once('`')?;
             self.pass(name.len() + 2);
-            // A backtick in a name is doubled: such a name is none of ours.
+            // A backtick within a name is doubled: such a name is not one of ours.
             return (!self.rest.starts_with('`')).then(|| name.to_owned());
         }
         let word = self.word();
@@ -495,7 +499,7 @@ impl<'a> Words<'a> {
         (!word.is_empty()).then(|| word.to_owned())
     }
 
-    /// Behind `INDEX`: the table, of `name ON table`.
+    /// Parses what follows `INDEX`, `name ON table`, and returns the table.
     fn table_of_index(&mut self) -> Option<(Option<String>, String)> {
         self.skip_all(&["IF", "NOT", "EXISTS"]);
         self.part()?;
@@ -508,7 +512,7 @@ impl<'a> Words<'a> {
         self.name()
     }
 
-    /// Whether nothing follows but what servers add themselves.
+    /// Whether only text follows that servers add themselves.
     fn is_at_end(&self) -> bool {
         let mut rest = Words { rest: self.rest };
         rest.skip(&["RESTRICT", "CASCADE"]);
@@ -536,7 +540,7 @@ mod tests {
         filter.statement(&Query { schema: b"shop", statement: statement.as_bytes().into() })
     }
 
-    /// What cannot touch a wanted table, or only that.
+    /// Statements that concern no wanted table, or only one.
     #[test]
     fn exact() {
         for statement in [
@@ -570,7 +574,7 @@ mod tests {
         }
     }
 
-    /// What may touch one, and others, too.
+    /// Statements that may concern a wanted table and others too.
     #[test]
     fn not_exact() {
         for statement in [
@@ -621,7 +625,7 @@ mod tests {
         }
     }
 
-    /// Where the selection is by wildcards, a new name may be one of it.
+    /// If the selection has wildcards, a new name may belong to it.
     #[test]
     fn open_selections() {
         for (statement, is_exact) in [

@@ -1,14 +1,15 @@
-//! Tables out of a physical backup: into a running server, or into files.
+//! Extracts tables from a physical backup: into a running server, or into files.
 //!
-//! [`run`] is the outline: choose → restore a part → have a server of ours recover it → replay, if a moment is asked for → read
-//! the tables into a repository for the occasion. From there it is a logical backup like any other, and [`load`] and
-//! [`export`] do what is done with those: adapt, rename, defer indexes, verify, go on after an interruption.
+//! [`run`] is the outline: choose → restore a part → have a server of our own recover it → replay, if a
+//! moment is requested → read the tables into a temporary repository. From there on it is a logical backup
+//! like any other, and [`load`] and [`export`] do with it what they do with those: adapt, rename, defer
+//! indexes, verify, continue after an interruption.
 //!
 //! Invariants:
-//! - What comes out is what a restore of the whole backup, to the same moment, would hold. Where a part cannot promise that,
-//!   all of the backup is restored and replayed, and the report says why ([`filter`]).
-//! - No other server than ours is ever started on the restored files, and none of ours outlives us.
-//! - Nothing is left behind, but for rows that a load was begun with ([`work`]).
+//! - The result is what a restore of the whole backup, to the same moment, would hold. Where a part cannot
+//!   guarantee that, the whole backup is restored and replayed, and the report says why ([`filter`]).
+//! - No server other than ours is ever started on the restored files, and none of ours outlives us.
+//! - Nothing is left behind, except rows that a load has begun with ([`work`]).
 
 mod filter;
 mod names;
@@ -57,35 +58,37 @@ use crate::{
     watch::Watch,
 };
 
-/// So often a restore is begun again because more is needed. Each time brings all that was named.
+/// How many times a restore may start over because more is needed. Each time it includes everything named so
+/// far.
 const TRIES_MAX: u32 = 12;
-/// Where extractions work unless told otherwise: it is on a disk, and survives a restart.
+/// Default place of the working directory: it is on disk, and survives a restart.
 pub const WORK_PLACE: &str = "/var/tmp";
 
-/// How to extract.
+/// The options of an extraction.
 #[derive(Clone, Debug)]
 pub struct ExtractOptions {
-    /// What is wanted.
+    /// The tables to extract.
     pub selection: Selection,
-    /// Where the working directory is made.
+    /// The directory in which the working directory is created.
     pub work_place: PathBuf,
-    /// How files are restored and recovered. Its target does not count.
+    /// How files are restored and recovered. The target in it is ignored.
     pub restore: RestoreOptions,
-    /// Into which server the tables are loaded, if they are: rows that an interrupted load has begun with are kept for it alone.
+    /// The server to load the tables into, if any: the rows of an interrupted load are kept for this server
+    /// alone.
     pub target: Option<Target>,
 }
 
-/// A server that could be loaded into.
+/// A server that can be loaded into.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What tells it from others.
+    /// What distinguishes it from other servers.
     server: String,
-    /// The load that has not ended there.
+    /// The load that has not finished there.
     unfinished: Option<Unfinished>,
 }
 
 impl ExtractOptions {
-    /// As an expert would choose.
+    /// The options that an expert would choose.
     #[must_use]
     pub fn new(selection: Selection) -> Self {
         let work_place = PathBuf::from(WORK_PLACE);
@@ -93,12 +96,12 @@ impl ExtractOptions {
     }
 }
 
-/// From what.
+/// What to extract from.
 #[derive(Clone, Copy)]
 pub enum Origin<'a> {
-    /// A backup as it is.
+    /// A backup, as it is.
     Backup(&'a LogName, RunNo),
-    /// A moment behind a backup.
+    /// A moment after a backup.
     Moment(&'a Recovery),
 }
 
@@ -118,21 +121,21 @@ impl Origin<'_> {
     }
 }
 
-/// Tables that were extracted. The working directory goes when this does.
+/// Extracted tables. Dropping them removes the working directory.
 pub struct Extracted {
-    /// What was done for it.
+    /// Report of the extraction.
     pub report: ExtractReport,
-    /// Whether an earlier process has done it.
+    /// Whether an earlier process did the extraction.
     pub is_taken_up: bool,
     work: WorkDir,
-    /// For a load into a server that is known: it may go on after an interruption.
+    /// Whether the load goes into a known server: then it can continue after an interruption.
     has_target: bool,
     repo: Arc<Repo>,
     log: LogName,
     run: RunNo,
 }
 
-/// Says what would be done, and refuses what would be refused. Changes nothing.
+/// Says what an extraction would do, and refuses what it would refuse. Changes nothing.
 pub fn plan(
     repo: &Arc<Repo>,
     origin: Origin<'_>,
@@ -155,7 +158,7 @@ pub fn plan(
     })
 }
 
-/// Extracts tables, or takes up what an interrupted load had extracted.
+/// Extracts tables, or reuses what an interrupted load had extracted.
 pub fn run(
     repo: &Arc<Repo>,
     origin: Origin<'_>,
@@ -176,7 +179,7 @@ pub fn run(
         return Extracted::of(work, taken, true, has_target);
     }
     if let Some(unfinished) = unfinished {
-        // Found out before hours of work.
+        // Checked before hours of work.
         return Err(unfinished.refusal().also_hinted(format_args!(
             "where it is of tables of a physical backup, their rows are in the --work-dir of that command, and not in {}",
             options.work_place.display()
@@ -186,12 +189,12 @@ pub fn run(
     Extracted::of(work, taken, false, has_target)
 }
 
-/// What is there already of the way to a path.
+/// The longest part of a path that exists.
 fn existing(path: &Path) -> &Path {
     path.ancestors().find(|path| path.exists()).unwrap_or(path)
 }
 
-/// What is to be extracted, looked into.
+/// An extraction whose backup and selection have been examined.
 struct Extraction<'a> {
     repo: &'a Arc<Repo>,
     origin: Origin<'a>,
@@ -202,15 +205,15 @@ struct Extraction<'a> {
     identity: String,
 }
 
-/// One try.
+/// One attempt.
 struct Attempt {
     part: Part,
-    /// Why not a part.
+    /// Why the whole backup is restored instead of a part.
     whole: Option<String>,
 }
 
 impl Attempt {
-    /// Says with a failure why there is all of the backup, of which nobody was asked.
+    /// Adds to a failure why the whole backup is restored, which the user did not ask for.
     fn explain(&self, error: Error) -> Error {
         let Some(why) = &self.whole else { return error };
         error.also_hinted(format_args!("all of the backup is restored, because {why}"))
@@ -235,25 +238,26 @@ impl<'a> Extraction<'a> {
         let backup = Backup::open(repo, &history, run)?;
         let facts = head::require_server(backup.head(), &id)?;
         let names = Names::read(&backup, facts.flavor(), selection, cancel)?;
-        // Behind the backup there may be more tables, and on MySQL some have no file of their own.
+        // After the backup there may be more tables, and on MySQL some have no file of their own.
         if facts.flavor() == Flavor::MariaDb
             && origin.recovery().is_none()
             && let Some(error) = names.unknown()
         {
             return Err(error);
         }
-        // From whichever backup, a moment is the same; tomorrow a newer one may be the nearest.
+        // A moment is the same from whichever backup; tomorrow a newer backup may be the nearest.
         let of = match origin.recovery() {
             None => id.to_string(),
             Some(recovery) => format!("{} {}", id.source, recovery.until()),
         };
-        // What one target goes on with is neither used nor removed for another, or for files.
+        // Rows that the load into one target continues with are neither used nor removed for another target,
+        // or for files.
         let target = options.target.as_ref().map_or("files", |target| &target.server);
         let identity = format!("{} {of} {} {target}", id.repository, selection.identity());
         Ok(Self { repo, origin, options, names, facts, id, identity })
     }
 
-    /// Tries until everything is there that is asked for on the way.
+    /// Retries until everything that turns out to be needed is restored.
     fn extract(&self, work: &WorkDir, watch: &Watch<'_>, cancel: &Cancel) -> Result<Taken> {
         let mut attempt = self.first_attempt(cancel)?;
         let mut begun_again = 0;
@@ -277,7 +281,7 @@ impl<'a> Extraction<'a> {
     }
 
     fn first_attempt(&self, cancel: &Cancel) -> Result<Attempt> {
-        // On MySQL some have no file of their own: the server will tell.
+        // On MySQL some tables have no file of their own: only the server knows them.
         let is_known = self.facts.flavor() == Flavor::MariaDb;
         let missing = self.names.without_files().filter(|_| is_known);
         let whole = self.look_ahead(missing, self.wanted_tables(), cancel)?;
@@ -285,15 +289,17 @@ impl<'a> Extraction<'a> {
         Ok(Attempt { part, whole })
     }
 
-    /// Tables whose rows must be right, as far as they are known: those that have files, and those that are named.
+    /// Tables whose rows must be right, as far as they are known: those that have files, and those that the
+    /// user named.
     fn wanted_tables(&self) -> Vec<TableName> {
         let named = self.options.selection.tables.iter().filter_map(|it| it.name());
         let named = named.map(|(schema, table)| TableName { schema, table });
         self.names.tables().cloned().chain(named).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Reads what is to be replayed, and tells why it cannot be applied to `tables` only, if it cannot. Those of `missing`,
-    /// which are not in the backup, must be made there: nobody looks for them by replaying all.
+    /// Reads the transactions to replay. Returns why they cannot be applied to `tables` only, if they cannot.
+    /// Fails if no statement in them names a table of `missing`, which the backup lacks: replaying everything
+    /// would not create it either.
     fn look_ahead(
         &self,
         missing: impl Iterator<Item = TableName>,
@@ -333,7 +339,7 @@ impl<'a> Extraction<'a> {
         watch: &Watch<'_>,
         cancel: &Cancel,
     ) -> Result<Taken, Stopped> {
-        // What a server has worked on is not what a restore goes on with.
+        // A restore must not continue with files that a server has worked on.
         work.remove_data()?;
         let options = self.restore_options(attempt, &work.data());
         let mut transactions = self.origin.recovery().map(Recovery::transactions);
@@ -386,7 +392,7 @@ impl<'a> Extraction<'a> {
         Ok(taken)
     }
 
-    /// Whether another try can do better.
+    /// Whether another attempt can do better.
     fn stopped(
         &self,
         error: Error,
@@ -407,7 +413,8 @@ impl<'a> Extraction<'a> {
         {
             return Stopped::NeedsMore(missing.to_string());
         }
-        // A server that misses a table stops; it has not gone on without. Where there is no room, all of it has none either.
+        // A server that misses a table stops; it does not continue without it. If there is no room for a
+        // part, there is none for the whole.
         let may_be_of_tables = matches!(error.kind(), ErrorKind::Failed | ErrorKind::Server)
             && error.cause::<io::Error>().is_none_or(|it| it.kind() != io::ErrorKind::StorageFull);
         if is_filtered && may_be_of_tables && attempt.whole.is_none() {
@@ -419,7 +426,7 @@ impl<'a> Extraction<'a> {
     }
 }
 
-/// Why a try came to nothing.
+/// Why an attempt failed.
 enum Stopped {
     Failed(Error),
     NeedsMore(String),
@@ -431,7 +438,7 @@ impl From<Error> for Stopped {
     }
 }
 
-/// Reads everything that is to be replayed.
+/// Reads every event to replay.
 fn each_event(recovery: &Recovery, cancel: &Cancel, look: &mut dyn FnMut(&BinlogEvent<'_>)) -> Result<()> {
     let mut checksum = Checksum::None;
     recovery.count_each(cancel, &mut |piece| {
@@ -448,7 +455,7 @@ fn each_event(recovery: &Recovery, cancel: &Cancel, look: &mut dyn FnMut(&Binlog
 }
 
 fn checksum_of(format: &[u8]) -> Result<Checksum> {
-    // Written with a checksum whatever the file's events have.
+    // This event has a checksum, whether the file's other events do or not.
     let event = BinlogEvent::parse(format, Checksum::Crc32).context("read the format of a binlog")?;
     match event.body().context("read the format of a binlog")? {
         Body::FormatDescription(FormatDescription { checksum, .. }) => Ok(checksum),
@@ -456,7 +463,7 @@ fn checksum_of(format: &[u8]) -> Result<Checksum> {
     }
 }
 
-/// What is asked of the servers on the restored files.
+/// What to do on the servers that run on the restored files.
 struct Reading<'a, 'b> {
     extraction: &'a Extraction<'b>,
     attempt: &'a mut Attempt,
@@ -464,9 +471,9 @@ struct Reading<'a, 'b> {
     watch: &'a Watch<'a>,
     cancel: &'a Cancel,
     taken: Option<logical::LogicalReport>,
-    /// Why it is to be begun again.
+    /// Why to start over.
     more: Option<String>,
-    /// Transactions are being applied to some tables only.
+    /// Whether transactions are being applied to some tables only.
     is_filtered: bool,
 }
 
@@ -497,7 +504,7 @@ impl Errand for Reading<'_, '_> {
     }
 
     fn arrived(&mut self, connect: &ConnectOptions) -> Result<()> {
-        // They were applied: what fails from here on, fails with all tables, too.
+        // The transactions were applied: a failure from here on would also occur with all tables.
         self.is_filtered = false;
         self.watch.phase("read");
         let repo = self.work.new_rows()?;
@@ -526,7 +533,7 @@ impl Errand for Reading<'_, '_> {
     }
 }
 
-/// Tells what the reading tells, but for its phases: here it is one.
+/// Forwards progress and warnings of the reading, but not its phases: here it is one phase.
 struct Inner<'a> {
     watch: &'a Watch<'a>,
 }
@@ -539,7 +546,7 @@ impl Listener for Inner<'_> {
     }
 }
 
-/// Tables of the selection that the server knows, with or without files of their own.
+/// The selected tables that the server knows, with or without files of their own.
 fn selected(session: &mut Session, selection: &Selection) -> Result<Vec<TableName>> {
     let query = "SELECT table_schema AS s, table_name AS t FROM information_schema.tables";
     let mut tables = Vec::new();
@@ -552,8 +559,9 @@ fn selected(session: &mut Session, selection: &Selection) -> Result<Vec<TableNam
     Ok(tables)
 }
 
-/// Tables that foreign keys bind to the wanted ones: rows that are replayed are checked against their parents, and a change of
-/// a parent's row can change theirs without a word in the binlog. What their own rows do to children is of no interest.
+/// Tables that foreign keys bind to the wanted ones: replayed rows are checked against their parents, and a
+/// change of a parent's row can change them without a trace in the binlog. What the wanted rows do to their
+/// own children does not matter.
 fn bound_by_keys(
     session: &mut Session,
     flavor: Flavor,
@@ -603,7 +611,8 @@ impl Extracted {
         Ok(Self { report: taken.report, is_taken_up, work, has_target, repo, log, run })
     }
 
-    /// Loads the tables into a running server. Where that fails when it has begun, the rows stay, and the same command goes on.
+    /// Loads the tables into a running server. If that fails after it has begun, the rows are kept, and the
+    /// same command continues with them.
     pub fn load(self, options: &LoadOptions, listener: &dyn Listener, cancel: &Cancel) -> Result<LoadReport> {
         let begun = Begun { listener, has: AtomicBool::new(false) };
         let options = LoadOptions { called: Some(self.report.backup.to_string()), ..options.clone() };
@@ -643,8 +652,8 @@ impl Extracted {
     }
 }
 
-/// Sees, before anything is extracted, that a load could begin or go on: the server answers, and no table of the wanted names is
-/// there.
+/// Checks, before anything is extracted, that a load could begin or continue: the server answers, and no
+/// table of the wanted names exists.
 pub fn look_at_target(options: &LoadOptions) -> Result<Target> {
     let mut session = Session::open(&options.connect, Purpose::Load)?;
     let query = "SHOW GLOBAL VARIABLES WHERE variable_name IN ('server_uuid', 'hostname', 'port', 'datadir')";
@@ -655,7 +664,7 @@ pub fn look_at_target(options: &LoadOptions) -> Result<Target> {
     server.sort();
     let unfinished = load::unfinished(&mut session)?;
     let target = Target { server: server.join(" "), unfinished };
-    // What is there then may be of the load that is to go on.
+    // Existing tables may belong to the load that is to continue.
     if options.overwrite || target.unfinished.is_some() {
         return Ok(target);
     }
@@ -676,7 +685,7 @@ pub fn look_at_target(options: &LoadOptions) -> Result<Target> {
     Ok(target)
 }
 
-/// Notices that a load changes the target from now on.
+/// Notices when a load begins to change the target.
 struct Begun<'a> {
     listener: &'a dyn Listener,
     has: AtomicBool,

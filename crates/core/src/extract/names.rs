@@ -1,7 +1,7 @@
-//! Which tables a physical backup has, as far as the names of its files tell.
+//! Which tables a physical backup has, as far as its file names tell.
 //!
-//! On MariaDB every table has a file of its name. On MySQL those in general tablespaces and in the system tablespace have none:
-//! there the recovered server has the last word.
+//! On MariaDB every table has a file of its name. On MySQL, tables in general tablespaces and in the system
+//! tablespace have none: there only the recovered server knows.
 
 use std::collections::BTreeMap;
 
@@ -20,18 +20,18 @@ use crate::{
     server::TableName,
 };
 
-/// What of a backup's tables is asked for.
+/// The requested tables of a backup.
 pub(super) struct Names {
-    /// Tables that are selected, and the size of their files.
+    /// The selected tables, and the size of their files.
     selected: BTreeMap<TableName, u64>,
-    /// Patterns that no table has, and the table whose name is nearest.
+    /// Patterns that match no table, and the table whose name is most similar.
     unknown: Vec<(TablePattern, Option<TableName>)>,
     /// Size of all files of the backup.
     pub(super) backup_bytes: u64,
 }
 
 impl Names {
-    /// Reads the list of files.
+    /// Reads the backup's list of files.
     pub(super) fn read(
         backup: &Backup,
         flavor: Flavor,
@@ -62,7 +62,7 @@ impl Names {
         Ok(names)
     }
 
-    /// The tables that are there for sure.
+    /// The selected tables that certainly exist.
     pub(super) fn tables(&self) -> impl Iterator<Item = &TableName> {
         self.selected.keys()
     }
@@ -72,19 +72,19 @@ impl Names {
         self.selected.iter().map(table).collect()
     }
 
-    /// Why what is asked for is not there, if some of it is not.
+    /// The error for a pattern that matches no table, if there is one.
     pub(super) fn unknown(&self) -> Option<Error> {
         let (pattern, nearest) = self.unknown.first()?;
         Some(Self::refusal(format!("the backup has no table {pattern}"), nearest.as_ref()))
     }
 
-    /// Single tables that are asked for and have no files.
+    /// Tables that were requested by their full names, and have no files.
     pub(super) fn without_files(&self) -> impl Iterator<Item = TableName> {
         let names = self.unknown.iter().filter_map(|(pattern, _)| pattern.name());
         names.map(|(schema, table)| TableName { schema, table })
     }
 
-    /// Why one of those is not there, if nothing behind the backup makes it either.
+    /// The error for such a table, if nothing after the backup creates it either.
     pub(super) fn never_made(&self, name: &TableName) -> Error {
         let is_it = |pattern: &TablePattern| pattern.matches(&name.schema, &name.table);
         let nearest = self.unknown.iter().find(|(pattern, _)| is_it(pattern));
@@ -104,18 +104,18 @@ impl Names {
     }
 }
 
-/// Whether a file is there only where a table, sequence or view is.
+/// Whether such a file exists only for a table, sequence or view.
 fn tells_a_table(flavor: Flavor, item: &Item) -> bool {
     let path = item.path.as_bytes();
     let ends = |endings: &[&[u8]]| endings.iter().any(|ending| path.ends_with(ending));
     match flavor {
-        // Its other files count for its size.
+        // Other files of a table count toward its size.
         Flavor::MariaDb => !ends(&[b".TRG"]),
         Flavor::MySql => ends(&[b".ibd", b".MYD", b".MYI", b".CSV", b".CSM", b".ARZ"]),
     }
 }
 
-/// The name that is most like a pattern.
+/// The name most similar to a pattern.
 struct Nearest<'a> {
     pattern: &'a TablePattern,
     text: Vec<char>,
@@ -137,7 +137,7 @@ impl<'a> Nearest<'a> {
         let name = TableName { schema: schema.to_owned(), table: table.to_owned() };
         let candidate: Vec<char> = name.to_string().to_lowercase().chars().collect();
         let far = distance(&self.text, &candidate);
-        // A name that shares less than half is no help.
+        // A name that shares less than half does not help.
         let is_like = far * 2 <= self.text.len().max(candidate.len());
         if is_like && self.best.as_ref().is_none_or(|(best, _)| far < *best) {
             self.best = Some((far, name));
@@ -145,7 +145,7 @@ impl<'a> Nearest<'a> {
     }
 }
 
-/// Letters to insert, drop or replace to make one of the other.
+/// Number of characters to insert, delete or replace to turn one into the other.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -164,7 +164,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
 mod tests {
     use super::*;
 
-    /// The nearest name is told, and none that is only as short as the one that was typed.
+    /// The most similar name is suggested, but not one that merely has a similar length.
     #[test]
     fn nearest_names() {
         let letters = |text: &str| text.chars().collect::<Vec<_>>();

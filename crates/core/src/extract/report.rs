@@ -1,4 +1,4 @@
-//! What an extraction would do, and what it came to.
+//! What an extraction would do, and what it did.
 
 use holdfast_repo::RunNo;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use crate::{
     watch::PhaseTime,
 };
 
-/// A table, as far as the names of files tell.
+/// A table, as far as file names tell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundTable {
     /// Database and name.
     pub name: String,
-    /// Of all its files.
+    /// Size of all its files.
     pub bytes: u64,
 }
 
@@ -23,14 +23,14 @@ pub struct FoundTable {
 pub struct ExtractPlan {
     /// How the part of the backup is restored.
     pub restore: RestorePlan,
-    /// What is replayed behind it.
+    /// The transactions to replay after it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<Reached>,
     /// The tables that have files of their own.
     pub tables: Vec<FoundTable>,
     /// Size of all files of the backup.
     pub backup_bytes: u64,
-    /// Why all of the backup is restored and replayed; `None`: a part is enough.
+    /// Why the whole backup is restored and replayed; `None`: a part is enough.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
 }
@@ -38,23 +38,24 @@ pub struct ExtractPlan {
 /// What was extracted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExtractReport {
-    /// From which backup.
+    /// The backup that they come from.
     pub backup: BackupId,
-    /// Its server.
+    /// Version of its server.
     pub server_version: String,
-    /// Where the source was when it had these rows.
+    /// The source's position when it held these rows.
     pub position: Position,
     /// Size of all files of the backup.
     pub backup_bytes: u64,
-    /// Size of the files that were restored, the last time.
+    /// Size of the files restored in the last attempt.
     pub restored_bytes: u64,
-    /// Files that were.
+    /// Number of those files.
     pub restored_files: u64,
-    /// Redo that was recovered.
+    /// Size of the redo that was recovered.
     pub redo_bytes: u64,
-    /// So often was it begun again, because the server or a foreign key asked for more than was there.
+    /// How many times the restore started over, because the server or a foreign key needed more than was
+    /// restored.
     pub begun_again: u32,
-    /// Why all of the backup was restored and replayed; `None`: a part was enough.
+    /// Why the whole backup was restored and replayed; `None`: a part was enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
     /// What the recovering server did.
@@ -62,24 +63,24 @@ pub struct ExtractReport {
     /// What was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
-    /// Tables that were read.
+    /// Number of tables read.
     pub tables: u64,
-    /// Their rows.
+    /// Number of their rows.
     pub rows: u64,
     /// Bytes of the rows.
     pub row_bytes: u64,
-    /// What took how long.
+    /// How long each phase took.
     pub phases: Vec<PhaseTime>,
 }
 
 /// Rows that are ready to be loaded, in a working directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Taken {
-    /// Of what: the same for the same command.
+    /// Identifies what was extracted: the same for the same command.
     pub(super) identity: String,
-    /// The source.
+    /// The source's name.
     pub(super) source: String,
-    /// The run in the repository.
+    /// The run in the repository of the rows.
     pub(super) run: u64,
     pub(super) report: ExtractReport,
 }

@@ -1,15 +1,16 @@
-//! The working directory of an extraction: `holdfast-extract-<16 hex>` in a directory of the user's.
+//! The working directory of an extraction: `holdfast-extract-<16 hex>` in a directory of the user's choice.
 //!
 //! Invariants:
-//! - It is this user's, nobody else can write to it, and one process at a time works in it: the lock file says so, and is let
-//!   go by whoever dies.
-//! - It goes when the extraction ends, however it ends, unless it holds rows that a load has begun with. Those are taken up by
-//!   the same command, if the target says that it is being loaded from them: a load goes on with the very chunks it was begun
-//!   with. Nobody else uses or removes them.
-//! - Anything else that a killed process left is removed by the next that is given the same place to work in.
+//! - It belongs to this user, nobody else can write to it, and one process at a time works in it. The lock
+//!   file ensures that; a process that dies releases it.
+//! - It is removed when the extraction ends, however it ends, unless it holds rows that a load has begun
+//!   with. The same command reuses these, if the target reports that it is being loaded from them: a load
+//!   continues with the very chunks that it began with. Nobody else uses or removes them.
+//! - Anything else that a killed process left is removed by the next process that works in the same place.
 //!
-//! The server that recovers runs as another user where we are root, so it may pass through, but sees only what is given to
-//! it; rows are in a repository of its own, with a key that is beside it and goes with it.
+//! If we are root, the recovering server runs as another user. That user may pass through the directory, but
+//! sees only what is given to it. The rows are in a repository of their own, whose key lies next to it and is
+//! removed with it.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -33,28 +34,28 @@ const DATA: &str = "data";
 /// The repository with the rows.
 const ROWS: &str = "rows";
 const KEY: &str = "key";
-/// Says that the rows are complete, and what they are.
+/// Marks the rows as complete, and says what they are.
 const READY: &str = "ready.json";
-/// Says that a load may have been begun with the rows.
+/// Marks that a load may have begun with the rows.
 const BEGUN: &str = "begun";
-/// A directory may be removed between the moments at which it is made and locked.
+/// Attempts to lock the directory, which may be removed between its creation and the lock.
 const TRIES_MAX: usize = 10;
-/// Others may pass through, to what is given to them.
+/// Others may pass through, to reach what is given to them.
 const MODE: u32 = 0o711;
 const MODE_OURS: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// A working directory that is ours.
+/// A working directory that this process holds.
 pub(super) struct WorkDir {
     path: PathBuf,
     is_kept: bool,
-    /// Held as long as we are.
+    /// Held as long as the directory is.
     _lock: File,
 }
 
 impl WorkDir {
-    /// Takes the directory for work of this identity in `place`, and removes what nobody needs there. `wanted`: the repository
-    /// that an unfinished load loads from; if it is the one here, it is taken up.
+    /// Locks the directory for work of this identity in `place`, and removes what nobody needs there.
+    /// `wanted` is the repository of an unfinished load; if it is the one in this directory, it is reused.
     pub(super) fn take(
         place: &Path,
         identity: &str,
@@ -73,7 +74,7 @@ impl WorkDir {
                     let hint = "it extracts the same, or removes what a killed process left: wait for it";
                     return Err(Error::new(ErrorKind::Active, text).hinted(hint));
                 }
-                // Somebody has just removed it, who took it for what a killed process left.
+                // Another process has just removed it, as something that a killed process left.
                 Ok(Lock::Gone) if tries.next().is_some() => {}
                 Ok(Lock::Gone) => return Err(Error::failed(format!("lock {}: it is gone", path.display()))),
                 Err(error) => return Err(error),
@@ -89,7 +90,7 @@ impl WorkDir {
         Ok((work, taken))
     }
 
-    /// Where a restore goes.
+    /// The directory to restore into.
     pub(super) fn data(&self) -> PathBuf {
         self.path.join(DATA)
     }
@@ -103,7 +104,7 @@ impl WorkDir {
         remove(&self.data())
     }
 
-    /// A new repository for rows.
+    /// Creates a repository for the rows.
     pub(super) fn new_rows(&self) -> Result<Arc<Repo>> {
         let path = self.path.join(ROWS);
         remove(&path)?;
@@ -120,12 +121,12 @@ impl WorkDir {
         written.context(format_args!("write {}", key_path.display()))?;
         let password = password(key)?;
         let store = FsStore::create(path.join("repository")).context(failed("make"))?;
-        // The key has all the strength that a slow derivation would give a word.
+        // The key already has the strength that a slow derivation would add to a typed password.
         let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
         Ok(Arc::new(Repo::init(Arc::new(store), &protection).context(failed("make"))?))
     }
 
-    /// The repository of an extraction that is ready.
+    /// Opens the repository of a complete extraction.
     pub(super) fn rows(&self) -> Result<Arc<Repo>> {
         let path = self.path.join(ROWS).join("repository");
         let failed = || format!("open {}", path.display());
@@ -135,7 +136,7 @@ impl WorkDir {
         Ok(Arc::new(Repo::open(Arc::new(store), Some(&password(key)?)).context(failed())?))
     }
 
-    /// Notes that all rows are there.
+    /// Marks the rows as complete.
     pub(super) fn set_ready(&self, taken: &Taken) -> Result<()> {
         let path = self.path.join(READY);
         let partial = self.path.join("ready.partial");
@@ -151,7 +152,8 @@ impl WorkDir {
         write().context(format_args!("write {}", path.display()))
     }
 
-    /// Notes that a load is about to begin with the rows: from here on they are needed, whatever becomes of us.
+    /// Marks that a load is about to begin with the rows: from here on they are needed, whatever happens to
+    /// us.
     pub(super) fn set_begun(&self) -> Result<()> {
         let path = self.path.join(BEGUN);
         let mut options = OpenOptions::new();
@@ -162,8 +164,9 @@ impl WorkDir {
         written.context(format_args!("write {}", path.display()))
     }
 
-    /// What is ready here, if a load was begun with it that goes on with this repository. Where that cannot be told for now,
-    /// nothing is taken for it, and nothing removed: the load has nothing else to go on with.
+    /// The complete extraction in this directory, if a load was begun with it that continues with the
+    /// repository `wanted`. If that cannot be determined now, this fails and nothing is removed: the load has
+    /// nothing else to continue with.
     fn ready(&mut self, identity: &str, wanted: Option<&str>) -> Result<Option<Taken>> {
         let Some(wanted) = wanted else { return Ok(None) };
         let path = self.path.join(READY);
@@ -187,9 +190,10 @@ impl WorkDir {
         })
     }
 
-    /// Removes everything in it but the lock.
+    /// Removes everything in it except the lock.
     fn empty(&self) -> Result<()> {
-        // First what says that the rest is whole, and that it is needed: whoever is killed behind that leaves what is swept.
+        // First the marks that the rest is complete and needed: what a process killed after that leaves is
+        // swept later.
         remove(&self.path.join(READY))?;
         remove(&self.path.join(BEGUN))?;
         let listing = || format!("list {}", self.path.display());
@@ -202,12 +206,12 @@ impl WorkDir {
         Ok(())
     }
 
-    /// Leaves it for the next process.
+    /// Leaves the directory for the next process.
     pub(super) fn keep(mut self) {
         self.is_kept = true;
     }
 
-    /// Removes it, and says if that fails.
+    /// Removes the directory, and reports a failure to do so.
     pub(super) fn remove(mut self) -> Result<()> {
         self.is_kept = true;
         self.empty()?;
@@ -218,7 +222,7 @@ impl WorkDir {
 impl Drop for WorkDir {
     fn drop(&mut self) {
         if !self.is_kept {
-            // The failure that brings us here is what is told.
+            // The failure that led here is the one to report.
             drop(self.empty().and_then(|()| remove(&self.path)));
         }
     }
@@ -228,11 +232,11 @@ fn password(key: String) -> Result<Password> {
     Password::new(key).ok_or_else(|| Error::failed("the key of the extracted rows is empty"))
 }
 
-/// Makes the working directory, if it is not there.
+/// Creates the working directory, unless it exists.
 fn make(path: &Path) -> Result<()> {
     match DirBuilder::new().mode(MODE).create(path) {
         Ok(()) => {
-            // Whatever the mask is.
+            // Independent of the umask.
             let mode = fs::set_permissions(path, fs::Permissions::from_mode(MODE));
             mode.context(format_args!("make {}", path.display()))
         }
@@ -241,7 +245,7 @@ fn make(path: &Path) -> Result<()> {
     }
 }
 
-/// A directory that somebody else has made, or can write to, is not worked in.
+/// Refuses a directory that another user has created, or can write to.
 fn refuse_foreign(path: &Path) -> Result<()> {
     if is_ours(path).context(format_args!("look at {}", path.display()))? {
         return Ok(());
@@ -250,7 +254,8 @@ fn refuse_foreign(path: &Path) -> Result<()> {
     Err(Error::failed(text).hinted("remove it, or name another place to work in with --work-dir"))
 }
 
-/// Removes what killed processes left in `place`: not what a load may have been begun with. What cannot be removed stays.
+/// Removes what killed processes left in `place`, except what a load may have begun with. Failures are
+/// ignored.
 fn sweep(place: &Path, ours: &Path) {
     for (path, lock) in abandoned(place, PREFIX, Some(ours)) {
         let work = WorkDir { is_kept: path.join(BEGUN).exists(), path, _lock: lock };
@@ -258,7 +263,7 @@ fn sweep(place: &Path, ours: &Path) {
     }
 }
 
-/// Removes a file, or a directory with all that is in it; follows no links.
+/// Removes a file, or a directory with everything in it; does not follow links.
 fn remove(path: &Path) -> Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),

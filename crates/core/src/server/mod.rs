@@ -1,23 +1,25 @@
-//! The SQL side of a running server, and server programs run by us.
+//! The SQL side of a running server, and the server programs that we run ourselves.
 //!
-//! Everything that speaks SQL is here, so that the flavors differ in this folder and nowhere above it. Each of its parts
-//! uses only those before it:
+//! Everything that speaks SQL is in this folder, so that the flavors differ here and nowhere above it. Each
+//! module uses only the modules listed before it:
 //!
-//! - [`version`]: what a server says that it is.
-//! - [`connection`]: how a server is reached, and the session that asks it.
-//! - [`bulk`]: statements and rows by the million, past the client library.
-//! - [`facts`]: what a server is and can do, and what our account may.
+//! - [`version`]: the version that a server reports.
+//! - [`connection`]: how to reach a server, and the session that queries it.
+//! - [`bulk`]: statements and rows by the million, bypassing the client library.
+//! - [`facts`]: what a server is and can do, and which rights our account has.
 //! - [`tables`]: which tables and tablespaces it has.
-//! - [`status`]: where it stands at a moment.
-//! - [`locks`]: what we hold on it, and for how long.
-//! - [`programs`]: servers that we run ourselves; uses [`version`] and [`connection`] alone.
+//! - [`status`]: the server's positions at one moment.
+//! - [`locks`]: the locks that we hold on it, and for how long.
+//! - [`programs`]: servers that we run ourselves; uses only [`version`] and [`connection`].
 //!
 //! Invariants:
 //!
-//! - A session that holds a lock or a redo consumer is a [`HeldSession`]: it pings while idle, asks the server to drop
-//!   it after [`WAIT_TIMEOUT`] of silence, and can be given a deadline. A frozen or cut-off client never holds a server.
-//! - Locks are asked for with a short `lock_wait_timeout`, because a lock that waits makes others wait behind it.
-//! - What a server can do is probed, never concluded from its version number.
+//! - A session that holds a lock or a redo consumer is a [`HeldSession`]: it pings while idle, has the server
+//!   drop it after [`WAIT_TIMEOUT`] of silence, and can be given a deadline. A frozen or cut-off client never
+//!   blocks a server.
+//! - Locks are requested with a short `lock_wait_timeout`, because a waiting lock request makes others wait
+//!   behind it.
+//! - A server's capabilities are probed, never inferred from its version number.
 //! - Passwords are [`Secret`]s: they appear in no error, no event and no `Debug` output.
 
 pub mod bulk;

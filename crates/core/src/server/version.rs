@@ -1,7 +1,8 @@
-//! What a server says its version is.
+//! The version that a server reports.
 //!
-//! A version decides nothing about what a server can do (that is probed); it is recorded with a backup, a prepare compares
-//! release series because crash redo is not upgraded, and what was only ever seen on one series is believed there alone.
+//! A version does not decide what a server can do: that is probed. It is recorded with a backup. A prepare
+//! compares release series, because crash redo is not upgraded. Behavior that was seen on one series only is
+//! relied on there alone.
 
 use std::fmt;
 
@@ -25,10 +26,10 @@ pub struct ServerVersion {
 }
 
 impl ServerVersion {
-    /// Reads what `SELECT @@version` gives. `None` if it does not begin with three numbers.
+    /// Parses the result of `SELECT @@version`. `None` if it does not begin with three numbers.
     #[must_use]
     pub fn parse(text: &str) -> Option<ServerVersion> {
-        // MariaDB once put a 5.5.5 in front of its version in the handshake, for old replicas.
+        // MariaDB once prefixed its handshake version with 5.5.5, for old replicas.
         let numbers = text.strip_prefix("5.5.5-").unwrap_or(text);
         let mut parts = numbers.splitn(3, '.');
         let major = parts.next()?.parse().ok()?;
@@ -40,7 +41,7 @@ impl ServerVersion {
         Some(ServerVersion { flavor, major, minor, patch, text: text.to_owned() })
     }
 
-    /// Reads what a server program prints for `--version`:
+    /// Parses what a server program prints for `--version`:
     /// `mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)`.
     #[must_use]
     pub fn parse_program_output(line: &str) -> Option<ServerVersion> {
@@ -48,7 +49,7 @@ impl ServerVersion {
         Self::parse(rest.split_whitespace().next()?)
     }
 
-    /// Whether both are of one release series, which share a redo format.
+    /// Whether both belong to one release series, and so share a redo format.
     #[must_use]
     pub fn same_series(&self, other: &ServerVersion) -> bool {
         (self.flavor, self.major, self.minor) == (other.flavor, other.major, other.minor)
@@ -60,17 +61,17 @@ impl ServerVersion {
         format!("{}.{}", self.major, self.minor)
     }
 
-    /// Whether what is known of MySQL's redo and of its `log_status` was seen on this series.
+    /// Whether our knowledge of MySQL's redo and of its `log_status` was verified on this series.
     ///
-    /// Of `log_status`: on 9.7.4 it waits until what is in the binlog is committed, under load and behind a silent
-    /// semi-synchronous replica, with `binlog_order_commits` and without (verified). Versions of 8.0 are known whose place in
-    /// the binlog can be ahead of GTIDs and LSN (MySQL bugs 102175 and 112331).
+    /// `log_status` on 9.7.4 waits until everything in the binlog is committed: under load, behind a silent
+    /// semi-synchronous replica, with `binlog_order_commits` and without (verified). In some versions of 8.0,
+    /// its binlog position can be ahead of its GTIDs and LSN (MySQL bugs 102175 and 112331).
     #[must_use]
     pub fn is_verified_mysql(&self) -> bool {
         (self.flavor, self.major, self.minor) == (Flavor::MySql, 9, 7)
     }
 
-    /// The three numbers, which order the releases of one flavor.
+    /// The three numbers; they order the releases of one flavor.
     #[must_use]
     pub fn number(&self) -> (u16, u16, u16) {
         (self.major, self.minor, self.patch)
@@ -83,7 +84,7 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// Flavors as stored in a manifest: `mariadb`, `mysql`.
+/// Flavors as a manifest stores them: `mariadb`, `mysql`.
 pub(crate) mod flavor_name {
     use holdfast_formats::Flavor;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -108,7 +109,7 @@ pub(crate) mod flavor_name {
 mod tests {
     use super::*;
 
-    /// Versions of every vendor are read, from SQL and from a program.
+    /// Versions of every vendor are parsed, from SQL and from a program's output.
     #[test]
     fn versions() {
         for (text, flavor, number) in [
@@ -136,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A manifest gets back what it stored.
+    /// A version survives the round trip through a manifest.
     #[test]
     fn stored() {
         let version = ServerVersion::parse("11.8.6-MariaDB").unwrap();

@@ -1,4 +1,4 @@
-//! The run of a backup in one repository, of one or several.
+//! A backup's run in one repository, out of one or several.
 
 use std::{
     sync::{Arc, Mutex},
@@ -23,13 +23,14 @@ use crate::{
     points::point,
 };
 
-/// How long a backup waits for runs that keep house, in all repositories together: most take seconds, and a backup is worth
-/// more than being on time.
+/// How long a backup waits for housekeeping runs, in all repositories together: most take seconds, and having
+/// a backup matters more than being on time.
 pub(super) const HOUSEKEEPING_MAX: Duration = Duration::from_secs(600);
-/// How often it tries meanwhile.
+/// How often it retries meanwhile.
 const TRY_EVERY: Duration = Duration::from_secs(2);
 
-/// What the repository that came first has made of the backup: the same in the others is a copy of it.
+/// The backup's origin in the repository that finished first: in the other repositories, the backup is a copy
+/// of it.
 #[derive(Default)]
 pub(super) struct FirstCopy(Mutex<Option<CopyOf>>);
 
@@ -42,7 +43,7 @@ pub(super) struct Branch {
     pub(super) writer: BackupWriter,
 }
 
-/// What is known of a backup in one repository beside what it is of.
+/// What a backup is in one repository only, besides what all its copies share.
 pub(crate) struct Stored<'a> {
     pub(crate) flags: Vec<String>,
     pub(crate) meters: &'a WriterMeters,
@@ -80,7 +81,7 @@ impl Branch {
         Ok((foundation.base, kept, writer))
     }
 
-    /// Stores what is missing, and has the backup published.
+    /// Stores what is still missing, and has the backup published.
     pub(super) fn complete<R>(
         self,
         several: &Several<'_>,
@@ -97,7 +98,7 @@ impl Branch {
             for text in unreadable(&meters, &kept) {
                 watch.event(Event::Warning { text: text.to_owned() });
             }
-            // One after the other from here on, so that each but the first knows what it is a copy of.
+            // From here on one branch at a time, so that each but the first knows what it is a copy of.
             let mut first = lock(&first.0);
             if let Some(origin) = &*first {
                 run.set_copy_of(origin.clone());
@@ -112,16 +113,16 @@ impl Branch {
         completed.map_err(|error| abandon(run, error))
     }
 
-    /// Ends the run without effect. Returns why.
+    /// Ends the run without effect. Returns the reason.
     pub(super) fn abandon(self, error: Error) -> Error {
         let Self { run, writer, .. } = self;
-        // What it holds is stored first, and waits for its store: the next run can take it up.
+        // Stores what the writer still holds, and waits for the store, so that the next run can reuse it.
         drop(writer);
         abandon(run, error)
     }
 }
 
-/// What to say of what the writer wanted to build on and could not read.
+/// Warnings about stored data that the writer wanted to build on, and could not read.
 fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
     const KEPT: &str = "parts of the maps that were kept of the last backup are lost or damaged: what they show was stored anew";
     const BASE: &str = "parts of the base backup are lost or damaged and were stored again; \"holdfast check\" says which backups are harmed";
@@ -131,7 +132,8 @@ fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
     base.into_iter().chain(adopted).collect()
 }
 
-/// Begins the run, after one that keeps house: a backup that a prune of the same minute prevented would be missing.
+/// Begins the run, after any housekeeping run. Otherwise a prune in the same minute would prevent the backup,
+/// and it would be missing.
 fn begin_run(several: &Several<'_>, repo: &Arc<Repo>, wait_until: Instant) -> Result<Run> {
     loop {
         match Run::begin(repo, several.log, &several.options.run) {
@@ -143,8 +145,8 @@ fn begin_run(several: &Several<'_>, repo: &Arc<Repo>, wait_until: Instant) -> Re
     }
 }
 
-/// Waits for a run that keeps house, as a backup would, before anything is done that must not last: a hook may have stopped
-/// what others wait for.
+/// Waits for a housekeeping run, as a backup would, before a step that must not last: a hook may have stopped
+/// something that others wait for.
 pub fn await_housekeeping(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -175,10 +177,10 @@ fn outwait(
     Ok(())
 }
 
-/// What another has ended may miss its base by now: that is not what went wrong.
+/// If another run has ended this one, the base may be gone by now, but that is not what went wrong.
 fn abandon(run: Run, error: Error) -> Error {
     let error = run.lost().map_or(error, Error::from);
-    // Frees the source for the next run at once; should it fail, the lease runs out by itself.
+    // Frees the source for the next run at once. If this fails, the lease expires by itself.
     drop(run.abandon(&error.to_string()));
     error
 }

@@ -1,7 +1,7 @@
-//! Is it still the same server? A name holds the history of one: whoever restores its latest backup must get its data,
-//! and retention must not count another's.
+//! Checks that it is still the same server. A name holds the history of one server: a restore of its latest
+//! backup must yield that server's data, and retention must not count another's backups.
 //!
-//! This decides nothing about which pages are shared: they go by their hashes alone.
+//! This does not decide which pages are shared: only their hashes do.
 
 use holdfast_repo::{LogName, Repo, log::history::History};
 
@@ -13,11 +13,11 @@ use crate::{
     server::facts::Identity,
 };
 
-/// Flag of a backup that is of another server than the one before it, as the user said.
+/// Flag of a backup that is of another server than the one before it, as the user confirmed.
 pub(crate) const NEW_IDENTITY: &str = "new-identity";
 
-/// Refuses another server than the one that the newest backup of the name is of, unless the user has said that it is
-/// meant. Returns whether it is another.
+/// Refuses a server other than the one in the newest backup of the name, unless the user has confirmed the
+/// change. Returns whether it is another.
 pub(crate) fn check(
     repo: &Repo,
     log: &LogName,
@@ -51,16 +51,16 @@ pub(crate) fn check(
     ))
 }
 
-/// The server that the newest backup of the name is of, as far as that is known.
+/// The server in the newest backup of the name, as far as it is known.
 pub(crate) fn known(repo: &Repo, log: &LogName, options: &BackupOptions) -> Result<Option<Identity>> {
     let history = History::read(repo, log)?;
     let Some(newest) = history.newest_backup() else { return Ok(None) };
     Ok(Kept::open(repo, log, options)?.head(repo, &history, newest)?.as_ref().and_then(head::identity))
 }
 
-/// MySQL makes itself a UUID and keeps it. MariaDB has two halves of one: the uuid of Aria's logs, which every copy of the
-/// data carries along, and `server_uid`, made of hardware address and port, which changes with a network card and which
-/// containers of different hosts may share.
+/// MySQL generates a UUID and keeps it. MariaDB has two halves of an identity: the uuid of Aria's logs, which
+/// every copy of the data carries along, and `server_uid`, a hash of hardware address and port, which changes
+/// with a network card, and which containers on different hosts may share.
 pub(crate) fn is_same(known: &Identity, found: &Identity) -> bool {
     if known.server_uuid.is_some() || found.server_uuid.is_some() {
         return known.server_uuid == found.server_uuid;
@@ -74,7 +74,8 @@ pub(crate) fn is_same(known: &Identity, found: &Identity) -> bool {
     !is_differing(&known.aria_uuid, &found.aria_uuid) && (has_same_address || has_same_uid)
 }
 
-/// Refuses a server that has come into the other's place since: a name, an address or a proxy may lead elsewhere by now.
+/// Refuses a server that has replaced the first one since: a name, an address or a proxy may lead elsewhere
+/// by now.
 pub(crate) fn still(begun_with: &Identity, found: &Identity) -> Result<()> {
     if is_same(begun_with, found) {
         return Ok(());
@@ -125,7 +126,8 @@ mod tests {
         }
     }
 
-    /// A server that moves or gets another network card stays what it is; its copy is another, and so is a namesake.
+    /// A server that moves or gets another network card keeps its identity; a copy of it is another server,
+    /// and so is a namesake.
     #[test]
     fn who_is_who() {
         assert!(is_same(&mysql("a", "old"), &mysql("a", "new")));

@@ -1,4 +1,4 @@
-//! What a key that cannot read backups builds on: the page maps that it has kept of its last one.
+//! What a key that cannot read backups builds on: the page maps that it kept from its last backup.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::{
     head::read_head,
 };
 
-/// The maps that are kept of a history, where its key needs them.
+/// The page maps kept for a history, if its key needs them.
 pub(crate) struct Kept(Option<Arc<LocalMaps>>);
 
 impl Kept {
@@ -33,7 +33,7 @@ impl Kept {
         }
     }
 
-    /// Whether anything is kept of this history, now or from now on.
+    /// Whether page maps are kept for this history, already or from now on.
     pub(crate) fn is_in_use(&self) -> bool {
         self.0.is_some()
     }
@@ -75,13 +75,13 @@ impl Kept {
         foundation
     }
 
-    /// The head of a backup, read or remembered; `None` where the key can do neither.
+    /// The head of a backup, read or remembered; `None` if the key can do neither.
     pub(super) fn head(&self, repo: &Repo, history: &History, run: RunNo) -> Result<Option<Head>> {
         if repo.can_read() {
             return read_head(repo, history, run).map(Some);
         }
         let Some(local) = &self.0 else { return Ok(None) };
-        // What was kept of another backup says nothing of this one: a different host may have taken it.
+        // What was kept of another backup says nothing about this one: a different host may have taken it.
         if local.backup(history) != Some(run) {
             return Ok(None);
         }
@@ -89,7 +89,8 @@ impl Kept {
         head.context_kind(ErrorKind::Damaged, format_args!("understand what was kept of backup {run}"))
     }
 
-    /// Keeps what the next backup builds on. This one stands whatever becomes of that.
+    /// Keeps what the next backup will build on. A failure to do so is only a warning: this backup is
+    /// complete.
     pub(crate) fn keep(&self, outcome: &Outcome, head: &[u8], listener: &dyn Listener) {
         let Some(local) = &self.0 else { return };
         if let Err(error) = local.commit(outcome, head) {
@@ -102,7 +103,7 @@ impl Kept {
     }
 }
 
-/// Says that newer backups than `base` are there, which this key does not build on.
+/// Warns that there are backups newer than `base` that this key does not build on.
 fn warn_of_others(run: &Run, base: Option<RunNo>, listener: &dyn Listener) {
     let history = run.history();
     let newest = history.standing().next_back();

@@ -1,5 +1,5 @@
-//! Taking a backup of a server, of whichever kind: what the user decides, whose history it belongs to, what it builds on,
-//! how it gets into each of several repositories ([`Several`]), and how it is published.
+//! Takes a backup of a server, of any kind: what the user decides, whose history it belongs to, what it
+//! builds on, how it gets into each of several repositories ([`Several`]), and how it is published.
 
 mod branch;
 mod kept;

@@ -1,11 +1,11 @@
-//! What a source is called where the user gives it no name: the same for all kinds, so that a recovery finds the archive that
-//! belongs to a backup.
+//! The name of a source to which the user gives none: the same for all kinds, so that a recovery finds the
+//! archive that belongs to a backup.
 
 use holdfast_repo::SourceName;
 
 use crate::error::{Context, Result};
 
-/// `host:port`, with what cannot be in a name left out.
+/// `host:port`, without the characters that a name cannot contain.
 pub(crate) fn of_server(hostname: &str, port: u16) -> Result<SourceName> {
     let good = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let host: String = hostname.chars().filter(good).collect();

@@ -1,4 +1,4 @@
-//! What the user decides of a backup.
+//! The options of a backup.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -7,20 +7,20 @@ use holdfast_repo::{SourceName, data::writer::WriterOptions, hooks::Hooks, log::
 
 use crate::{points::point, server::ConnectOptions, source::copy::BUFFERS_BYTES};
 
-/// What the user decides.
+/// Everything that the user decides about a backup.
 #[derive(Clone, Debug)]
 pub struct BackupOptions {
     /// How to reach the server.
     pub connect: ConnectOptions,
     /// The history that the backup belongs to; `None`: host and port of the server.
     pub name: Option<SourceName>,
-    /// The data directory, where it is elsewhere for this process than for the server.
+    /// The data directory, if this process sees it at another path than the server.
     pub datadir: Option<PathBuf>,
-    /// Where this process sees paths of the server: its prefix, ours.
+    /// Where this process sees paths of the server: the server's prefix, and ours.
     pub path_map: Vec<(PathBuf, PathBuf)>,
-    /// Reader threads; fewer where their buffers would take more than half of the memory.
+    /// Reader threads; fewer if their buffers would take more than half of the memory.
     pub parallel: usize,
-    /// How chunks are made smaller.
+    /// How chunks are compressed.
     pub compression: Compression,
     /// Threads that compress.
     pub compress_threads: usize,
@@ -28,9 +28,9 @@ pub struct BackupOptions {
     pub encrypt_threads: usize,
     /// Memory for everything that grows.
     pub memory_bytes: usize,
-    /// A pack is closed when it has so many stored bytes.
+    /// A pack is closed once it holds this many stored bytes.
     pub pack_target_bytes: u64,
-    /// Of the data, how much may be stored again although unchanged.
+    /// Fraction of the data that may be stored again although it is unchanged.
     pub max_rewrite_fraction: f64,
     /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
     pub lock_max: Duration,
@@ -38,43 +38,47 @@ pub struct BackupOptions {
     pub ddl_lock_max: Duration,
     /// Longest time to wait for a lock in one try.
     pub lock_wait: Duration,
-    /// Tries to take the locks.
+    /// Number of attempts to take the locks.
     pub lock_tries: u32,
-    /// How long a physical backup goes on asking, beyond that, for locks that somebody is in the way of.
+    /// How long a physical backup keeps retrying, beyond those attempts, while somebody is in the way of the
+    /// locks.
     pub lock_patience: Duration,
-    /// Most bytes to read each second; never bounds the redo, nor what is read under a lock.
+    /// Most bytes to read per second; never limits reading redo, nor reading under a lock.
     pub read_bytes_per_s_max: Option<u64>,
-    /// Where the redo spool goes; `None`: the system's directory for temporary files that survive a restart.
+    /// Directory of the redo spool; `None`: the system's directory for temporary files that survive a
+    /// restart.
     pub spool_dir: Option<PathBuf>,
-    /// Most redo that may be captured.
+    /// Most redo to capture.
     pub redo_spool_max_bytes: u64,
-    /// Where a key that cannot read backups keeps the page maps of its last one, to build the next on it; `None`: nowhere,
-    /// and everything is stored each time.
+    /// Where a key that cannot read backups keeps the page maps of its last one, so that the next can build
+    /// on it; `None`: nowhere, and everything is stored each time.
     pub cache_dir: Option<PathBuf>,
-    /// Builds on no earlier backup: everything is stored, and damage of theirs is not shared.
+    /// Build on no earlier backup: everything is stored, and damage to earlier backups is not shared.
     pub full: bool,
-    /// The server may be another than the one that the backups of this name are of, and is from now on.
+    /// The server may be another than the one in earlier backups of this name, and is the named one from now
+    /// on.
     pub new_identity: bool,
-    /// Pages that are damaged on the source are taken as they are, and the backup is marked: else it fails.
+    /// Keep damaged pages of the source as they are, and mark the backup; otherwise it fails.
     pub allow_corrupt: bool,
     /// Longest time, in all, that one of several repositories may hold up the backup to the others.
     pub hold_up_max: Duration,
-    /// Longest time that the store of any takes nothing while it is read: a server may wait meanwhile. Longer than stores try
-    /// again what has failed.
+    /// Longest time that any store may accept nothing while the source is read: a server may have to wait
+    /// meanwhile. Longer than stores retry failed requests.
     pub silence_max: Duration,
-    /// Words that the user attaches.
+    /// Tags that the user attaches.
     pub tags: Vec<String>,
     /// How the run presents itself and keeps its lease.
     pub run: RunOptions,
-    /// The server is one of ours: nobody else waits for it, and its settings are not those that its data were written under.
+    /// The server is one of our own: nobody else waits for it, and its settings are not those that its data
+    /// were written under.
     pub is_private: bool,
 }
 
-/// How long a server of ours may be locked.
+/// How long a server of our own may be locked.
 const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl BackupOptions {
-    /// What an expert would choose on this host.
+    /// The options that an expert would choose on this host.
     #[must_use]
     pub fn new(connect: ConnectOptions) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -110,17 +114,17 @@ impl BackupOptions {
         }
     }
 
-    /// The same, of a server of ours.
+    /// These options, for a server of our own.
     pub(crate) fn of_private(self) -> Self {
         Self { lock_max: PRIVATE_LOCK_MAX, is_private: true, ..self }
     }
 
-    /// Threads that read.
+    /// Number of reader threads.
     pub(crate) fn readers(&self) -> usize {
         self.parallel.clamp(1, (self.memory_bytes / 2 / BUFFERS_BYTES).max(1))
     }
 
-    /// How the writer of one repository works, beside a source that `headroom` is left to.
+    /// Options for the writer of one repository, next to a source that needs `headroom`.
     pub(crate) fn writing(&self, headroom: Arc<Headroom>) -> WriterOptions {
         WriterOptions {
             compression: self.compression,

@@ -1,4 +1,5 @@
-//! The end of a run whose data are stored and confirmed: report, head, and last the outcome, which makes it a backup.
+//! The end of a run whose data are stored and confirmed: report, head, and last the outcome, which makes it a
+//! backup.
 
 use holdfast_repo::{
     RunNo,
@@ -21,7 +22,7 @@ use crate::{
     watch::{Watch, ms},
 };
 
-/// A backup that waits for nothing but to be one.
+/// A backup that is complete except for its publication.
 pub(crate) struct Publication<'a> {
     run: &'a mut Run,
     base: Option<RunNo>,
@@ -32,7 +33,7 @@ pub(crate) struct Publication<'a> {
     finished_at: Timestamp,
 }
 
-/// What a head says in words of the server.
+/// The fields of a head that are specific to the server.
 pub(crate) struct HeadFields {
     pub(crate) server: Map<String, Value>,
     pub(crate) redo: Option<Map<String, Value>>,
@@ -55,7 +56,7 @@ impl<'a> Publication<'a> {
         Self { run, base, finished, options, watch, started_at, finished_at }
     }
 
-    /// What the reports of all kinds say.
+    /// The part of the report that all kinds have in common.
     pub(crate) fn run_report(&self, server: &ServerVersion, meters: &WriterMeters) -> RunReport {
         RunReport {
             schema_version: REPORT_SCHEMA,

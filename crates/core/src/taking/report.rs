@@ -1,4 +1,4 @@
-//! What the reports of all kinds of backups say. Stored with the run, printed at its end.
+//! What the reports of all kinds of backups contain. Stored with the run, and printed at its end.
 
 use holdfast_pipe::meter::Meter;
 use holdfast_repo::{data::writer::WriterMeters, format::manifest::Totals};
@@ -6,25 +6,25 @@ use serde::Serialize;
 
 use crate::watch::{PhaseTime, ms};
 
-/// Version of the reports' layout; raised when a field changes its meaning or goes.
+/// Version of the report layout; raised when a field changes its meaning or is removed.
 pub const REPORT_SCHEMA: u32 = 1;
 
-/// What a run that became a backup measured.
+/// Measurements of a run that became a backup.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     /// [`REPORT_SCHEMA`].
     pub schema_version: u32,
-    /// Number of the run, and of the backup.
+    /// Number of the run, and of its backup.
     pub backup: u64,
     /// The backup that it was compared with.
     pub base: Option<u64>,
-    /// Whose.
+    /// The source's name.
     pub source: String,
     /// `physical` or `logical`.
     pub kind: String,
-    /// What wrote it.
+    /// The version of Holdfast that wrote it.
     pub holdfast_version: &'static str,
-    /// The server, as it calls itself.
+    /// The server's version, as it reports it.
     pub server_version: String,
     /// When it began, RFC 3339, UTC.
     pub started_at: String,
@@ -32,17 +32,17 @@ pub struct RunReport {
     pub finished_at: String,
     /// Wall time.
     pub total_ms: u64,
-    /// Its parts.
+    /// The phases of the run.
     pub phases: Vec<PhaseTime>,
     /// Busy time of the stages between server and repository.
     pub stages: Vec<StageTime>,
     /// What was stored.
     pub totals: Totals,
-    /// Highest memory of the process.
+    /// Peak memory of the process.
     pub memory_bytes_max: u64,
     /// CPU time of the process, user and system.
     pub cpu_seconds: f64,
-    /// How it was made smaller.
+    /// The compression.
     pub compression: String,
 }
 
@@ -51,13 +51,13 @@ pub struct RunReport {
 pub struct StageTime {
     /// `compress`, `seal`, `upload`, …
     pub name: &'static str,
-    /// Busy time.
+    /// Busy time, summed over the threads.
     pub busy_ms: u64,
     /// Bytes that went through it.
     pub bytes: u64,
 }
 
-/// What the stages of a writer took.
+/// The times of a writer's stages.
 pub(super) fn stage_times(meters: &WriterMeters) -> Vec<StageTime> {
     let stages = [
         ("compare", &meters.compare),

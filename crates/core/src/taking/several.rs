@@ -1,4 +1,5 @@
-//! One backup into one repository or several: what it is of is read once, and each gets it whole or not at all.
+//! One backup into one or several repositories: the source is read once, and each repository gets the backup
+//! whole or not at all.
 
 use std::{sync::Arc, thread, time::Instant};
 
@@ -19,14 +20,14 @@ use crate::{
     watch::Watch,
 };
 
-/// What a backup is in each repository that gets it.
+/// What a backup has in common in all repositories that get it.
 pub(crate) struct Several<'a> {
     pub(crate) log: &'a LogName,
-    /// Which part of the server it is of.
+    /// The part of the server that it contains.
     pub(crate) part: Option<PartId>,
-    /// It is another tool's dump.
+    /// Whether it is another tool's dump.
     pub(crate) is_imported: bool,
-    /// What the threads that compress leave to the server.
+    /// What the compressing threads leave to the server.
     pub(crate) headroom: Arc<Headroom>,
     pub(crate) options: &'a BackupOptions,
     pub(crate) watch: &'a Watch<'a>,
@@ -34,9 +35,9 @@ pub(crate) struct Several<'a> {
 }
 
 impl Several<'_> {
-    /// A whole run in each repository that `admitted` it, with the flags that the backup has there: it ends as a backup
-    /// or as nothing. `capture` gives the writers all there is; `publish` makes a backup of it, in one repository after the
-    /// other.
+    /// Executes a whole run in each repository that `admitted` it, with the flags that the backup has there.
+    /// Each run ends as a backup or as nothing. `capture` hands everything to the writers; `publish` makes a
+    /// backup of it, in one repository after the other.
     pub(crate) fn take<T: Sync, R: Send>(
         &self,
         repos: &[Arc<Repo>],
@@ -63,7 +64,7 @@ impl Several<'_> {
                 (None, Err(error)) => Err(branch.abandon(error.again())),
             }
         };
-        // Side by side, so that one whose store has become slow does not keep the others from being published.
+        // In parallel, so that a slow store does not delay publication in the others.
         thread::scope(|scope| {
             let complete = &complete;
             let branches = branches.into_iter().zip(failures);
@@ -74,7 +75,7 @@ impl Several<'_> {
     }
 }
 
-/// Captures into all `branches` that have begun. Returns, for each of all, why it has failed meanwhile, if it has.
+/// Captures into all `branches` that have begun. Returns for each branch why it failed meanwhile, if it did.
 fn into_all<T>(
     branches: &[Result<Branch>],
     capture: impl FnOnce(&Writers<'_>) -> Result<T>,
@@ -91,7 +92,7 @@ fn into_all<T>(
     (captured, failures.collect())
 }
 
-/// The one backup of one repository.
+/// The result for a single repository.
 pub(crate) fn only<R>(taken: Vec<Result<R>>) -> Result<R> {
     taken.into_iter().next().unwrap_or_else(|| Err(Error::failed("there is no repository to write to")))
 }

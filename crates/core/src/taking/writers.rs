@@ -1,12 +1,14 @@
-//! What is read once, for several repositories: each piece goes to the writer of each of them, until that fails.
+//! Data that is read once for several repositories: each piece goes to every repository's writer, until that
+//! writer fails.
 //!
 //! Invariants:
-//! - What one repository does is of no concern to what the others get: it fails alone. Only when none is left the reader
-//!   hears of it.
-//! - Readers wait for the slowest. One that holds them up alone, for longer in all than the user has patience, is given
-//!   up: it counts how much longer each has held up the readers than the one that did so least.
-//! - One whose store takes nothing for that long is given up even when it is the only one. Readers may hold locks, and a
-//!   network file system that is gone gives no error.
+//! - A failure in one repository does not affect what the others get. Readers see an error only when no
+//!   writer is left.
+//! - Readers wait for the slowest. A writer that alone holds them up, for longer in all than the user allows,
+//!   is given up. What counts is how much longer it has held up the readers than the writer that did so
+//!   least.
+//! - A writer whose store accepts nothing for too long is given up even if it is the only one. Readers may
+//!   hold locks, and a network file system that is gone reports no error.
 
 use std::{
     sync::{
@@ -23,21 +25,21 @@ use holdfast_repo::data::writer::BackupWriter;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often it is looked who holds up whom.
+/// How often to check which writer holds up the others.
 const SAMPLE: Duration = Duration::from_millis(250);
 
 struct One<'a> {
     writer: &'a BackupWriter,
     has_failed: AtomicBool,
     failure: Mutex<Option<Error>>,
-    /// Readers in it now.
+    /// Number of readers inside the writer now.
     inside: AtomicUsize,
-    /// It was not drained when that was asked last.
+    /// Whether it was not drained at the last check.
     undrained: AtomicBool,
-    /// In how many samples it held up the readers alone.
+    /// Number of samples in which it alone held up the readers.
     samples: AtomicU64,
-    /// How many bytes had passed its stages, and in how many samples since then none has. Samples, not time: a process that
-    /// was frozen is none whose store was silent.
+    /// How many bytes had passed its stages, and for how many samples none have since. Counted in samples,
+    /// not time, so that a store is not taken for silent because this process was frozen.
     silent: Mutex<(u64, u32)>,
 }
 
@@ -58,17 +60,17 @@ impl<'a> Writers<'a> {
         Self(writers.into_iter().map(one).collect())
     }
 
-    /// Why each of them has failed, if it has.
+    /// Why each writer has failed, if it has.
     pub(super) fn into_failures(self) -> Vec<Option<Error>> {
         let failure = |one: One<'_>| {
-            // What stopped a writer that nobody has asked since.
+            // May have stopped since the last call.
             let own = into_inner(one.failure);
             own.or_else(|| one.writer.failure().map(Error::from))
         };
         self.0.into_iter().map(failure).collect()
     }
 
-    /// Calls each that has not failed, with its position. Fails when none is left.
+    /// Calls each writer that has not failed, with its position. Fails if none is left.
     pub(crate) fn each(&self, mut call: impl FnMut(usize, &'a BackupWriter) -> Result<()>) -> Result<()> {
         let mut is_one_left = false;
         for (position, one) in self.0.iter().enumerate() {
@@ -76,7 +78,7 @@ impl<'a> Writers<'a> {
                 continue;
             }
             let called = match self.0.len() {
-                // It holds up nobody, and a row costs less than to say so.
+                // A single writer holds up nobody, and a row costs less than this bookkeeping.
                 1 => call(position, one.writer),
                 _ => {
                     one.inside.fetch_add(1, Relaxed);
@@ -93,7 +95,7 @@ impl<'a> Writers<'a> {
         if is_one_left { Ok(()) } else { Err(self.first_failure()) }
     }
 
-    /// The same, with what each has said, by position; `None` of those that have failed.
+    /// Like [`each`](Self::each), but returns the results by position; `None` for writers that have failed.
     pub(crate) fn each_says<T>(
         &self,
         mut call: impl FnMut(usize, &'a BackupWriter) -> Result<T>,
@@ -106,7 +108,7 @@ impl<'a> Writers<'a> {
         Ok(said)
     }
 
-    /// Whether all of them have compressed what they were given.
+    /// Whether all writers have compressed what they were given.
     pub(crate) fn are_drained(&self) -> Result<bool> {
         let drained = self.each_says(|_, writer| Ok(writer.is_drained()?))?;
         for (one, is_drained) in self.0.iter().zip(&drained) {
@@ -120,8 +122,8 @@ impl<'a> Writers<'a> {
         first.unwrap_or_else(|| Error::failed("there is no repository to write to"))
     }
 
-    /// While `work` gives them something: gives up a writer that holds up the others for longer than `patience` at that
-    /// time, and one whose store takes nothing for `silence_max`.
+    /// Watches the writers while `work` feeds them. Gives up a writer that holds up the others for longer
+    /// than the current `patience`, and one whose store accepts nothing for `silence_max`.
     pub(crate) fn while_giving<T>(
         &self,
         patience: impl Fn() -> Duration + Send,
@@ -129,7 +131,7 @@ impl<'a> Writers<'a> {
         work: impl FnOnce() -> T,
     ) -> T {
         thread::scope(|scope| {
-            // Hung up when the work is over, however it ends.
+            // Dropped when the work is over, however it ends.
             let (_working, over) = mpsc::channel::<()>();
             scope.spawn(move || {
                 self.0.iter().for_each(One::listen);
@@ -179,12 +181,12 @@ impl One<'_> {
             .sum()
     }
 
-    /// Silence begins to count now.
+    /// Starts to count silence from now.
     fn listen(&self) {
         *lock(&self.silent) = (self.passed_bytes(), 0);
     }
 
-    /// One more sample: for how long nothing has moved of what it was given.
+    /// Takes one more sample. Returns for how long nothing has moved of what the writer was given.
     fn silence(&self) -> Duration {
         let (is_drained, passed_bytes) = (self.writer.is_drained().unwrap_or(true), self.passed_bytes());
         let mut silent = lock(&self.silent);
@@ -193,13 +195,13 @@ impl One<'_> {
         SAMPLE * samples
     }
 
-    /// Readers go on without it, even while its store does not answer.
+    /// Lets readers continue without it, even while its store does not answer.
     fn give_up(&self, why: &str) {
         self.fail(Error::new(ErrorKind::Store, why.to_owned()));
         self.writer.give_up();
     }
 
-    /// The first failure counts, and what the writer says of it more than what its caller heard.
+    /// The first failure counts, and the writer's own error is preferred to the one that its caller got.
     fn fail(&self, error: Error) {
         let mut failure = lock(&self.failure);
         if failure.is_none() {

@@ -1,5 +1,5 @@
-//! Statements and rows in bulk, over a session's own socket and past the client library: rows as the server sends them,
-//! and rows sent as its loaders take them.
+//! Statements and rows in bulk, over a session's own socket and bypassing the client library: rows as the
+//! server sends them, and rows as its bulk loaders accept them.
 
 pub mod for_many;
 mod prepared;

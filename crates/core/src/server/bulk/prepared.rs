@@ -1,4 +1,4 @@
-//! Statements that a server parses once and carries out again and again, for other parameters.
+//! Statements that a server parses once and executes repeatedly with different parameters.
 
 use super::{
     raw::refusal,
@@ -9,16 +9,17 @@ use crate::server::{Session, SqlError};
 
 const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_CLOSE: u8 = 0x19;
-/// Parameters that a statement has at most.
+/// Maximum number of parameters of a statement.
 pub(super) const PARAMETERS_MAX: usize = u16::MAX as usize;
-/// Errors of a server that has no such command, no such prepared statement, none with so many parameters, none at all.
+/// Errors of a server that lacks the command, does not prepare this kind of statement, does not accept this
+/// many parameters, or prepares no statements at all.
 const NOT_PREPARED: [u16; 4] = [1047, 1295, 1390, 1461];
 
-/// A statement without rows that a server has prepared.
+/// A prepared statement that returns no rows.
 pub(super) struct Prepared {
     pub(super) id: u32,
     pub(super) parameters: usize,
-    /// For errors.
+    /// The statement as errors show it.
     shown: String,
 }
 
@@ -28,7 +29,8 @@ impl Prepared {
         Prepared { id, parameters, shown: String::new() }
     }
 
-    /// `None` where the server does not prepare such a statement, or any, or as many.
+    /// `None` if the server does not prepare this kind of statement, this many parameters, or any statement
+    /// at all.
     pub(super) fn prepare(session: &mut Session, statement: &str) -> Result<Option<Prepared>, SqlError> {
         let shown = statements::shown(statement.as_bytes());
         let doing = |error: SqlError| error.doing(&shown);
@@ -42,7 +44,7 @@ impl Prepared {
                 let is_for_good = error.code().is_some_and(|code| NOT_PREPARED.contains(&code));
                 return if is_for_good { Ok(None) } else { Err(doing(error)) };
             }
-            // Its number, its columns, its parameters.
+            // Statement id, number of columns, number of parameters.
             [OK, a, b, c, d, 0, 0, e, f, ..] => {
                 (u32::from_le_bytes([*a, *b, *c, *d]), u16::from_le_bytes([*e, *f]))
             }
@@ -60,7 +62,8 @@ impl Prepared {
         Ok(Some(Prepared { id, parameters: usize::from(parameters), shown }))
     }
 
-    /// Carries it out by a packet that has room for its header, and leaves the packet as it is.
+    /// Executes the statement with a packet that has room for its header. The packet's content is left as it
+    /// is.
     pub(super) fn exec(&self, session: &mut Session, packet: &mut Vec<u8>) -> Result<Done, SqlError> {
         let mut wire = Wire::new(session);
         let sent = wire.send_prepared(std::mem::take(packet));
@@ -68,9 +71,9 @@ impl Prepared {
         wire.done().map_err(|error| error.doing(&self.shown))
     }
 
-    /// Lets the server forget it.
+    /// Makes the server forget the statement.
     pub(super) fn close(self, session: &mut Session) -> Result<(), SqlError> {
-        // There is no answer.
+        // The server does not answer this command.
         Wire::new(session).send(COM_STMT_CLOSE, &self.id.to_le_bytes())
     }
 }

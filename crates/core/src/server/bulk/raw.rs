@@ -1,33 +1,35 @@
-//! Rows as the server sends them, without a value being made of each column.
+//! Rows as the server sends them, without parsing each column into a value.
 //!
-//! A row of the text protocol is, for each column, a length-encoded string, or one byte `0xFB` for NULL. Whoever only
-//! hands rows on needs nothing else. The query and the packets of its answer go over the session's socket itself, which is
-//! plain text whatever the way ([`connection`](crate::server::connection)); the client library, whose buffers are empty
-//! between statements, does not see them.
+//! In the text protocol, each column of a row is a length-encoded string, or the single byte `0xFB` for NULL.
+//! Code that only passes rows on needs nothing else. The query and the packets of its answer go over the
+//! session's socket itself, which carries plain text whatever the transport
+//! ([`connection`](crate::server::connection)). The client library, whose buffers are empty between
+//! statements, does not see them.
 //!
-//! Invariants: an answer is complete only when its end was read ([`RawRows::next`] gave `None`); whatever is wrong with
-//! a packet is an error, never a row; memory is bounded by [`ROW_WHOLE_MAX`]. After an answer that was not read to its end
-//! the session must be dropped.
+//! Invariants: an answer is complete only when its end was read ([`RawRows::next`] returned `None`); a
+//! malformed packet is an error, never a row; memory is bounded by [`ROW_WHOLE_MAX`]. A session must be
+//! dropped if an answer was not read to its end.
 
 use std::io::{self, Read, Write};
 
 use crate::server::{Session, SqlCause, SqlError, connection::shown};
 
-/// Rows up to so many bytes are handed out whole; longer ones in pieces, of which the first is at least so long.
+/// Rows of up to this many bytes are returned whole. Longer rows come in pieces, and the first piece is at
+/// least this long.
 pub const ROW_WHOLE_MAX: usize = 1 << 20;
-/// What is read at a time: it stays in a core's own cache until it is handed on.
+/// Bytes to read at a time: few enough to stay in a core's own cache until they are passed on.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Where a row is longer: room for the longest, its packet's header, and some of what follows.
+/// Buffer size for longer rows: room for the longest whole row, its packet header, and some of what follows.
 const BUFFER_BYTES_MAX: usize = ROW_WHOLE_MAX + BUFFER_BYTES;
-/// A packet of this length is continued in the next.
+/// A packet of this length continues in the next one.
 const PACKET_FULL: usize = 0xFF_FFFF;
 const COM_QUERY: u8 = 3;
-/// First byte of what is not a row.
+/// First byte of packets that are not rows.
 const OK: u8 = 0x00;
 const LOCAL_FILE: u8 = 0xFB;
 const END: u8 = 0xFE;
 const ERROR: u8 = 0xFF;
-/// A packet that begins with [`END`] and is shorter than this ends something.
+/// A packet that begins with [`END`] and is shorter than this is an end marker.
 const END_BYTES_MAX: usize = 9;
 
 /// A row, or a piece of one that is longer than [`ROW_WHOLE_MAX`].
@@ -37,9 +39,9 @@ pub enum RowPart<'a> {
     Whole(&'a [u8]),
     /// The beginning of a long row.
     First(&'a [u8]),
-    /// More of it.
+    /// A middle piece of it.
     More(&'a [u8]),
-    /// The last of it; may be empty.
+    /// The last piece of it; may be empty.
     Last(&'a [u8]),
 }
 
@@ -49,14 +51,14 @@ pub struct RawRows<'s> {
     columns: usize,
 }
 
-/// What a session needs to read raw rows again and again.
+/// The buffer that a session reuses to read raw rows.
 #[derive(Debug, Default)]
 pub struct RawReader {
     buffer: Buffer,
 }
 
 impl RawReader {
-    /// Runs a query that has rows.
+    /// Runs a query that returns rows.
     pub fn query<'s>(&'s mut self, session: &'s mut Session, query: &str) -> Result<RawRows<'s>, SqlError> {
         let socket = session.socket_mut();
         Answer::begin(&mut self.buffer, socket, query).map_err(|error| error.doing(shown(query)))
@@ -64,13 +66,13 @@ impl RawReader {
 }
 
 impl RawRows<'_> {
-    /// Columns of each row.
+    /// Number of columns in each row.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns
     }
 
-    /// The next row, or piece of it; `None` at the end, which the server has confirmed.
+    /// The next row, or a piece of one; `None` at the end, once the server has confirmed it.
     #[allow(clippy::should_implement_trait, reason = "a row lives until the next")]
     pub fn next(&mut self) -> Result<Option<RowPart<'_>>, SqlError> {
         self.answer.next()
@@ -90,7 +92,7 @@ impl Buffer {
         self.end - self.begin
     }
 
-    /// Reads until `count` bytes are there; at most [`BUFFER_BYTES_MAX`].
+    /// Reads until `count` bytes, at most [`BUFFER_BYTES_MAX`], are buffered.
     fn fill(&mut self, socket: &mut impl Read, count: usize) -> io::Result<()> {
         if self.unread() >= count {
             return Ok(());
@@ -125,10 +127,10 @@ impl Buffer {
     }
 }
 
-/// Where in a row that is handed out in pieces we are.
+/// The position within a row that is returned in pieces.
 #[derive(Clone, Copy)]
 struct Long {
-    /// Of the current packet.
+    /// Bytes of the current packet that are still to be returned.
     bytes_left: usize,
     /// Whether another packet continues it.
     goes_on: bool,
@@ -166,13 +168,14 @@ impl<'s> Answer<'s> {
         Ok(RawRows { answer, columns })
     }
 
-    /// Reads everything before the first row.
+    /// Reads everything that precedes the first row.
     fn columns(&mut self) -> Result<usize, SqlError> {
         let first = self.whole()?;
         let columns = match self.buffer.bytes[first].split_first() {
             Some((&ERROR, rest)) => return Err(refusal(rest)),
             Some((&(OK | LOCAL_FILE), _)) | None => return Err(SqlError::unexpected("no rows")),
-            // MariaDB adds that descriptions of the columns follow, to whoever might know them already.
+            // MariaDB adds a byte that says that column definitions follow, for clients that may have them
+            // cached.
             Some((&count @ 1..=250, [] | [1])) => usize::from(count),
             Some((&0xFC, [low, high] | [low, high, 1])) => usize::from(u16::from_le_bytes([*low, *high])),
             Some(_) => return Err(SqlError::unexpected("the number of columns makes no sense")),
@@ -236,7 +239,7 @@ impl<'s> Answer<'s> {
         Ok(if is_last { RowPart::Last(bytes) } else { RowPart::More(bytes) })
     }
 
-    /// A packet that is not a row.
+    /// Reads a packet that is not a row.
     fn whole(&mut self) -> Result<std::ops::Range<usize>, SqlError> {
         let length = self.header()?;
         if length > ROW_WHOLE_MAX {
@@ -264,7 +267,7 @@ impl<'s> Answer<'s> {
     }
 }
 
-/// An error as the server sends it, without its first byte: number, `#` and state, text.
+/// Parses the server's error packet, without its first byte: number, `#` and state, text.
 pub(super) fn refusal(packet: &[u8]) -> SqlError {
     let Some((number, rest)) = packet.split_first_chunk::<2>() else {
         return SqlError::unexpected("an error without a number");
@@ -288,7 +291,7 @@ mod tests {
         bytes
     }
 
-    /// What a server that sends `payloads` is understood as: rows in full, or the error.
+    /// The result of reading `payloads` from a server: all rows in full, or the error.
     fn answer(payloads: &[Vec<u8>], closes: bool) -> Result<Vec<Vec<u8>>, SqlError> {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
         let payloads = payloads.to_vec();
@@ -330,7 +333,7 @@ mod tests {
 
     const DONE: &[u8] = b"\xFE\0\0\x22\0";
 
-    /// Rows come as they were sent, of any length, and only the server's own end is an end.
+    /// Rows of any length arrive as they were sent, and only the server's own end marker ends an answer.
     #[test]
     fn rows() {
         assert_eq!(

@@ -1,6 +1,6 @@
-//! Statements of any bytes, and rows as the server's own bulk loader takes them ([`load`]).
+//! Statements of arbitrary bytes, and rows for the server's own bulk loader ([`load`]).
 //!
-//! What is said of a [`Wire`] holds for sessions here: after any error but a refusal they must be dropped.
+//! As with a [`Wire`], a session must be dropped here after any error except a refusal.
 
 use std::time::Duration;
 
@@ -16,22 +16,24 @@ use crate::{
 const COM_QUERY: u8 = 3;
 const COM_PING: u8 = 14;
 const COM_SET_OPTION: u8 = 27;
-/// What is set by it: a statement that is followed by another is refused.
+/// Value of the option that makes the server refuse several statements in one command.
 const MULTI_STATEMENTS_OFF: [u8; 2] = [1, 0];
 const LOCAL_FILE: u8 = 0xFB;
-/// Rows are sent in packets of so many bytes, less where the server takes less.
+/// Bytes of rows to send in a packet; fewer if the server accepts less.
 const PIECE_BYTES: usize = 256 << 10;
-/// So long a packet the server has room for before it is asked for rows.
+/// Length of the packet that makes the server enlarge its buffer before it is asked for rows.
 const ROOM_BYTES: usize = 256 << 10;
 
-/// Lets answers take as long as it takes to build an index of a large table, and so the server to take what is written.
+/// Allows the server as much time as it takes to index a large table, both to answer and to accept what is
+/// written.
 pub fn be_patient(session: &mut Session) -> Result<(), SqlError> {
     const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
     session.set_answer_timeout(PATIENCE)?;
     session.socket_mut().set_write_timeout(Some(PATIENCE)).map_err(|error| SqlError::from_io(&error))
 }
 
-/// Lets the server take one statement at a time from now on, as most clients never ask for anything else.
+/// Makes the server accept only one statement at a time from now on, which is all that most clients ever ask
+/// for.
 pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
     let doing = |error: SqlError| error.doing("switch several statements at once off");
     let mut wire = Wire::new(session);
@@ -44,9 +46,9 @@ pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
     }
 }
 
-/// Has the server send rows in long pieces. It sends what its buffer holds when that is full, which is after 16 KiB
-/// (`net_buffer_length`); but for as long as the session lives it has grown to the longest packet that was ever in it. So it is
-/// sent a long one that asks for nothing.
+/// Makes the server send rows in long pieces. The server sends its buffer when it is full, which is at first
+/// after 16 KiB (`net_buffer_length`). The buffer grows to the longest packet that it ever held, and stays
+/// that large for as long as the session lives. So this sends a long packet that asks for nothing.
 pub fn expect_many_rows(session: &mut Session) -> Result<(), SqlError> {
     let doing = |error: SqlError| error.doing("make room for rows");
     let packet_bytes_max: usize = session.number("SELECT @@max_allowed_packet")?;
@@ -55,7 +57,7 @@ pub fn expect_many_rows(session: &mut Session) -> Result<(), SqlError> {
     wire.done().map(drop).map_err(doing)
 }
 
-/// Carries out a statement without rows.
+/// Executes a statement that returns no rows.
 pub fn exec(session: &mut Session, statement: &[u8]) -> Result<Done, SqlError> {
     let doing = |error: SqlError| error.doing(shown(statement));
     let mut wire = Wire::new(session);
@@ -63,11 +65,11 @@ pub fn exec(session: &mut Session, statement: &[u8]) -> Result<Done, SqlError> {
     wire.done().map_err(doing)
 }
 
-/// The beginning of a statement as it may stand in an error: in one line, and without passwords and rows.
+/// The beginning of a statement as errors may show it: on one line, and without passwords or rows.
 pub(crate) fn shown(statement: &[u8]) -> String {
-    /// Nobody is shown more, whatever comes then.
+    /// Never show more than this, whatever follows.
     const BYTES_MAX: usize = 1 << 10;
-    /// Before a password, as a word or within one (`MASTER_PASSWORD`), or before rows.
+    /// Precedes a password, as a word or part of one (`MASTER_PASSWORD`), or rows.
     const BEFORE_SECRETS: [&str; 4] = ["IDENTIFIED", "PASSWORD", "VALUES", "VALUE"];
     let head = String::from_utf8_lossy(&statement[..statement.len().min(BYTES_MAX)]);
     let mut begin = 0;
@@ -84,8 +86,8 @@ pub(crate) fn shown(statement: &[u8]) -> String {
     connection::shown(&line.join(" "))
 }
 
-/// Carries out `LOAD DATA LOCAL`: `feed` gives the content of its file, in packets of at most `packet_bytes_max`. An error of
-/// `feed` leaves the statement without its end: the session must be dropped.
+/// Executes `LOAD DATA LOCAL`. `feed` provides the content of its file, which is sent in packets of at most
+/// `packet_bytes_max`. If `feed` fails, the statement is left unfinished, and the session must be dropped.
 pub fn load(
     session: &mut Session,
     statement: &str,
@@ -113,21 +115,21 @@ pub fn load(
     Ok(wire.done().map_err(doing)?)
 }
 
-/// Takes the content of the file that a bulk load reads.
+/// Accepts the content of the file that a bulk load reads.
 pub struct Feed<'s> {
     wire: Wire<'s>,
-    /// Room for the header, and what is not yet sent.
+    /// Room for the header, followed by the bytes not yet sent.
     packet: Vec<u8>,
     piece_bytes: usize,
 }
 
 impl Feed<'_> {
-    /// Where the next bytes are put; they are sent by [`Feed::flush_full`].
+    /// The buffer for the next bytes; [`Feed::flush_full`] sends them.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.packet
     }
 
-    /// Sends what is put there once it is worth a packet.
+    /// Sends the buffer once it is long enough for a packet.
     pub fn flush_full(&mut self) -> Result<(), SqlError> {
         let payload = self.packet.len() - HEADER_BYTES;
         if payload < self.piece_bytes {
@@ -170,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Whatever is fed arrives in packets of the agreed length, each numbered behind the one before.
+    /// All bytes arrive in packets of the agreed length, numbered consecutively.
     #[test]
     fn feeds() {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();

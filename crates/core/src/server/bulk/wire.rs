@@ -1,8 +1,8 @@
-//! Packets over a session's socket, where the client library is in the way: it takes statements as text only, hands rows to
-//! `LOAD DATA LOCAL` in pieces of 4 KiB, and knows no parameters for many rows.
+//! Packets over a session's socket, for where the client library falls short: it takes statements as text
+//! only, sends rows for `LOAD DATA LOCAL` in pieces of 4 KiB, and has no parameters for many rows at a time.
 //!
-//! Invariants: a statement has done its work only when the server's OK was read; after any error but a refusal the
-//! session must be dropped, and with it the server undoes what was not committed.
+//! Invariants: a statement has taken effect only when the server's OK was read. After any error except a
+//! refusal the session must be dropped; the server then undoes what was not committed.
 
 use std::{
     io::{self, Read, Write},
@@ -12,23 +12,23 @@ use std::{
 use super::raw::refusal;
 use crate::server::{Session, SqlCause, SqlError};
 
-/// A packet of this length is continued in the next.
+/// A packet of this length continues in the next one.
 pub(super) const PACKET_FULL: usize = 0xFF_FFFF;
 pub(super) const HEADER_BYTES: usize = 4;
 pub(super) const END: u8 = 0xFE;
 pub(super) const OK: u8 = 0x00;
 pub(super) const ERROR: u8 = 0xFF;
-/// Answers to statements without rows are short.
+/// Longest answer to a statement without rows; such answers are short.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Bit of an answer's status: another answer follows.
+/// Status bit of an answer: another answer follows.
 const MORE_ANSWERS: u16 = 8;
 
-/// What the server says of a statement that it has carried out.
+/// The server's report on a statement that it has executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rows that it has changed.
+    /// Number of rows that the statement changed.
     pub rows: u64,
-    /// Warnings that it has about them.
+    /// Number of warnings.
     pub warnings: u16,
 }
 
@@ -39,18 +39,18 @@ pub(super) struct Wire<'s> {
 }
 
 impl<'s> Wire<'s> {
-    /// For one command.
+    /// For one command, from its first packet.
     pub(super) fn new(session: &'s mut Session) -> Self {
         Self { socket: session.socket_mut(), sequence: 0 }
     }
 
-    /// In the middle of a command.
+    /// For a command that is already under way.
     #[cfg(test)]
     pub(super) fn over(socket: &'s mut UnixStream, sequence: u8) -> Self {
         Self { socket, sequence }
     }
 
-    /// Sends a command, in as many packets as it takes.
+    /// Sends a command, in as many packets as needed.
     pub(super) fn send(&mut self, command: u8, statement: &[u8]) -> Result<(), SqlError> {
         let mut packet = Vec::with_capacity(HEADER_BYTES + 1 + statement.len().min(PACKET_FULL));
         packet.extend_from_slice(&[0; HEADER_BYTES]);
@@ -68,7 +68,7 @@ impl<'s> Wire<'s> {
         Ok(())
     }
 
-    /// Sends a packet that has room for its header. Gives its memory back.
+    /// Sends a packet that has room for its header. Returns the packet, so that its memory can be reused.
     pub(super) fn send_prepared(&mut self, mut packet: Vec<u8>) -> Result<Vec<u8>, SqlError> {
         let length = packet.len() - HEADER_BYTES;
         packet[..3].copy_from_slice(&(length as u32).to_le_bytes()[..3]);
@@ -96,7 +96,7 @@ impl<'s> Wire<'s> {
         Ok(answer)
     }
 
-    /// The answer to a statement without rows.
+    /// Receives the answer to a statement without rows.
     pub(super) fn done(&mut self) -> Result<Done, SqlError> {
         let answer = self.receive()?;
         match answer.split_first() {
@@ -109,7 +109,8 @@ impl<'s> Wire<'s> {
     }
 }
 
-/// Reads an OK behind its first byte: rows, last id, status, warnings. `None` where another answer follows.
+/// Parses an OK after its first byte: rows, last id, status, warnings. `None` if another answer follows, or
+/// if it is malformed.
 fn done(bytes: &[u8]) -> Option<Done> {
     let (rows, bytes) = number(bytes)?;
     let (_, bytes) = number(bytes)?;
@@ -119,7 +120,7 @@ fn done(bytes: &[u8]) -> Option<Done> {
     (!has_more).then(|| Done { rows, warnings: u16::from_le_bytes(*warnings) })
 }
 
-/// A length-encoded number, and what follows.
+/// Parses a length-encoded number; returns it and the bytes that follow.
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
     let count = match first {
@@ -137,7 +138,7 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
 mod tests {
     use super::*;
 
-    /// Answers say what they say, whatever lengths their numbers have; odd ones say nothing.
+    /// Answers are parsed whatever the lengths of their numbers; malformed answers yield nothing.
     #[test]
     fn answers() {
         assert_eq!(done(b"\x05\0\x02\0\x01\0"), Some(Done { rows: 5, warnings: 1 }));

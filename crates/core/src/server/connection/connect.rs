@@ -1,7 +1,7 @@
-//! Where the server is, who we are, and how a connection to it is made.
+//! Where the server is, who we are, and how to connect.
 //!
-//! Options come from the command line and from option files; [`ConnectOptions::or`] merges them, and what is still open
-//! is decided as the servers' own clients do: no host or `localhost` means the socket.
+//! Options come from the command line and from option files; [`ConnectOptions::or`] merges them. Whatever is
+//! still unset is decided as the servers' own clients do: no host, or `localhost`, means the socket.
 
 use std::{
     collections::HashMap,
@@ -30,11 +30,11 @@ use crate::error::{Error, ErrorKind, Result};
 const PACKET_SIZE_MAX: usize = 64 << 20;
 const PORT_DEFAULT: u16 = 3306;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
-/// How often a server that had no connection left is asked again.
+/// How often to retry a server that has no free connection.
 const ROOM_POLL: Duration = Duration::from_millis(100);
-/// So often a connection that was being made is tried again because its tunnel broke.
+/// How many times to retry a connection because its tunnel broke while it was being made.
 const TUNNELS_MAX: u32 = 2;
-/// Where the servers' packages put the socket.
+/// Where packages put the server's socket.
 const SOCKETS_DEFAULT: [&str; 4] = [
     "/run/mysqld/mysqld.sock",
     "/var/run/mysqld/mysqld.sock",
@@ -42,18 +42,18 @@ const SOCKETS_DEFAULT: [&str; 4] = [
     "/tmp/mysql.sock",
 ];
 
-/// How much TLS is asked for. A socket never uses TLS: nobody can listen there.
+/// How much TLS to demand. A socket never uses TLS: nobody can eavesdrop there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SslMode {
     /// None.
     Disabled,
-    /// If the server offers it; the certificate is not looked at.
+    /// If the server offers it; the certificate is not checked.
     Preferred,
-    /// Always; the certificate is not looked at.
+    /// Always; the certificate is not checked.
     Required,
-    /// Always, with a certificate that `ssl_ca` vouches for, which must be given.
+    /// Always, with a certificate signed by an authority in `ssl_ca`, which must be set.
     VerifyCa,
-    /// The same, and the certificate names the host.
+    /// Like `VerifyCa`, and the certificate must name the host.
     VerifyIdentity,
 }
 
@@ -75,7 +75,7 @@ impl FromStr for SslMode {
     }
 }
 
-/// Which way to connect, where it is said outright.
+/// How to connect, if requested explicitly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// TCP, also to `localhost`.
@@ -84,10 +84,10 @@ pub enum Protocol {
     Socket,
 }
 
-/// What a session is for; the server shows it in the session's connection attributes.
+/// What a session is for. The server shows it in the session's connection attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Questions and statements that hold nothing.
+    /// Queries, and statements that hold nothing.
     Control,
     /// MariaDB: holds the backup stages.
     Stages,
@@ -97,9 +97,9 @@ pub enum Purpose {
     RedoConsumer,
     /// Holds tables locked.
     TableLock,
-    /// Holds a consistent view and reads rows of it.
+    /// Holds a consistent view and reads its rows.
     Rows,
-    /// Loads rows and makes what belongs to them.
+    /// Loads rows and creates what belongs to them.
     Load,
     /// Ends another session of ours.
     Kill,
@@ -110,7 +110,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// As the server shows it.
+    /// The purpose as the server shows it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Purpose {
     }
 }
 
-/// Everything a connection needs. Unset fields have the defaults of the servers' clients.
+/// Everything that a connection needs. Unset fields get the defaults of the servers' clients.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
     /// Host name or address.
@@ -137,13 +137,13 @@ pub struct ConnectOptions {
     pub port: Option<u16>,
     /// Path of the Unix socket.
     pub socket: Option<PathBuf>,
-    /// Socket or TCP, where it is said outright.
+    /// Socket or TCP, if requested explicitly.
     pub protocol: Option<Protocol>,
     /// Account; default: the name of the operating system's user.
     pub user: Option<String>,
     /// Its password.
     pub password: Option<Secret>,
-    /// How much TLS; default: preferred, or verify_ca where `ssl_ca` is given.
+    /// TLS mode; default: preferred, or verify_ca if `ssl_ca` is set.
     pub ssl_mode: Option<SslMode>,
     /// Certificates of authorities, PEM.
     pub ssl_ca: Option<PathBuf>,
@@ -157,7 +157,7 @@ pub struct ConnectOptions {
     pub answer_timeout: Option<Duration>,
     /// The run that sessions belong to, shown by the server; empty outside a run.
     pub run: String,
-    /// What the way leads through: host, port and socket are then those that its other end sees.
+    /// The tunnel to connect through. Host, port and socket are then as its far end sees them.
     pub tunnel: Option<Arc<Tunnel>>,
 }
 
@@ -186,7 +186,7 @@ impl fmt::Display for Endpoint {
 }
 
 impl ConnectOptions {
-    /// Reads the options that concern a connection; others are left alone.
+    /// Reads the options that concern a connection; ignores all others.
     pub fn from_option_file(options: &OptionFile) -> Result<ConnectOptions> {
         let text = |key: &str| options.get(key).flatten().map(str::to_owned);
         let path = |key: &str| text(key).filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -227,9 +227,9 @@ impl ConnectOptions {
         })
     }
 
-    /// Fills what is unset from `file`. What the command line says decides the way too: a port alone means TCP, a
-    /// socket alone means the socket, whatever the file holds. What it says of sockets is of this host: of no use behind a
-    /// tunnel.
+    /// Fills unset fields from `file`. The command line also decides the protocol: a port alone means TCP,
+    /// and a socket alone means the socket, whatever the file says. With a tunnel, the file's socket and
+    /// protocol are ignored: they concern this host.
     #[must_use]
     pub fn or(self, mut file: ConnectOptions) -> ConnectOptions {
         if self.tunnel.is_some() {
@@ -260,12 +260,12 @@ impl ConnectOptions {
         }
     }
 
-    /// Where these options lead.
+    /// Where these options connect to.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         let local = self.host.as_deref().is_none_or(|host| host.is_empty() || host == "localhost");
         let by_socket = self.protocol.map_or(local, |protocol| protocol == Protocol::Socket);
-        // Nobody can see from here where the other end has its socket.
+        // The path of the socket at the tunnel's far end cannot be found from here.
         let by_socket = by_socket && (self.tunnel.is_none() || self.socket.is_some());
         if by_socket {
             return Endpoint::Socket(self.socket.clone().unwrap_or_else(|| {
@@ -274,7 +274,7 @@ impl ConnectOptions {
             }));
         }
         let host = self.host.clone().filter(|host| !host.is_empty());
-        // Servers often listen on one address of the two that this name has.
+        // Servers often listen on only one of the two addresses of `localhost`.
         let usual = if self.tunnel.is_some() { "127.0.0.1" } else { "localhost" };
         Endpoint::Tcp {
             host: host.unwrap_or_else(|| usual.to_owned()),
@@ -305,7 +305,7 @@ impl ConnectOptions {
             return Err(Error::new(ErrorKind::Usage, "--ssl-cert and --ssl-key belong together"));
         }
         if self.effective_ssl_mode() == SslMode::VerifyCa && self.ssl_ca.is_none() {
-            // A public authority signs for everybody: without a name to compare that proves nothing.
+            // A public authority signs for anyone: without a name to compare, its signature proves nothing.
             return Err(Error::new(
                 ErrorKind::Usage,
                 "--ssl-mode verify-ca needs the authority's certificate",
@@ -323,13 +323,13 @@ impl ConnectOptions {
         self.account().map(drop)
     }
 
-    /// The longest wait for a connection.
+    /// Longest wait for a connection.
     pub(crate) fn timeout(&self) -> Duration {
         self.connect_timeout.filter(|timeout| !timeout.is_zero()).unwrap_or(CONNECT_TIMEOUT_DEFAULT)
     }
 
-    /// Makes a raw connection. Reads and writes on it fail after [`timeout`](Self::timeout). For a server that has no
-    /// connection left it waits `room_wait`. A relay must live as long as the connection.
+    /// Makes a raw connection, whose reads and writes fail after [`timeout`](Self::timeout). Waits up to
+    /// `room_wait` for a server that has no free connection. A relay must live as long as the connection.
     pub(super) fn connect(&self, purpose: Purpose, room_wait: Duration) -> Result<(Conn, Option<Relay>)> {
         self.validate()?;
         let user = self.account()?;
@@ -340,11 +340,11 @@ impl ConnectOptions {
         loop {
             let was_first = std::mem::replace(&mut is_first, false);
             match self.try_to_connect(&endpoint, &user, purpose) {
-                // MariaDB's ed25519 signs 32 random bytes. The library takes a zero at their end for the end of a text
-                // (mysql_common 0.37.3), so that one right password in 256 is refused.
+                // MariaDB's ed25519 signs 32 random bytes. The library takes a zero at their end for a string
+                // terminator (mysql_common 0.37.3), so that one correct login in 256 is refused.
                 Err(mysql::Error::MySqlError(error))
                     if error.code == code::ACCESS_DENIED && self.password.is_some() && was_first => {}
-                // It broke under us: the next attempt makes another.
+                // The tunnel broke during the attempt: the next attempt makes a new one.
                 Err(error)
                     if !matches!(error, mysql::Error::MySqlError(_))
                         && tunnels_left > 0
@@ -381,7 +381,7 @@ impl ConnectOptions {
             _ => Security::Tls,
         };
         match self.connect_by_relay(endpoint, user, purpose, security) {
-            // The library itself knows how a password is kept safe on an open way.
+            // The library itself knows how to keep a password safe on an unencrypted connection.
             Err(mysql::Error::DriverError(DriverError::TlsNotSupported))
                 if security == (Security::TlsIfOffered { or: Plain::Refused }) =>
             {
@@ -416,7 +416,7 @@ impl ConnectOptions {
     }
 
     fn builder(&self, endpoint: &Endpoint, user: &str, purpose: Purpose) -> OptsBuilder {
-        // Where nothing answers, the kernel gives the connection up about as soon as the server does.
+        // If nothing answers, the kernel drops the connection about as soon as the server does.
         const PROBE_AFTER_MS: u32 = 10_000;
         const PROBE_INTERVAL_S: u32 = 5;
         const PROBES: u32 = 2;
@@ -444,12 +444,12 @@ impl ConnectOptions {
         }
     }
 
-    /// Whether what fails may succeed by another tunnel.
+    /// Whether the tunnel has broken, so that a failed operation may succeed over a new one.
     pub(crate) fn has_broken_tunnel(&self) -> bool {
         self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_broken())
     }
 
-    /// Says why a connection was lost, where a tunnel has broken.
+    /// Adds the reason to a lost connection's error, if a tunnel broke.
     pub(crate) fn explain_loss(&self, error: Error) -> Error {
         let words = match (error.kind(), &self.tunnel) {
             (ErrorKind::Server, Some(tunnel)) => tunnel.last_words(),
@@ -461,7 +461,7 @@ impl ConnectOptions {
         }
     }
 
-    /// Says what went wrong in words that lead somewhere.
+    /// Turns a failure to connect into an error whose message and hint help to fix it.
     fn explain(&self, error: mysql::Error, endpoint: &Endpoint, user: &str) -> Error {
         use mysql::Error as E;
         let doing = match &self.tunnel {
@@ -529,7 +529,7 @@ impl ConnectOptions {
     }
 }
 
-/// What is known of the way between a tunnel's other end and a server without TLS.
+/// How safe the path from a tunnel's far end to a server is without TLS.
 fn behind_tunnel(host: &str) -> Plain {
     let address = host.parse::<std::net::IpAddr>();
     match address.map_or(host == "localhost", |address| address.is_loopback()) {
@@ -538,7 +538,7 @@ fn behind_tunnel(host: &str) -> Plain {
     }
 }
 
-/// A connection by TCP, under the type that its users know.
+/// Connects by TCP. Returns the socket under the type that its users expect.
 fn connect_tcp(host: &str, port: u16, timeout: Duration) -> mysql::Result<UnixStream> {
     let failed = |error: &io::Error| match error.kind() {
         io::ErrorKind::TimedOut => DriverError::ConnectTimeout,
@@ -558,7 +558,7 @@ fn connect_tcp(host: &str, port: u16, timeout: Duration) -> mysql::Result<UnixSt
     Err(failed(&last).into())
 }
 
-/// Whether an option that can be given as `key`, `key=1`, `skip-key` or `disable-key` is on or off.
+/// Whether an option is on or off that may be written as `key`, `key=1`, `skip-key` or `disable-key`.
 fn switch(options: &OptionFile, key: &str) -> Option<bool> {
     let (skip, disable) = (format!("skip-{key}"), format!("disable-{key}"));
     let last = options.keys().filter(|k| [key, &skip, &disable].contains(k)).last()?;
@@ -601,7 +601,7 @@ mod tests {
         }
     }
 
-    /// Command line and option file lead where the servers' clients go.
+    /// Command line and option file lead to the same endpoint as with the servers' clients.
     #[test]
     fn endpoints() {
         let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
@@ -623,7 +623,7 @@ mod tests {
         assert!(matches!(none().endpoint(), Endpoint::Socket(_)));
     }
 
-    /// Options of a file are understood in every spelling of MySQL's and MariaDB's clients.
+    /// Options of a file are understood in every spelling that MySQL's and MariaDB's clients accept.
     #[test]
     fn from_files() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! How a server is reached, and the session that asks it: options, the ways there (a socket, TLS, another host), statements
-//! one at a time, and what they can fail with.
+//! How to reach a server, and the session that queries it: options, ways to connect (a socket, TLS, another
+//! host), statements one at a time, and their errors.
 
 mod connect;
 mod option_file;
@@ -20,7 +20,7 @@ pub(super) use sql_error::shown;
 pub use sql_error::{SqlCause, SqlError};
 pub use tunnel::{SshHost, SshOptions, Tunnel};
 
-/// What our sessions are called in the server's connection attributes.
+/// The program name in the connection attributes of our sessions.
 pub(super) const PROGRAM_NAME: &str = "holdfast";
 /// The connection attribute that names the run.
 pub(super) const RUN_ATTRIBUTE: &str = "holdfast_run";

@@ -1,7 +1,7 @@
-//! Option files as the servers' own tools read them.
+//! Option files, read as the servers' own tools do.
 //!
-//! The caller names the files; nothing here looks into a home directory. Later files and later lines win. Options are
-//! compared with dashes for underscores and without a `loose-` prefix.
+//! The caller names the files; this module never looks into a home directory. Later files and later lines
+//! win. Option names are compared with dashes instead of underscores, and without a `loose-` prefix.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use super::secret::Secret;
 
-/// The groups that concern a client of ours.
+/// The groups that apply to our client.
 pub const CLIENT_GROUPS: [&str; 4] = ["client", "client-server", "client-mariadb", "holdfast"];
 
 /// Deepest chain of `!include`s, as in the servers' tools.
@@ -34,7 +34,7 @@ pub enum OptionFileError {
         #[source]
         error: io::Error,
     },
-    /// A line has no meaning.
+    /// A line cannot be parsed.
     #[error("{path}:{line}: {problem}")]
     Syntax {
         /// The file.
@@ -46,7 +46,7 @@ pub enum OptionFileError {
     },
 }
 
-/// One option as it was found.
+/// One option as found in a file.
 #[derive(Clone, Debug)]
 struct Entry {
     key: String,
@@ -54,7 +54,7 @@ struct Entry {
     origin: String,
 }
 
-/// The options of some groups, from one or several files.
+/// The options of some groups, from one or more files.
 #[derive(Clone, Debug, Default)]
 pub struct OptionFile {
     entries: Vec<Entry>,
@@ -62,7 +62,7 @@ pub struct OptionFile {
 }
 
 impl OptionFile {
-    /// Reads files that may be missing, in this order: the system's defaults.
+    /// Reads the system's default files, which may be missing, in this order.
     pub fn read_defaults<P: AsRef<Path>>(
         paths: &[P],
         groups: &[&str],
@@ -74,20 +74,21 @@ impl OptionFile {
         Ok(reader.found)
     }
 
-    /// Reads one file that must exist: `--defaults-file`.
+    /// Reads one file, which must exist: `--defaults-file`.
     pub fn read(path: &Path, groups: &[&str]) -> Result<OptionFile, OptionFileError> {
         let mut reader = Reader { groups, found: OptionFile::default() };
         reader.file(path, Missing::Refused, 0)?;
         Ok(reader.found)
     }
 
-    /// Adds the options of `later`, which win: `--defaults-extra-file`.
+    /// Adds the options of `later`, which take precedence: `--defaults-extra-file`.
     pub fn append(&mut self, later: OptionFile) {
         self.entries.extend(later.entries);
         self.ignored.extend(later.ignored);
     }
 
-    /// The last value of `key` (spelled with dashes). `Some(None)` is an option without a value, such as `ssl`.
+    /// The last value of `key` (spelled with dashes). `Some(None)` is an option without a value, such as
+    /// `ssl`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Option<&str>> {
         self.last(key).map(|entry| entry.value.as_ref().map(Secret::reveal))
@@ -99,12 +100,12 @@ impl OptionFile {
         self.last(key).map(|entry| entry.origin.as_str())
     }
 
-    /// The keys in the order they were found.
+    /// The keys in the order in which they were found.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.key.as_str())
     }
 
-    /// Files that were left out because everybody may write them, as the servers' tools do.
+    /// Files that were skipped because anyone may write to them. The servers' tools skip them too.
     #[must_use]
     pub fn ignored(&self) -> &[PathBuf] {
         &self.ignored
@@ -140,7 +141,7 @@ impl Reader<'_> {
             self.found.ignored.push(path.to_owned());
             return Ok(());
         }
-        // What is no regular file (a pipe from a command, say) does not tell its size before.
+        // Other than a regular file (a pipe from a command, say), the size may not be known in advance.
         let mut bytes = Vec::new();
         let opened = fs::File::open(path).map_err(read_error)?;
         opened.take(FILE_SIZE_MAX + 1).read_to_end(&mut bytes).map_err(read_error)?;
@@ -196,7 +197,7 @@ impl Reader<'_> {
         if depth == INCLUDE_DEPTH_MAX {
             return Err(syntax("too many levels of !include"));
         }
-        // Relative to the working directory for the servers' tools; beside the file is what people mean by it.
+        // The servers' tools resolve it from the working directory; people mean it relative to this file.
         let target = path.parent().unwrap_or(Path::new("")).join(argument);
         if word == "include" {
             return self.file(&target, Missing::Accepted, depth + 1);
@@ -258,7 +259,7 @@ fn unquoted(value: &str) -> &str {
     value
 }
 
-/// Resolves the escapes that the tools know; a backslash before anything else is an ordinary character.
+/// Resolves the escapes that the servers' tools know; any other backslash is an ordinary character.
 fn unescaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let mut chars = value.chars();
@@ -293,7 +294,7 @@ mod tests {
         Ok(reader.found)
     }
 
-    /// What has no end is not read to it.
+    /// A file without an end is not read forever.
     #[test]
     fn a_device_is_no_option_file() {
         let error = OptionFile::read(Path::new("/dev/zero"), &CLIENT_GROUPS).unwrap_err();
@@ -330,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Only our groups count, the last value wins and knows where it came from, and values stay out of `Debug`.
+    /// Only our groups count, the last value wins and knows its origin, and values stay out of `Debug`.
     #[test]
     fn groups_and_order() {
         let options = parse(
@@ -344,7 +345,7 @@ mod tests {
         assert!(!format!("{options:?}").contains("hunter2"));
     }
 
-    /// A bad line is named by file and line.
+    /// A bad line is reported by file and line.
     #[test]
     fn bad_lines() {
         for (text, message) in [
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(error.to_string(), "my.cnf:2: not UTF-8");
     }
 
-    /// Includes are followed in order, a circle ends, a file that everybody may write is left out.
+    /// Includes are followed in order, a circular include ends, and a world-writable file is skipped.
     #[test]
     fn includes() {
         let dir = tempfile::tempdir().unwrap();
@@ -388,7 +389,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Any bytes give options or an error.
+        /// Any bytes yield options or an error.
         #[test]
         fn total(bytes: Vec<u8>) {
             let mut reader = Reader { groups: &CLIENT_GROUPS, found: OptionFile::default() };

@@ -1,15 +1,16 @@
-//! Between the client library and a server that is reached by TLS or through a tunnel.
+//! Relays between the client library and a server that is reached by TLS or through a tunnel.
 //!
-//! The library speaks plain text on a private Unix socket, and so do those who use its socket directly (rows in
-//! [`bulk`](crate::server::bulk), the binlog stream); a thread of the relay passes it on, by TLS where that is agreed
-//! upon. So there is one place where certificates are looked at, and the server is verified by its own name whatever way
-//! leads to it.
+//! The library speaks plain text on a private Unix socket, and so does the code that uses its socket directly
+//! (rows in [`bulk`](crate::server::bulk), the binlog stream). A thread of the relay forwards it, over TLS
+//! where that is agreed upon. So certificates are checked in one place, and the server is verified by its own
+//! name, whatever the path to it.
 //!
-//! The login is understood packet by packet: TLS begins behind the server's first packet with a request that the library
-//! does not send, so the numbers of the packets that follow differ by one. Behind the login bytes are only copied.
+//! The relay parses the login packet by packet: TLS begins after the server's first packet, with a request
+//! that the library does not send, so the numbers of the packets that follow differ by one. After the login,
+//! it only copies bytes.
 //!
-//! Invariants: memory is bounded by the buffers of both directions; when one side closes, the other is closed; the
-//! password does not leave in clear ([`Security::Plain`]).
+//! Invariants: memory is bounded by the buffers of both directions; when one side closes, the other is
+//! closed; the password is never sent in clear text ([`Security::Plain`]).
 
 use std::{
     io::{self, Read, Write},
@@ -30,46 +31,48 @@ use rustix::{
 use rustls::ClientConnection;
 use tempfile::TempDir;
 
-/// Most that is read at once.
+/// Most bytes to read at once.
 const READ_BYTES: usize = 128 << 10;
-/// Who drops a relay waits so long for the server to have heard the goodbye.
+/// How long dropping a relay waits for the server to receive the goodbye.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
 /// Longest path of a Unix socket.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// What protects the bytes on their way.
+/// What protects the bytes in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Security {
-    /// TLS, or nothing goes.
+    /// TLS, or no connection.
     Tls,
-    /// TLS where the server offers it.
+    /// TLS if the server offers it.
     TlsIfOffered { or: Plain },
-    /// Nothing of ours.
+    /// No protection by us.
     Plain(Plain),
 }
 
-/// What is known of a way without TLS.
+/// What is known about a path without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plain {
-    /// Nobody can listen.
+    /// Nobody can eavesdrop.
     Private,
-    /// Somebody might: a server that wants the password itself does not get it.
+    /// Somebody might eavesdrop: a server that asks for the password itself does not get it.
     Open,
-    /// The library must know that it is on its own: see [`Failure::NotOffered`].
+    /// Without TLS the login ends with [`DriverError::TlsNotSupported`], so that the library can connect by
+    /// itself.
     Refused,
 }
 
-/// A thread that passes on what one connection says.
+/// A thread that forwards the bytes of one connection.
 #[derive(Debug)]
 pub(super) struct Relay {
     ended: mpsc::Receiver<()>,
     failure: Arc<Mutex<Option<mysql::Error>>>,
-    /// Where the library finds it; gone once it has connected.
+    /// The socket's directory and path, for the library to connect to; removed once it has connected.
     way: Option<(TempDir, PathBuf)>,
 }
 
 impl Relay {
-    /// For one connection to `server`, which waits to be made at [`path`](Self::path) and gives up after `timeout`.
+    /// Relays one connection to `server`. Waits for it to be made at [`path`](Self::path), and gives up after
+    /// `timeout`.
     pub(super) fn start(
         server: UnixStream,
         security: Security,
@@ -92,14 +95,14 @@ impl Relay {
                         socket.set_write_timeout(Some(timeout))?;
                     }
                     let outcome = login.run();
-                    // Told before the library sees that its connection is closed.
+                    // Set before the library sees that its connection is closed.
                     *lock(&failure) = outcome.err();
                     Ok(login)
                 });
                 if let Ok(Login { library, server, tls, .. }) = outcome
                     && lock(&failure).is_none()
                 {
-                    // However it ends, both sides are closed then, and see that.
+                    // However copying ends, both sides are then closed, and notice it.
                     let _ended = Copying::new(library, server, tls).run();
                 }
             }
@@ -107,12 +110,13 @@ impl Relay {
         Ok(Relay { ended, failure, way: Some((dir, path)) })
     }
 
-    /// Where the library connects to.
+    /// The path for the library to connect to.
     pub(super) fn path(&self) -> PathBuf {
         self.way.as_ref().map(|(_, path)| path.clone()).unwrap_or_default()
     }
 
-    /// The library has connected, or has failed to: why, where the relay knows better.
+    /// To be called when the library has connected or failed. If the relay knows a better reason for a
+    /// failure, that is returned.
     pub(super) fn connected<T>(&mut self, outcome: mysql::Result<T>) -> mysql::Result<T> {
         self.way = None;
         outcome.map_err(|error| lock(&self.failure).take().unwrap_or(error))
@@ -126,7 +130,8 @@ impl Drop for Relay {
     }
 }
 
-/// A directory of ours alone, with a path that a socket in it can have.
+/// A private directory whose path suits a socket: short enough, and without characters that ssh would
+/// interpret.
 pub(super) fn private_dir() -> io::Result<TempDir> {
     const NAME_BYTES: usize = "/s".len();
     let dir = tempfile::Builder::new().prefix("holdfast-").tempdir()?;
@@ -150,7 +155,8 @@ fn accept(listener: UnixListener, timeout: Duration) -> io::Result<UnixStream> {
     Ok(listener.accept()?.0)
 }
 
-/// Settings of a connection over a network: where nothing answers, the kernel gives it up about as soon as a server does.
+/// Keepalive settings of a network connection: if nothing answers, the kernel drops it about as soon as a
+/// server does.
 pub(super) fn keep_alive(socket: &std::net::TcpStream) -> io::Result<()> {
     const PROBE_AFTER: Duration = Duration::from_secs(10);
     const PROBE_INTERVAL: Duration = Duration::from_secs(5);
@@ -163,26 +169,27 @@ pub(super) fn keep_alive(socket: &std::net::TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-// --- Login --------------------------------------------------------------------------------------------------------
+// --- Login
+// --------------------------------------------------------------------------------------------------------
 
-/// First bytes of packets of a login.
+/// First bytes of login packets.
 mod first {
     pub(super) const OK: u8 = 0x00;
     pub(super) const MORE: u8 = 0x01;
     pub(super) const REFUSED: u8 = 0xFF;
 }
 
-/// What `caching_sha2_password` says in a packet of [`first::MORE`].
+/// What `caching_sha2_password` reports in a packet of [`first::MORE`].
 mod sha2 {
-    /// Good; [`super::first::OK`] follows by itself.
+    /// Success; [`super::first::OK`] follows on its own.
     pub(super) const FAST: u8 = 3;
-    /// The password itself is wanted.
+    /// The server asks for the password itself.
     pub(super) const FULL: u8 = 4;
 }
 
-/// The capability that a client asks for TLS by; it is in the first byte pair.
+/// The capability by which a client requests TLS; it is in the first two bytes.
 const CLIENT_SSL: u16 = 0x0800;
-/// Capabilities, packet size, character set, and what is reserved: with this a client asks for TLS.
+/// Length of a request for TLS: capabilities, packet size, character set, and a reserved part.
 const TLS_REQUEST_BYTES: usize = 32;
 
 struct Login {
@@ -190,7 +197,7 @@ struct Login {
     server: UnixStream,
     tls: Option<ClientConnection>,
     security: Security,
-    /// How much higher the server counts packets than the library.
+    /// How much higher the server's packet numbers are than the library's.
     shift: u8,
 }
 
@@ -262,12 +269,12 @@ impl Login {
     }
 }
 
-/// Why a login was given up that would have shown the password.
+/// The error for a login that was aborted because it would have revealed the password.
 pub(super) const PASSWORD_KEPT: &str =
     "the server wants the password itself, and the way to it from the tunnel's other end is not encrypted";
 
-/// Whether the server's first packet offers TLS: the capabilities stand behind its version, a number, and eight random
-/// bytes.
+/// Whether the server's first packet offers TLS. The capabilities follow its version, a number, and eight
+/// random bytes.
 fn offers_tls(greeting: &[u8]) -> bool {
     const BETWEEN_BYTES: usize = 4 + 8 + 1;
     let Some(version_bytes) = greeting.iter().skip(1).position(|byte| *byte == 0) else { return false };
@@ -283,7 +290,7 @@ struct Packet {
 }
 
 impl Packet {
-    /// More than any packet of a login has.
+    /// More than any login packet needs.
     const BYTES_MAX: usize = 1 << 20;
 
     fn read(from: &mut impl Read) -> io::Result<Packet> {
@@ -310,9 +317,10 @@ impl Packet {
     }
 }
 
-// --- Behind the login -----------------------------------------------------------------------------------------------
+// --- After the login
+// ------------------------------------------------------------------------------------------------
 
-/// Bytes on their way to one side.
+/// Bytes waiting to be sent to one side.
 #[derive(Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -324,7 +332,7 @@ impl Pending {
         self.begin == self.bytes.len()
     }
 
-    /// Sends what the other side takes now.
+    /// Sends as much as the other side accepts now.
     fn send(&mut self, mut to: impl Write) -> io::Result<()> {
         while !self.is_empty() {
             match to.write(&self.bytes[self.begin..]) {
@@ -356,11 +364,12 @@ impl Copying {
         Self { library, server, tls, to_library, to_server, buffer: vec![0; READ_BYTES] }
     }
 
-    /// Until one side closes. A side is read again when the other has taken what it said.
+    /// Runs until one side closes. A side is read again once the other has accepted everything read from it
+    /// so far.
     fn run(mut self) -> io::Result<()> {
         self.library.set_nonblocking(true)?;
         self.server.set_nonblocking(true)?;
-        // What came with the last packet of the login.
+        // Decrypts whatever arrived along with the last packet of the login.
         self.decrypt(0)?;
         loop {
             self.to_library.send(&self.library)?;
@@ -372,7 +381,8 @@ impl Copying {
             let of_library = when(self.to_server.is_empty(), !self.to_library.is_empty());
             let of_server = when(self.to_library.is_empty(), !self.to_server.is_empty());
             let mut ends = [PollFd::new(&self.library, of_library), PollFd::new(&self.server, of_server)];
-            // A server that has closed says so all the time, also while its last words are on their way.
+            // A closed connection makes `poll` return at once, so a server that has closed is not polled
+            // while its last words are on their way.
             let count = if of_server.is_empty() { 1 } else { 2 };
             match poll(&mut ends[..count], None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -401,7 +411,7 @@ impl Copying {
         }
     }
 
-    /// Puts `count` bytes of the server, which are in the buffer, on their way to the library.
+    /// Queues `count` bytes of the server, which are in the buffer, for the library.
     fn decrypt(&mut self, count: usize) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             self.to_library.bytes.extend_from_slice(&self.buffer[..count]);
@@ -423,7 +433,7 @@ impl Copying {
         self.flush_tls()
     }
 
-    /// Puts `count` bytes of the library, which are in the buffer, on their way to the server.
+    /// Queues `count` bytes of the library, which are in the buffer, for the server.
     fn encrypt(&mut self, count: usize) -> io::Result<()> {
         match &mut self.tls {
             None => self.to_server.bytes.extend_from_slice(&self.buffer[..count]),
@@ -450,7 +460,7 @@ impl Copying {
         Ok(())
     }
 
-    /// The library has closed its side: the server hears its last words, if it takes them soon.
+    /// The library has closed its side: sends its last words to the server, if the server accepts them soon.
     fn say_goodbye(mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -463,7 +473,7 @@ impl Copying {
     }
 }
 
-/// `None` where there is nothing now.
+/// `None` if nothing can be read now.
 fn read(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     match from.read(buffer) {
         Ok(count) => Ok(Some(count)),

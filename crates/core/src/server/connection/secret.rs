@@ -4,12 +4,12 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// Text that must not be shown: wiped when dropped, absent from `Debug`.
+/// Text that must never be shown: wiped on drop, and absent from `Debug` output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the text over.
+    /// Takes over the text.
     #[must_use]
     pub fn new(text: String) -> Secret {
         Secret(Zeroizing::new(text))

@@ -1,4 +1,4 @@
-//! A session that asks: statements one at a time, under settings of its own, whatever the server's defaults are.
+//! A session: executes statements one at a time, with its own settings whatever the server's defaults are.
 
 use std::{
     fmt,
@@ -20,17 +20,18 @@ use super::{
 };
 use crate::{error::Result, server::ServerVersion};
 
-/// Longest wait for the answer to an ordinary statement, unless another is asked for: lists of a hundred thousand tables
-/// take their time.
+/// Longest wait for the answer to an ordinary statement, unless another limit is set. Listing a hundred
+/// thousand tables takes time.
 pub(in crate::server) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(600);
-/// What an answer may take beyond the wait for a lock: several are taken in turn, and tables are written out.
+/// How much longer than the wait for a lock an answer may take: several locks are taken in turn, and tables
+/// are written out.
 pub(in crate::server) const ANSWER_MARGIN: Duration = Duration::from_secs(30);
-/// How long a lock waits where nothing else is asked for.
+/// How long to wait for a lock, unless another limit is set.
 const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(5);
-/// How long a backup that is under way waits for a free connection.
+/// How long a backup in progress waits for a free connection.
 const ROOM_WAIT: Duration = Duration::from_secs(60);
 
-/// One row of an answer: text by column name. Columns may be named in any case.
+/// One row of an answer: text by column name. Column names are case-insensitive.
 #[derive(Clone, Debug)]
 pub struct Row {
     columns: Arc<[String]>,
@@ -44,7 +45,7 @@ impl Row {
             Value::Bytes(bytes) => String::from_utf8(bytes)
                 .map(Some)
                 .map_err(|_| SqlError::unexpected(format_args!("column {name} is not UTF-8"))),
-            // Text protocol: every value comes as bytes.
+            // In the text protocol, every value arrives as bytes.
             _ => Err(SqlError::unexpected(format_args!("column {name} is not text"))),
         };
         let values = row.unwrap_raw().into_iter().map(|value| value.unwrap_or(Value::NULL));
@@ -52,13 +53,13 @@ impl Row {
         Ok(Row { columns: Arc::clone(columns), values })
     }
 
-    /// Whether there is such a column.
+    /// Whether the row has this column.
     #[must_use]
     pub fn has(&self, column: &str) -> bool {
         self.position(column).is_some()
     }
 
-    /// A value that may be NULL.
+    /// The text of a column that may be NULL.
     pub fn text_or_null(&self, column: &str) -> Result<Option<&str>, SqlError> {
         let position = self
             .position(column)
@@ -66,20 +67,20 @@ impl Row {
         Ok(self.values.get(position).and_then(Option::as_deref))
     }
 
-    /// A value.
+    /// The text of a column that must not be NULL.
     pub fn text(&self, column: &str) -> Result<&str, SqlError> {
         self.text_or_null(column)?
             .ok_or_else(|| SqlError::unexpected(format_args!("column {column} is NULL")))
     }
 
-    /// A number.
+    /// A column parsed as a number.
     pub fn number<T: std::str::FromStr>(&self, column: &str) -> Result<T, SqlError> {
         let text = self.text(column)?;
         text.parse()
             .map_err(|_| SqlError::unexpected(format_args!("column {column} is {text:?}, not a number")))
     }
 
-    /// The values in order.
+    /// The values in column order.
     #[must_use]
     pub fn values(&self) -> &[Option<String>] {
         &self.values
@@ -90,7 +91,7 @@ impl Row {
     }
 }
 
-/// One row of an answer that need not be text: bytes by column name.
+/// One row of an answer that may not be text: bytes by column name.
 #[derive(Clone, Debug)]
 pub struct ByteRow {
     columns: Arc<[String]>,
@@ -98,7 +99,7 @@ pub struct ByteRow {
 }
 
 impl ByteRow {
-    /// A value that may be NULL.
+    /// The bytes of a column that may be NULL.
     pub fn bytes_or_null(&self, column: &str) -> Result<Option<&[u8]>, SqlError> {
         let position = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column));
         let position =
@@ -106,14 +107,14 @@ impl ByteRow {
         Ok(self.values.get(position).and_then(Option::as_deref))
     }
 
-    /// A value that must be text.
+    /// A column that must be text.
     pub fn text(&self, column: &str) -> Result<&str, SqlError> {
         let bytes = self.bytes_or_null(column)?;
         let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.ok_or_else(|| SqlError::unexpected(format_args!("column {column} is no text")))
     }
 
-    /// The values in order.
+    /// The values in column order.
     #[must_use]
     pub fn values(&self) -> &[Option<Vec<u8>>] {
         &self.values
@@ -123,19 +124,19 @@ impl ByteRow {
 /// A connection with settings of our own.
 pub struct Session {
     conn: Conn,
-    /// The connection's socket once more, to set its timeouts and to cut it from another thread. A Unix stream in name
-    /// only: what is done with it means the same for TCP.
+    /// A duplicate of the connection's socket, to set its timeouts and to cut it from another thread. A Unix
+    /// stream in name only: all operations used here work the same way on TCP.
     socket: UnixStream,
     version: ServerVersion,
     id: u64,
     id_at_handshake: u32,
-    /// Last, so that it is dropped when nobody speaks any more.
+    /// Last, so that it is dropped after the connection is no longer in use.
     _relay: Option<Relay>,
 }
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client library's own output would show the password.
+        // The client library's own `Debug` would show the password.
         write!(f, "Session({} of {})", self.id, self.version)
     }
 }
@@ -146,7 +147,8 @@ impl Session {
         Self::open_within(options, purpose, Duration::ZERO)
     }
 
-    /// The same in the middle of a backup: hours of work are worth a minute's wait for a server that has no connection left.
+    /// Like [`open`](Self::open), in the middle of a backup: hours of work are worth a minute's wait for a
+    /// server that has no free connection.
     pub fn open_patiently(options: &ConnectOptions, purpose: Purpose) -> Result<Session> {
         Self::open_within(options, purpose, ROOM_WAIT)
     }
@@ -166,7 +168,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Replaces every default of server or account that could change what our statements mean.
+    /// Overrides every default of the server or account that could change the meaning of our statements.
     fn settle(&mut self, answer_timeout: Duration) -> Result<(), SqlError> {
         let time_limit = match self.flavor() {
             Flavor::MariaDb => "max_statement_time = 0",
@@ -195,13 +197,14 @@ impl Session {
         self.version.flavor
     }
 
-    /// What the server calls this session.
+    /// The server's id of this session.
     #[must_use]
     pub fn connection_id(&self) -> u64 {
         self.id
     }
 
-    /// Runs a statement whose rows, if any, do not matter. They are read to their end, since an error may come after them.
+    /// Executes a statement whose rows, if any, do not matter. They are read to their end, since an error may
+    /// follow them.
     pub fn exec(&mut self, statement: &str) -> Result<(), SqlError> {
         let client_error = |error| SqlError::of_statement(error, statement);
         let mut result = self.conn.query_iter(statement).map_err(client_error)?;
@@ -213,12 +216,12 @@ impl Session {
         Ok(())
     }
 
-    /// All rows.
+    /// All rows of a query.
     pub fn rows(&mut self, query: &str) -> Result<Vec<Row>, SqlError> {
         rows(&mut self.conn, query)
     }
 
-    /// All rows of an answer that need not be text.
+    /// All rows of an answer that may not be text.
     pub fn byte_rows(&mut self, query: &str) -> Result<Vec<ByteRow>, SqlError> {
         let client_error = |error| SqlError::of_statement(error, query);
         let mut result = self.conn.query_iter(query).map_err(client_error)?;
@@ -236,7 +239,7 @@ impl Session {
         Ok(rows)
     }
 
-    /// The first row.
+    /// The first row of a query.
     pub fn row(&mut self, query: &str) -> Result<Option<Row>, SqlError> {
         Ok(self.rows(query)?.into_iter().next())
     }
@@ -246,7 +249,7 @@ impl Session {
         Ok(self.row(query)?.and_then(|row| row.values.into_iter().next().flatten()))
     }
 
-    /// The first value of the first row, a number.
+    /// The first value of the first row, parsed as a number.
     pub fn number<T: std::str::FromStr>(&mut self, query: &str) -> Result<T, SqlError> {
         let value = self.value(query)?;
         value
@@ -255,7 +258,7 @@ impl Session {
             .ok_or_else(|| SqlError::unexpected(format_args!("{value:?} is not a number")).doing(query))
     }
 
-    /// A system variable; `None` where the server has none of this name.
+    /// A system variable; `None` if the server has none of this name.
     pub fn variable(&mut self, name: &str) -> Result<Option<String>, SqlError> {
         match self.value(&format!("SELECT @@GLOBAL.{name}")) {
             Err(error) if error.code() == Some(code::UNKNOWN_SYSTEM_VARIABLE) => Ok(None),
@@ -263,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Sets how long the locks of later statements wait. Whole seconds, at least one.
+    /// Sets how long later statements wait for their locks. Whole seconds, at least one.
     pub fn set_lock_wait(&mut self, wait: Duration) -> Result<(), SqlError> {
         let seconds = wait.as_secs().max(1);
         self.exec(&format!("SET SESSION lock_wait_timeout = {seconds}"))?;
@@ -277,12 +280,12 @@ impl Session {
             .map_err(|error| SqlError::new(SqlCause::Lost, format!("cannot set a timeout: {error}")))
     }
 
-    /// The same, borrowed.
+    /// The connection's socket, borrowed; see [`socket`](Self::socket).
     pub(in crate::server) fn socket_mut(&mut self) -> &mut UnixStream {
         &mut self.socket
     }
 
-    /// Asks for a sign of life.
+    /// Checks that the server still answers.
     pub fn ping(&mut self) -> Result<(), SqlError> {
         self.conn.ping().map_err(|error| SqlError::of_statement(error, "ping"))
     }
@@ -295,16 +298,16 @@ impl Session {
         }
     }
 
-    /// The connection's socket once more, for who speaks otherwise than in statements from here on, as long as the session
-    /// lives. Between statements the connection has nothing buffered.
+    /// A duplicate of the connection's socket, for callers that from here on use it for other things than
+    /// statements, as long as the session lives. Between statements, the connection has nothing buffered.
     pub(crate) fn socket(&self) -> Result<UnixStream, SqlError> {
         self.socket.try_clone().map_err(|error| SqlError::new(SqlCause::Lost, error.to_string()))
     }
 
-    /// Whether something between us and the server hands our statements on over connections of its own. A lock would
-    /// then belong to a session that is not ours.
+    /// Whether something between us and the server forwards our statements over its own connections. A lock
+    /// would then belong to a session that is not ours.
     pub(in crate::server) fn is_proxied(&self) -> bool {
-        // The handshake has room for the lower 32 bits only.
+        // The handshake holds only the lower 32 bits.
         self.id & u64::from(u32::MAX) != u64::from(self.id_at_handshake)
     }
 }

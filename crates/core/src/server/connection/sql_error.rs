@@ -1,26 +1,26 @@
-//! What a statement can fail with, typed where a caller must tell causes apart.
+//! Errors of statements, typed where a caller must distinguish their causes.
 
 use std::{fmt, io};
 
 use crate::error::{Error, ErrorKind};
 
-/// Server error numbers that something is decided upon.
+/// Server error numbers that decisions depend on.
 pub(crate) mod code {
-    /// `max_connections` are there.
+    /// `max_connections` is reached.
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
     /// The account has no right to the database.
     pub(crate) const ACCESS_DENIED_DATABASE: u16 = 1044;
-    /// The account may not log in, or not do this.
+    /// The account may not log in, or may not do this.
     pub(crate) const ACCESS_DENIED: u16 = 1045;
-    /// There is no such database.
+    /// The database does not exist.
     pub(crate) const NO_SUCH_SCHEMA: u16 = 1049;
-    /// The server is going down.
+    /// The server is shutting down.
     pub(crate) const SERVER_SHUTDOWN: u16 = 1053;
-    /// There is no such column.
+    /// The column does not exist.
     pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
-    /// The server does not know such a statement.
+    /// The server does not know the statement.
     pub(crate) const SYNTAX_ERROR: u16 = 1064;
-    /// There is no such session.
+    /// The session does not exist.
     pub(crate) const UNKNOWN_THREAD: u16 = 1094;
     /// Nobody may log in from this host.
     pub(crate) const HOST_NOT_ALLOWED: u16 = 1130;
@@ -28,43 +28,43 @@ pub(crate) mod code {
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
     /// The account has no right to the column.
     pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
-    /// There is no such table.
+    /// The table does not exist.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
     /// The server has no variable of this name.
     pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
-    /// `max_user_connections` of the account are there.
+    /// The account's `max_user_connections` is reached.
     pub(crate) const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
     /// A lock was not granted in time.
     pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
-    /// Those who wait would wait for ever.
+    /// Granting the lock would be a deadlock.
     pub(crate) const LOCK_DEADLOCK: u16 = 1213;
     /// A limit of the account is reached.
     pub(crate) const USER_LIMIT_REACHED: u16 = 1226;
-    /// The account lacks a privilege, which is named.
+    /// The account lacks a privilege, which the message names.
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
-    /// The server does not have in its binlog what is asked for.
+    /// The requested part of the binlog does not exist on the server.
     pub(crate) const READING_FAILED: u16 = 1236;
-    /// A literal has bytes that its character set does not have.
+    /// A literal contains bytes that are invalid in its character set.
     pub(crate) const NOT_OF_CHARSET: u16 = 1300;
-    /// Somebody ended the statement.
+    /// The statement was killed.
     pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
-    /// The account lacks a right on a program.
+    /// The account lacks a right on a stored program.
     pub(crate) const PROGRAM_DENIED: u16 = 1370;
-    /// The definition is not that of the view any more.
+    /// A table's definition has changed since the consistent view was opened.
     pub(crate) const DEFINITION_CHANGED: u16 = 1412;
-    /// Noted of an event whose time has passed: it is there, and does not run.
+    /// A note on an event whose time has passed: it exists, but does not run.
     pub(crate) const EVENT_DISABLED: u16 = 1544;
     /// MariaDB shows no events: they are disabled, or their table was damaged at the start.
     pub(crate) const EVENTS_NOT_SHOWN: u16 = 1577;
-    /// Noted of an event whose time has passed: it is gone again.
+    /// A note on an event whose time has passed: it was dropped.
     pub(crate) const EVENT_GONE: u16 = 1588;
-    /// The account may not log in by this means.
+    /// The account may not log in by this method.
     pub(crate) const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
-    /// No statement before the password is a new one.
+    /// The password must be changed before any other statement.
     pub(crate) const PASSWORD_EXPIRED: u16 = 1820;
-    /// No login with this password any more.
+    /// The password has expired, and no longer allows a login.
     pub(crate) const PASSWORD_EXPIRED_LOGIN: u16 = 1862;
-    /// Somebody ended the session (MariaDB).
+    /// The session was killed (MariaDB).
     pub(crate) const CONNECTION_KILLED: u16 = 1927;
     /// The account is locked (MySQL).
     pub(crate) const ACCOUNT_LOCKED: u16 = 3118;
@@ -72,7 +72,7 @@ pub(crate) mod code {
     pub(crate) const SECURE_TRANSPORT_REQUIRED: u16 = 3159;
     /// The account is locked (MariaDB).
     pub(crate) const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
-    /// A foreign key leads to columns that are not unique (MySQL).
+    /// A foreign key references columns that are not unique (MySQL).
     pub(crate) const NOT_UNIQUE: u16 = 6125;
 }
 
@@ -81,13 +81,13 @@ pub(crate) mod code {
 pub enum SqlCause {
     /// The server answered with this error number.
     Refused(u16),
-    /// The connection is gone, or the server did not answer in time; what the session held is released.
+    /// The connection is gone, or the server did not answer in time; whatever the session held is released.
     Lost,
-    /// The server's answer makes no sense to us.
+    /// The server's answer violates what we expect of it.
     Protocol,
-    /// A session's own deadline passed (`--lock-max`): it has let go of what it held.
+    /// The session's own deadline passed (`--lock-max`): it has released what it held.
     Expired,
-    /// Asked for in an order in which it cannot be had; the server was not asked.
+    /// An operation was requested in an invalid order; the server was not asked.
     Misuse,
 }
 
@@ -100,7 +100,7 @@ pub struct SqlError {
     hint: Option<String>,
 }
 
-/// Longest piece of a statement in a message.
+/// Longest part of a statement that a message shows.
 const STATEMENT_SHOWN_MAX: usize = 100;
 
 impl SqlError {
@@ -108,12 +108,12 @@ impl SqlError {
         SqlError { cause, message: message.into(), doing: String::new(), hint: None }
     }
 
-    /// Reads what the client library says of a failed `statement`.
+    /// Converts the client library's error for a failed `statement`.
     pub(crate) fn of_statement(error: mysql::Error, statement: &str) -> SqlError {
         SqlError::from_client(error).doing(shown(statement))
     }
 
-    /// Reads what the client library says.
+    /// Converts the client library's error.
     pub(crate) fn from_client(error: mysql::Error) -> SqlError {
         use mysql::Error as E;
         match error {
@@ -136,7 +136,7 @@ impl SqlError {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 SqlError::new(SqlCause::Lost, "the server did not answer in time")
             }
-            // How the TLS library says that it does not like what it reads.
+            // The TLS library's way to reject what it reads.
             io::ErrorKind::InvalidData => SqlError::tls(error),
             _ => SqlError::new(SqlCause::Lost, format!("connection lost: {error}")),
         }
@@ -147,12 +147,12 @@ impl SqlError {
             .hinted("name by --ssl-ca the authority that signed the server's certificate")
     }
 
-    /// A value of an answer that is missing or of another type than it must be.
+    /// An answer lacks a value, or has one of the wrong type.
     pub(crate) fn unexpected(what: impl fmt::Display) -> SqlError {
         SqlError::new(SqlCause::Protocol, format!("unexpected answer of the server: {what}"))
     }
 
-    /// What no caller may ask for now.
+    /// An operation that the caller may not request now.
     pub(crate) fn misuse(what: impl fmt::Display) -> SqlError {
         SqlError::new(SqlCause::Misuse, what.to_string())
     }
@@ -162,7 +162,7 @@ impl SqlError {
         self
     }
 
-    /// With what somebody else said of it.
+    /// Appends what another program said about the failure.
     pub(crate) fn because(mut self, words: impl fmt::Display) -> SqlError {
         self.message = format!("{}: {words}", self.message);
         self
@@ -173,7 +173,7 @@ impl SqlError {
         self
     }
 
-    /// What kind of failure it is.
+    /// The kind of failure.
     #[must_use]
     pub fn cause(&self) -> &SqlCause {
         &self.cause
@@ -188,19 +188,19 @@ impl SqlError {
         }
     }
 
-    /// Whether a lock was not granted in time, or not granted because others who wait would have waited for ever;
-    /// nothing else is wrong.
+    /// Whether a lock was not granted in time, or was refused because of a deadlock; nothing else is wrong.
     #[must_use]
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
-    /// Whether somebody ended the statement, or the session.
+    /// Whether the statement or the session was killed.
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self.code(), Some(code::QUERY_INTERRUPTED | code::CONNECTION_KILLED))
     }
 
-    /// Whether the server was there, and said no for a reason that is seldom over soon: who asks, or how.
+    /// Whether the server was reached, and failed us for a reason that seldom passes soon, such as the
+    /// account or the way it logs in.
     pub(crate) fn lasts(&self) -> bool {
         match &self.cause {
             SqlCause::Refused(code) => {
@@ -291,7 +291,7 @@ impl From<SqlError> for Error {
     }
 }
 
-/// The beginning of a statement; those with long lists of tables would bury the message.
+/// The beginning of a statement; a long list of tables would bury the message.
 pub(in crate::server) fn shown(statement: &str) -> String {
     match statement.char_indices().nth(STATEMENT_SHOWN_MAX) {
         Some((end, _)) => format!("{} ...", &statement[..end]),

@@ -1,4 +1,4 @@
-//! TLS to a server: what is believed of its certificate.
+//! TLS to a server: which certificates are trusted.
 
 use std::{io, path::Path, sync::Arc};
 
@@ -14,8 +14,8 @@ use rustls::{
 
 use super::connect::{ConnectOptions, SslMode};
 
-/// A connection to the server of this name, before its first byte. What is wrong with the files that the options name is
-/// an error here; what is wrong with the server's certificate, when the first bytes are exchanged.
+/// A TLS connection to the server of this name, before its first byte. A fault in the files that the options
+/// name is an error here; a fault in the server's certificate is one when the first bytes are exchanged.
 pub(super) fn client(options: &ConnectOptions, server_name: &str) -> io::Result<ClientConnection> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::new(options, &provider)?;
@@ -52,7 +52,8 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
-/// Who names authorities believes no others: of a public one anybody has a certificate, for a name of his own.
+/// If authorities are given, only they are trusted: anyone can get a certificate of a public one, for a name
+/// of their own.
 fn roots(ssl_ca: Option<&Path>) -> io::Result<RootCertStore> {
     let Some(path) = ssl_ca else {
         return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
@@ -64,7 +65,7 @@ fn roots(ssl_ca: Option<&Path>) -> io::Result<RootCertStore> {
     Ok(roots)
 }
 
-/// Looks at the certificate as far as the mode asks for it.
+/// Checks the certificate as far as the mode demands it.
 #[derive(Debug)]
 struct Verifier {
     mode: SslMode,
@@ -99,7 +100,7 @@ impl ServerCertVerifier for Verifier {
         let verified =
             self.authorities.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         match verified {
-            // The name is looked at last: all else is right.
+            // The name is checked last: everything else is right.
             Err(InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.mode == SslMode::VerifyCa => Ok(ServerCertVerified::assertion()),
@@ -134,7 +135,7 @@ impl ServerCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         let mut schemes = self.authorities.supported_verify_schemes();
         if !self.looks() {
-            // Nobody checks them: a server with an old certificate must not be kept from encrypting.
+            // Signatures are not checked: a server with an old certificate must not be kept from encrypting.
             schemes.extend([
                 SignatureScheme::ED448,
                 SignatureScheme::ECDSA_NISTP521_SHA512,
@@ -150,7 +151,7 @@ impl ServerCertVerifier for Verifier {
 mod tests {
     use super::*;
 
-    /// With authorities of one's own nobody else is believed; public ones are where none are named.
+    /// Given authorities are trusted alone; public ones are trusted only if none are given.
     #[test]
     fn own_authorities_alone() {
         let own = holdfast_testkit::tls::file("ca.pem");

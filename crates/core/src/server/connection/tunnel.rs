@@ -1,12 +1,13 @@
-//! A way to the server through another host, made by the user's own `ssh`.
+//! A connection to the server through another host, made by the user's own `ssh`.
 //!
-//! - **`ssh` itself connects**: its configuration, keys, agents, jump hosts and known hosts count. It never asks
-//!   (`BatchMode`), and there is no place where it could be given a password.
-//! - It forwards a private Unix socket of ours, in a directory that only this user can enter, to the server's address or
-//!   socket as the other host sees it. So tunnels do not get into each other's way, and no other user of this host can use
-//!   them.
-//! - It is a connection of its own (`ControlPath=none`) and ends with us, however we end: the kernel sees to that.
-//! - A tunnel that broke is made again by the next connection; what failed says so in ssh's own words.
+//! - **`ssh` itself connects**: its configuration, keys, agents, jump hosts and known hosts apply. It never
+//!   prompts (`BatchMode`), and there is no way to give it a password.
+//! - It forwards a private Unix socket of ours, in a directory that only this user can enter, to the server's
+//!   address or socket as the other host sees it. So tunnels do not interfere with each other, and no other
+//!   user of this host can use them.
+//! - It is a connection of its own (`ControlPath=none`) and ends when we end, however that happens: the
+//!   kernel makes sure.
+//! - The next connection replaces a tunnel that broke; errors quote ssh's own words.
 
 use std::{
     collections::VecDeque,
@@ -34,22 +35,22 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 
-/// Longest time until a tunnel stands, with all hosts on the way.
+/// Longest wait for a tunnel to be ready, including all hosts on the way.
 const START_MAX: Duration = Duration::from_secs(60);
-/// How often it is looked whether it stands.
+/// How often to check whether it is ready.
 const START_POLL: Duration = Duration::from_millis(10);
 /// Attempts to make a tunnel, and the wait between them.
 const ATTEMPTS: u32 = 3;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(500);
-/// Who asks why a connection was lost waits so long for ssh to say it.
+/// How long to wait for ssh to say why a connection was lost.
 const WORDS_WAIT: Duration = Duration::from_millis(300);
-/// A way that is dead is noticed after so many signs of life without an answer.
+/// A dead path is noticed after this many keepalive messages without an answer.
 const ALIVE_INTERVAL_S: u32 = 10;
 const ALIVE_COUNT: u32 = 3;
-/// Lines of ssh's own words that an error repeats.
+/// Number of lines of ssh's output that an error quotes.
 const LINES_MAX: usize = 4;
 const LINE_CHARS_MAX: usize = 200;
-/// What another attempt would not change.
+/// Failures that a retry would not change.
 const FINAL_WORDS: [&str; 6] = [
     "Permission denied",
     "Host key verification failed",
@@ -58,10 +59,10 @@ const FINAL_WORDS: [&str; 6] = [
     "Bad configuration option",
     "Bad local forwarding specification",
 ];
-/// Lines that say nothing about what went wrong.
+/// Lines of ssh's output that say nothing about a failure.
 const IDLE_WORDS: [&str; 2] = ["Warning: Permanently added", "Pseudo-terminal will not be allocated"];
 
-/// A host as ssh is told: `[user@]host[:port]`, where the host may be an alias of ssh's configuration.
+/// A host as ssh is told: `[user@]host[:port]`, where the host may be an alias from ssh's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshHost {
     user: Option<String>,
@@ -79,7 +80,7 @@ impl FromStr for SshHost {
             None => (None, text),
         };
         let (host, port) = match rest.strip_prefix('[') {
-            // An address with colons of its own.
+            // An address that contains colons.
             Some(rest) => match rest.split_once(']').ok_or_else(bad)? {
                 (host, "") => (host, None),
                 (host, port) => (host, Some(port.strip_prefix(':').ok_or_else(bad)?)),
@@ -90,7 +91,7 @@ impl FromStr for SshHost {
             },
         };
         let port = port.map(str::parse).transpose().map_err(|_| bad())?;
-        // What begins like an option must not become one.
+        // Text that begins like an option must not become one.
         let is_word = |word: &str| {
             !word.is_empty() && !word.starts_with('-') && !word.contains(|c: char| c.is_control() || c == ' ')
         };
@@ -114,38 +115,38 @@ impl fmt::Display for SshHost {
     }
 }
 
-/// How ssh is called.
+/// How to call ssh.
 #[derive(Clone, Debug)]
 pub struct SshOptions {
-    /// The host from which the server is reached.
+    /// The host through which the server is reached.
     pub host: SshHost,
     /// The program.
     pub program: PathBuf,
-    /// Its configuration file, in the place of the usual ones.
+    /// Its configuration file, instead of the usual ones.
     pub config_file: Option<PathBuf>,
-    /// Whether what goes through is compressed; `None`: as ssh's configuration says.
+    /// Whether to compress the traffic; `None`: as ssh's configuration says.
     pub compress: Option<bool>,
-    /// Variables of the environment that it must not see.
+    /// Environment variables that ssh must not see.
     pub secrets: Vec<&'static str>,
 }
 
-/// Tunnels through one host, each made when it is first needed.
+/// Tunnels through one host, each made when first needed.
 #[derive(Debug)]
 pub struct Tunnel {
     options: SshOptions,
     running: Mutex<Vec<(Endpoint, Arc<Process>)>>,
-    /// What was said by the ones that ended.
+    /// What ssh said in tunnels that have ended.
     last_words: Mutex<Option<String>>,
 }
 
 impl Tunnel {
-    /// Nothing is started yet.
+    /// Creates the tunnel without starting anything.
     #[must_use]
     pub fn new(options: SshOptions) -> Tunnel {
         Tunnel { options, running: Mutex::default(), last_words: Mutex::default() }
     }
 
-    /// Checks what can be checked before anything is started: characters that ssh would understand otherwise.
+    /// Checks what can be checked before anything is started: characters that ssh would interpret.
     pub(super) fn validate(&self, server: &Endpoint) -> Result<()> {
         let text = match server {
             Endpoint::Socket(path) => path.to_string_lossy().into_owned(),
@@ -158,8 +159,8 @@ impl Tunnel {
         Err(Error::new(ErrorKind::Usage, message).hinted("use letters, digits, and ./_-+,= only"))
     }
 
-    /// A connection to the server, by a tunnel that stands or is made. What fails in passing is tried again: nothing has
-    /// been said to the server yet.
+    /// Connects to the server, through a running tunnel or a new one. Temporary failures are retried: nothing
+    /// has been sent to the server yet.
     pub(super) fn connect(&self, server: &Endpoint, timeout: Duration) -> Result<UnixStream, SqlError> {
         let mut attempt = 1;
         loop {
@@ -201,19 +202,20 @@ impl Tunnel {
             .or_else(|| lock(&self.last_words).clone())
     }
 
-    /// What ssh said when it ended, for the error of a connection that was lost just now; `None` where it goes on.
+    /// What ssh said when it ended, for the error of a connection that was just lost; `None` if it is still
+    /// running.
     pub(super) fn last_words(&self) -> Option<String> {
         soon(|| lock(&self.running).iter().find_map(|(_, process)| process.last_words()))
             .or_else(|| lock(&self.last_words).clone())
     }
 
-    /// Whether one that stood has ended, and none was made in its place yet.
+    /// Whether a tunnel that was ready has ended, and has not been replaced yet.
     pub(crate) fn is_broken(&self) -> bool {
         soon(|| lock(&self.running).iter().any(|(_, process)| !process.is_alive()).then_some(())).is_some()
     }
 }
 
-/// Asks until there is an answer, for a moment: what is there to be known may still be on its way to us.
+/// Asks repeatedly, for a moment, until there is an answer: the information may still be on its way.
 fn soon<T>(ask: impl Fn() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
@@ -231,17 +233,17 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// Characters that mean themselves in an address that ssh forwards.
+/// Characters that ssh takes literally in an address to forward to.
 pub(super) fn is_plain(c: char) -> bool {
     c.is_alphanumeric() || "./_-+,=".contains(c)
 }
 
-/// One `ssh`. Dropping it ends it.
+/// One `ssh` process. Dropping it ends the process.
 #[derive(Debug)]
 struct Process {
     child: Arc<Mutex<Child>>,
     said: Arc<Mutex<VecDeque<String>>>,
-    /// Where it listens.
+    /// The path of the socket that it listens on.
     socket: PathBuf,
     _dir: TempDir,
 }
@@ -257,7 +259,7 @@ impl Process {
         let mut command = command(options, &format!("{}:{}", socket.display(), address(server)), timeout);
         let said = Arc::<Mutex<VecDeque<String>>>::default();
         let (sender, receiver) = mpsc::channel();
-        // "With us" means with the thread that starts it: this one stays until it ends.
+        // The child dies with the thread that starts it, so this thread stays until the child ends.
         let started = thread::Builder::new().name("ssh".to_owned()).spawn({
             let said = Arc::clone(&said);
             move || {
@@ -293,7 +295,7 @@ impl Process {
         Ok(())
     }
 
-    /// Between its making the socket and listening there, nobody can connect.
+    /// Retries, because ssh creates the socket shortly before it listens on it.
     fn connect(&self) -> Result<UnixStream, SqlError> {
         let begin = Instant::now();
         loop {
@@ -351,7 +353,7 @@ impl Drop for Process {
     }
 }
 
-/// The server as the other host is told.
+/// The server's address as given to the other host.
 fn address(server: &Endpoint) -> String {
     match server {
         Endpoint::Socket(path) => path.display().to_string(),
@@ -373,7 +375,7 @@ fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
         format!("ServerAliveInterval={ALIVE_INTERVAL_S}"),
         format!("ServerAliveCountMax={ALIVE_COUNT}"),
         format!("ConnectTimeout={}", timeout.as_secs().max(1)),
-        // Shared connections outlive who uses them, and forward for ever.
+        // Shared connections outlive their users, and forward forever.
         "ControlMaster=no".to_owned(),
         "ControlPath=none".to_owned(),
         "ForwardX11=no".to_owned(),
@@ -381,9 +383,9 @@ fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
         "RequestTTY=no".to_owned(),
         "RemoteCommand=none".to_owned(),
         "PermitLocalCommand=no".to_owned(),
-        // What goes wrong is told at this level.
+        // Errors are reported at this level.
         "LogLevel=INFO".to_owned(),
-        // As it is made by us, in a directory of ours.
+        // Only this user may use the socket, whatever ssh's configuration says.
         "StreamLocalBindMask=0177".to_owned(),
     ];
     for option in &options_of_ours {
@@ -401,13 +403,13 @@ fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
     }
     command.args(["-N", "-L", forward, "--", host]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // A signal from the terminal is for us: the tunnel is needed to end in good order.
+    // A signal from the terminal is meant for us: the tunnel is needed to shut down cleanly.
     command.process_group(0);
     die_with_parent(&mut command);
     command
 }
 
-/// Keeps the last lines that ssh has said, until it ends.
+/// Keeps the last lines of ssh's output, until it ends.
 fn listen(words: ChildStderr, said: &Mutex<VecDeque<String>>) {
     let mut words = BufReader::new(words);
     let mut bytes = Vec::new();
@@ -430,7 +432,7 @@ fn listen(words: ChildStderr, said: &Mutex<VecDeque<String>>) {
 mod tests {
     use super::*;
 
-    /// Hosts are read as ssh's own users write them, and nothing becomes an option of ssh.
+    /// Hosts are parsed as ssh's own users write them, and nothing becomes an option of ssh.
     #[test]
     fn hosts() {
         for text in ["bastion", "u@bastion", "u@bastion:2222", "a@b@host", "[::1]", "u@[fe80::1]:22"] {

@@ -1,8 +1,8 @@
-//! Whether the account may do everything that a backup will do, before it does anything.
+//! Checks, before anything else runs, that the account has every right that a backup will need.
 //!
-//! What can be tried harmlessly is tried, because only the server knows what roles and old names add up to. The rest is
-//! read from `SHOW GRANTS`: above all `SELECT ON *.*`, without which the server silently hides tables, and a table that
-//! is not seen would be copied without its lock.
+//! Rights that can be tried harmlessly are tried, because only the server knows what roles and old privilege
+//! names add up to. The rest is read from `SHOW GRANTS`: above all `SELECT ON *.*`, without which the server
+//! silently hides tables. A hidden table would be copied without its lock.
 
 use std::collections::BTreeSet;
 
@@ -16,13 +16,14 @@ use crate::{
 /// A privilege that a hot physical backup needs, on `*.*`.
 #[derive(Clone, Copy, Debug)]
 pub struct Requirement {
-    /// As `GRANT` wants it.
+    /// The privilege, as `GRANT` spells it.
     pub privilege: &'static str,
-    /// Other names under which `SHOW GRANTS` may list it.
+    /// Other names that `SHOW GRANTS` may use for it.
     aliases: &'static [&'static str],
-    /// What it is for.
+    /// What a backup needs it for.
     pub purpose: &'static str,
-    /// A harmless statement that needs it. Another refusal than a missing privilege is as good as success.
+    /// A harmless statement that needs the privilege. Any refusal other than a missing privilege counts as
+    /// success.
     attempt: Option<&'static str>,
 }
 
@@ -47,8 +48,8 @@ const MARIADB: &[Requirement] = &[
         privilege: "PROCESS",
         aliases: &[],
         purpose: "to list tablespaces",
-        // Not the list of tablespaces itself: a server whose InnoDB is read-only crashes when it is asked for it (verified on
-        // 10.11.19), and is refused only later.
+        // Not the list of tablespaces itself: a server whose InnoDB is read-only crashes when it is queried
+        // (verified on 10.11.19), and such a server is refused only later.
         attempt: Some("SELECT 1 FROM information_schema.innodb_cmp LIMIT 1"),
     },
     SELECT,
@@ -72,7 +73,7 @@ const MYSQL: &[Requirement] = &[
         privilege: "BACKUP_ADMIN",
         aliases: &[],
         purpose: "to lock the instance, to keep redo, and to read positions",
-        // Outside a lock it does nothing.
+        // A no-op outside a lock.
         attempt: Some("UNLOCK INSTANCE"),
     },
     RELOAD,
@@ -92,7 +93,7 @@ const MYSQL: &[Requirement] = &[
     LOCK_TABLES,
 ];
 
-/// What a hot physical backup of a flavor needs.
+/// The privileges that a hot physical backup needs on this flavor.
 #[must_use]
 pub fn required(flavor: Flavor) -> &'static [Requirement] {
     match flavor {
@@ -101,13 +102,13 @@ pub fn required(flavor: Flavor) -> &'static [Requirement] {
     }
 }
 
-/// Fails with the statement to be executed when the account lacks a privilege that a hot physical backup needs. Comes
-/// before anything else that asks the server.
+/// Fails, with the statement to execute, when the account lacks a privilege that a hot physical backup needs.
+/// Must run before anything else queries the server.
 pub fn check_grants(session: &mut Session) -> Result<()> {
     check(session, required(session.flavor()))
 }
 
-/// Fails with the statement to be executed when the account lacks a privilege that archiving the binlog needs.
+/// Fails, with the statement to execute, when the account lacks a privilege that archiving the binlog needs.
 pub fn check_binlog_grants(session: &mut Session) -> Result<()> {
     const STREAM: Requirement = Requirement {
         privilege: "REPLICATION SLAVE",
@@ -187,7 +188,7 @@ fn is_denied(session: &mut Session, statement: &str) -> Result<bool, SqlError> {
     }
 }
 
-/// The account as it is written in statements. Not always the one we logged in as: the server picks the best match.
+/// The account as statements name it. Not always the name we logged in with: the server picks the best match.
 fn account(session: &mut Session) -> Result<String, SqlError> {
     let account = session.value("SELECT CURRENT_USER()")?.unwrap_or_default();
     let (user, host) = account.rsplit_once('@').unwrap_or((&account, "%"));
@@ -195,7 +196,7 @@ fn account(session: &mut Session) -> Result<String, SqlError> {
     Ok(format!("{}@{}", quoted(user), quoted(host)))
 }
 
-/// What `SHOW GRANTS` lists, for the session's active roles too.
+/// What `SHOW GRANTS` lists, including the privileges of the session's active roles.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Grants {
     /// Privileges on `*.*`, upper case.
@@ -219,14 +220,14 @@ impl Grants {
         Ok(grants)
     }
 
-    /// Takes one line in; says whether it grants a role.
+    /// Adds one line. Returns whether it grants a role.
     fn add(&mut self, line: &str) -> bool {
         let (rest, is_grant) = match (line.strip_prefix("GRANT "), line.strip_prefix("REVOKE ")) {
             (Some(rest), _) => (rest, true),
             (_, Some(rest)) => (rest, false),
             _ => return false,
         };
-        // The list of privileges holds no quoted names, except where it is a list of roles or of columns.
+        // A list of privileges contains no quoted names, unless it is a list of roles or names columns.
         let Some((privileges, rest)) = rest.split_once(" ON ") else { return is_grant };
         if privileges.contains(['`', '(']) {
             return false;
@@ -258,7 +259,7 @@ impl Grants {
 mod tests {
     use super::*;
 
-    /// The block in README.md that people copy grants what is asked for, and nothing else.
+    /// The block in README.md that people copy grants exactly the privileges that are required.
     #[test]
     fn the_documented_grants_are_these() {
         let readme = include_str!("../../../../../README.md");
@@ -279,7 +280,7 @@ mod tests {
         grants
     }
 
-    /// Lines of both flavors are understood, and only what is granted everywhere counts.
+    /// Lines of both flavors are understood, and only global grants count.
     #[test]
     fn lines() {
         let mysql = parse(&[

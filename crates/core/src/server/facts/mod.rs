@@ -1,8 +1,10 @@
-//! What a server is: identity, places, the options that its files depend on, and what it can do; whether it is one of
-//! several ([`membership`]), and whether our account may do what will be done ([`grants`]).
+//! What a server is: its identity, paths, capabilities, and the options that its files depend on; whether it
+//! is a member of a cluster or group ([`membership`]), and whether our account has the rights that a run
+//! needs ([`grants`]).
 //!
-//! Read once at the start of a run. [`ServerFacts`] are stored in the manifest: a restore needs most of them to start
-//! the same release series on the same file formats. Capabilities are probed by asking for the thing itself.
+//! The facts are read once, at the start of a run. [`ServerFacts`] are stored in the manifest: a restore
+//! needs most of them to start the same release series on the same file formats. A capability is probed by
+//! trying the feature itself.
 
 pub mod grants;
 pub(crate) mod membership;
@@ -25,40 +27,41 @@ use crate::{
 pub struct ServerFacts {
     /// Version and flavor.
     pub version: ServerVersion,
-    /// Who built it: `version_comment`.
+    /// Who built it (`version_comment`).
     pub vendor: String,
-    /// What tells this server from others.
+    /// What distinguishes this server from others.
     pub identity: Identity,
     /// Its directories.
     pub paths: Paths,
-    /// InnoDB's options that files depend on.
+    /// InnoDB options that its files depend on.
     pub innodb: InnodbFacts,
-    /// Aria's, on MariaDB.
+    /// Aria options, on MariaDB.
     pub aria: Option<AriaFacts>,
-    /// The binlog; `None` where it is off.
+    /// The binlog; `None` if it is off.
     pub binlog: Option<BinlogFacts>,
-    /// Replication as a replica.
+    /// The server's settings as a replica.
     pub replica: ReplicaFacts,
-    /// What is encrypted, and who has the keys.
+    /// What is encrypted, and where the keys come from.
     pub encryption: EncryptionFacts,
-    /// Options of the SQL layer that a start on the same files must know.
+    /// Options of the SQL layer that a server needs to start on the same files.
     pub sql: SqlFacts,
     /// Active plugins from shared libraries.
     pub plugins: Vec<Plugin>,
     /// Installed components, as URNs (MySQL).
     pub components: Vec<String>,
-    /// What it can do.
+    /// What the server can do.
     pub capabilities: Capabilities,
 }
 
-/// What tells one server from another.
+/// What distinguishes one server from another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// MySQL's `server_uuid`.
     pub server_uuid: Option<String>,
     /// MariaDB's `server_uid`, a hash of its hardware address and port.
     pub server_uid: Option<String>,
-    /// MariaDB's uuid in `aria_log_control`, which is in its files only: [`ServerFacts::probe`] does not see it.
+    /// MariaDB's uuid in `aria_log_control`. It exists in that file only, so [`ServerFacts::probe`] does not
+    /// see it.
     pub aria_uuid: Option<String>,
     /// `server_id`.
     pub server_id: u32,
@@ -70,7 +73,7 @@ pub struct Identity {
     pub socket: PathBuf,
 }
 
-/// Directories as the server names them.
+/// Directories and files as the server names them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paths {
     /// `datadir`.
@@ -79,28 +82,28 @@ pub struct Paths {
     pub basedir: PathBuf,
     /// `plugin_dir`.
     pub plugin_dir: PathBuf,
-    /// `lc_messages_dir`, where it is set.
+    /// `lc_messages_dir`, if set.
     pub lc_messages_dir: Option<PathBuf>,
     /// `character_sets_dir`.
     pub character_sets_dir: PathBuf,
-    /// `tmpdir`: several directories may be given with colons between.
+    /// `tmpdir`: may list several directories, separated by colons.
     pub tmpdir: String,
     /// `pid_file`.
     pub pid_file: Option<PathBuf>,
-    /// `log_error`, where it is a file.
+    /// `log_error`, if it is a file.
     pub log_error: Option<PathBuf>,
-    /// `general_log_file`, whether it is written or not.
+    /// `general_log_file`, whether it is in use or not.
     #[serde(default)]
     pub general_log: Option<PathBuf>,
-    /// `slow_query_log_file`, whether it is written or not.
+    /// `slow_query_log_file`, whether it is in use or not.
     #[serde(default)]
     pub slow_log: Option<PathBuf>,
-    /// Logs of plugins, above all of those that audit. What is rotated gets a number behind a dot.
+    /// Logs of plugins, above all of audit plugins. Rotated logs have a number after a dot appended.
     #[serde(default)]
     pub plugin_logs: Vec<PathBuf>,
 }
 
-/// InnoDB's options that its files depend on. Directories are as configured: see [`ServerFacts::resolved`].
+/// InnoDB options that its files depend on. Directories are as configured: see [`ServerFacts::resolved`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InnodbFacts {
     /// `innodb_page_size`.
@@ -115,17 +118,17 @@ pub struct InnodbFacts {
     pub undo_tablespaces: Option<u32>,
     /// `innodb_log_group_home_dir`; `None` is the data directory.
     pub log_group_home_dir: Option<PathBuf>,
-    /// `innodb_directories` (MySQL): where else tablespaces are looked for.
+    /// `innodb_directories` (MySQL): where else the server looks for tablespaces.
     pub directories: Vec<PathBuf>,
-    /// `innodb_doublewrite_dir` (MySQL), where it is set.
+    /// `innodb_doublewrite_dir` (MySQL), if set.
     pub doublewrite_dir: Option<PathBuf>,
     /// `innodb_temp_tablespaces_dir` (MySQL).
     pub temp_tablespaces_dir: Option<PathBuf>,
-    /// `innodb_temp_data_file_path`: files that are made anew at each start.
+    /// `innodb_temp_data_file_path`: files that each start creates anew.
     pub temp_data_file_path: String,
     /// `innodb_buffer_pool_filename`.
     pub buffer_pool_filename: Option<String>,
-    /// `innodb_flush_method`: tells how the server writes, and so how to read.
+    /// `innodb_flush_method`: tells how the server writes its files, and so how to read them.
     pub flush_method: String,
     /// `innodb_checksum_algorithm`.
     pub checksum_algorithm: String,
@@ -140,7 +143,7 @@ pub struct InnodbFacts {
     pub read_only: bool,
 }
 
-/// Aria's options.
+/// Aria options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AriaFacts {
     /// `aria_log_dir_path`; `None` is the data directory.
@@ -154,7 +157,7 @@ pub struct AriaFacts {
 /// The binlog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinlogFacts {
-    /// `log_bin_basename`: path without the number.
+    /// `log_bin_basename`: the path without the number.
     pub basename: PathBuf,
     /// `log_bin_index`.
     pub index: PathBuf,
@@ -164,41 +167,41 @@ pub struct BinlogFacts {
     pub gtid_mode: Option<String>,
     /// `gtid_domain_id` (MariaDB).
     pub gtid_domain_id: Option<u32>,
-    /// Whether what arrives by replication is logged too.
+    /// Whether replicated changes are logged too.
     pub log_replica_updates: bool,
-    /// `binlog_storage_engine`, where the server has it.
+    /// `binlog_storage_engine`, if the server has it.
     pub storage_engine: Option<String>,
     /// `binlog_encryption` or `encrypt_binlog`.
     pub encrypted: bool,
 }
 
-/// Replication as a replica. Where it stands is [`status`](crate::server::status)'s to say.
+/// The server's settings as a replica. Its position is in [`status`](crate::server::status).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaFacts {
-    /// `relay_log_basename`, where there is one.
+    /// `relay_log_basename`, if set.
     pub relay_log_basename: Option<PathBuf>,
     /// `relay_log_index`.
     pub relay_log_index: Option<PathBuf>,
-    /// Appliers that run in parallel.
+    /// Number of parallel appliers.
     pub parallel_workers: u32,
-    /// Whether parallel appliers commit in the primary's order, so that no gaps appear.
+    /// Whether parallel appliers commit in the primary's order, so that no gaps occur.
     pub preserve_commit_order: bool,
 }
 
-/// What is encrypted, and who has the keys. Keys are never part of a backup.
+/// What is encrypted, and where the keys come from. Keys are never part of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncryptionFacts {
-    /// New redo is encrypted (`innodb_redo_log_encrypt`, `innodb_encrypt_log`). Redo written before may differ: the
-    /// redo log itself has the last word.
+    /// New redo is encrypted (`innodb_redo_log_encrypt`, `innodb_encrypt_log`). Older redo may differ: the
+    /// redo log itself is authoritative.
     pub redo: bool,
     /// New undo is encrypted (`innodb_undo_log_encrypt`).
     pub undo: bool,
     /// Active key providers: plugins and components.
     pub key_providers: Vec<String>,
-    /// The file with the keys: `file_key_management_filename`, or that of a keyring component or plugin.
+    /// The file with the keys: `file_key_management_filename`, or the file of a keyring component or plugin.
     pub key_file: Option<PathBuf>,
-    /// What else opens them: the key of that file, a plugin's configuration with a token. Relative to the data directory,
-    /// or absolute.
+    /// Other files needed to get at the keys: the key of the key file, a plugin's configuration with a token.
+    /// Relative to the data directory, or absolute.
     #[serde(default)]
     pub more_key_files: Vec<PathBuf>,
 }
@@ -241,7 +244,7 @@ pub struct Plugin {
     pub library: String,
 }
 
-/// What a server can do, each probed. A capability of the other flavor is `false`.
+/// What a server can do; each capability is probed. A capability of the other flavor is `false`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
@@ -259,9 +262,9 @@ pub struct Capabilities {
     pub redo_consumer: bool,
     /// `innodb_redo_log_sharp_checkpoint` (MySQL).
     pub sharp_checkpoint: bool,
-    /// Connection attributes of other sessions can be read.
+    /// Connection attributes of other sessions are readable.
     pub connection_attributes: bool,
-    /// Whether redo is written at all (`Innodb_redo_log_enabled`).
+    /// Redo is written at all (`Innodb_redo_log_enabled`).
     pub redo_enabled: bool,
     /// The server is a node of a Galera cluster.
     pub galera: bool,
@@ -278,13 +281,14 @@ impl ServerFacts {
         self.version.flavor
     }
 
-    /// A directory or file of the server's options as an absolute path: relative ones begin at the data directory, and
-    /// may lead out of it.
+    /// Makes a path from the server's options absolute. Relative paths start at the data directory, and may
+    /// lead out of it.
     #[must_use]
     pub fn resolved(&self, path: &Path) -> PathBuf {
         let mut resolved = PathBuf::new();
         for component in self.paths.datadir.join(path).components() {
-            // In a path that is absolute `..` never stands first. Equal paths must not look different.
+            // The path is absolute, so `..` never comes first. Without this step, equal paths could look
+            // different.
             match component {
                 Component::ParentDir => drop(resolved.pop()),
                 component => resolved.push(component),
@@ -293,19 +297,19 @@ impl ServerFacts {
         resolved
     }
 
-    /// Where the redo log is.
+    /// The directory of the redo log.
     #[must_use]
     pub fn redo_dir(&self) -> PathBuf {
         self.resolved(self.innodb.log_group_home_dir.as_deref().unwrap_or(Path::new("")))
     }
 
-    /// Where undo tablespaces are.
+    /// The directory of the undo tablespaces.
     #[must_use]
     pub fn undo_dir(&self) -> PathBuf {
         self.resolved(self.innodb.undo_directory.as_deref().unwrap_or(Path::new("")))
     }
 
-    /// Where Aria's log is.
+    /// The directory of Aria's log.
     #[must_use]
     pub fn aria_log_dir(&self) -> Option<PathBuf> {
         let aria = self.aria.as_ref()?;
@@ -317,7 +321,7 @@ impl ServerFacts {
         self.data_files(&self.innodb.data_file_path)
     }
 
-    /// The files of the tablespace of temporary tables.
+    /// The files of the temporary tablespace.
     pub fn temporary_files(&self) -> Result<Vec<PathBuf>> {
         self.data_files(&self.innodb.temp_data_file_path)
     }
@@ -328,15 +332,15 @@ impl ServerFacts {
         Ok(files.into_iter().map(|file| self.resolved(&home.join(file))).collect())
     }
 
-    /// Whether InnoDB writes its tablespaces past the page cache.
+    /// Whether InnoDB bypasses the page cache when it writes its tablespaces.
     #[must_use]
     pub fn writes_directly(&self) -> bool {
-        // `ALL_O_DIRECT` of Percona Server, too.
+        // Covers `ALL_O_DIRECT` of Percona Server too.
         self.innodb.flush_method.to_ascii_uppercase().contains("O_DIRECT")
     }
 }
 
-/// The names in `innodb_data_file_path`: `ibdata1:12M;/disk2/ibdata2:50M:autoextend`.
+/// The file names in `innodb_data_file_path`: `ibdata1:12M;/disk2/ibdata2:50M:autoextend`.
 fn data_files(specification: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for file in specification.split(';').filter(|file| !file.is_empty()) {
@@ -356,7 +360,7 @@ fn data_files(specification: &str) -> Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    /// The system tablespace's files are found in every form of the option.
+    /// The system tablespace's files are found for every form of the option.
     #[test]
     fn system_files() {
         let names = |text| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! Asks a server for its facts. Nothing is changed and nothing waits.
+//! Queries a server for its facts. Changes nothing and waits for nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl ServerFacts {
-    /// Asks the server. Nothing is changed and nothing waits.
+    /// Queries the server. Changes nothing and waits for nothing.
     pub fn probe(session: &mut Session) -> Result<ServerFacts> {
         let flavor = session.flavor();
         let variables = Variables::read(session)?;
@@ -91,7 +91,8 @@ impl Capabilities {
         };
         match session.flavor() {
             Flavor::MariaDb => {
-                // Outside a backup both are refused, but a server that knows stages refuses in another way.
+                // Outside a backup the statement always fails, but a server that knows stages fails with
+                // another error.
                 can.backup_stages = known(session, "BACKUP STAGE END")?;
                 can.lsn_status =
                     session.row("SHOW GLOBAL STATUS LIKE 'Innodb_lsn_last_checkpoint'")?.is_some();
@@ -108,7 +109,7 @@ impl Capabilities {
                     Some(row) => row.text("Value")?.eq_ignore_ascii_case("ON"),
                     None => true,
                 };
-                // A physical backup, which must know, has the right to look.
+                // A physical backup must know this, and it has the right to look.
                 can.group_member = membership::is_group_member(session)?;
             }
         }
@@ -116,7 +117,7 @@ impl Capabilities {
     }
 }
 
-/// Whether the server knows a statement or table, be it allowed now or not.
+/// Whether the server knows a statement or table, allowed at present or not.
 fn known(session: &mut Session, statement: &str) -> Result<bool, SqlError> {
     match session.rows(statement) {
         Ok(_) => Ok(true),
@@ -130,7 +131,7 @@ fn known(session: &mut Session, statement: &str) -> Result<bool, SqlError> {
     }
 }
 
-/// Whether a query works for this account.
+/// Whether a query succeeds for this account.
 fn answers(session: &mut Session, query: &str) -> Result<bool, SqlError> {
     match session.rows(query) {
         Ok(_) => Ok(true),
@@ -143,7 +144,8 @@ fn has_function(session: &mut Session, name: &str) -> Result<bool, SqlError> {
     let query = format!("SELECT 1 FROM performance_schema.user_defined_functions WHERE udf_name = '{name}'");
     match session.row(&query) {
         Ok(row) => Ok(row.is_some()),
-        // Without the right to look: the privileges that the backup needs include it, and are checked by name.
+        // The account may not look. The privileges that a backup needs include this one, and are checked by
+        // name.
         Err(error) if error.is_denied() => Ok(false),
         Err(error) => Err(error),
     }
@@ -165,7 +167,7 @@ fn active_plugins(session: &mut Session) -> Result<Vec<Plugin>, SqlError> {
     rows.iter().map(plugin).collect()
 }
 
-/// Where a keyring component of MySQL keeps its keys, if that is a file.
+/// The file in which a MySQL keyring component keeps its keys, if it uses one.
 fn keyring_file(session: &mut Session) -> Result<Option<PathBuf>, SqlError> {
     if session.flavor() == Flavor::MariaDb {
         return Ok(None);
@@ -177,7 +179,7 @@ fn keyring_file(session: &mut Session) -> Result<Option<PathBuf>, SqlError> {
             Ok(row.text_or_null("path")?.filter(|path| !path.starts_with('<')).map(PathBuf::from))
         }
         Ok(None) => Ok(None),
-        // As for the components.
+        // The table does not exist, or may not be read: see `components`.
         Err(error) if error.code().is_some() => Ok(None),
         Err(error) => Err(error),
     }
@@ -188,7 +190,7 @@ fn components(session: &mut Session) -> Result<Vec<String>, SqlError> {
         return Ok(Vec::new());
     }
     let mut found = Vec::new();
-    // Components of the server's manifest, a keyring above all, are in no table but in this one.
+    // Components from the server's manifest file, above all keyrings, are listed only in this table.
     let keyring = "SELECT status_value AS urn FROM performance_schema.keyring_component_status \
                    WHERE status_key = 'Implementation_name'";
     for query in ["SELECT component_urn AS urn FROM mysql.component ORDER BY 1", keyring] {
@@ -198,7 +200,7 @@ fn components(session: &mut Session) -> Result<Vec<String>, SqlError> {
                     found.push(row.text("urn")?.to_owned());
                 }
             }
-            // Tables that this release lacks, or rights that the check of grants will name.
+            // This release lacks the table, or a right is missing: the check of grants names it.
             Err(error) if error.code().is_some() => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Servers whose hot physical backup would be wrong.
+//! Refuses servers whose hot physical backup would be wrong.
 
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,9 @@ use super::ServerFacts;
 use crate::error::{Error, Result};
 
 impl ServerFacts {
-    /// Refuses what a hot physical backup of this server would get wrong, as far as it follows from options.
-    /// [`TableInventory::refuse_unsupported`](crate::server::TableInventory::refuse_unsupported) looks at engines.
+    /// Refuses a server that a hot physical backup would get wrong, as far as options can tell.
+    /// [`TableInventory::refuse_unsupported`](crate::server::TableInventory::refuse_unsupported) checks the
+    /// engines.
     pub fn refuse_unsupported(&self) -> Result<()> {
         let can = &self.capabilities;
         let needed = match self.flavor() {
@@ -82,8 +83,8 @@ impl ServerFacts {
         }
     }
 
-    /// Files that would not be recognised for what they are. They would be copied as if they were of no engine: pages
-    /// unchecked, logs not to their end.
+    /// The first file or directory found that would not be recognized for what it is. Such files would be
+    /// copied as if they belonged to no engine: pages unchecked, and logs not to their end.
     fn unusual_place(&self) -> Result<Option<(&'static str, PathBuf)>> {
         let top = self.resolved(Path::new(""));
         let below = |path: &PathBuf| path.starts_with(&top) && *path != top;

@@ -1,25 +1,26 @@
-//! The options of a server, by name and by what they are to us.
+//! The server's options, by name and grouped by what we need them for.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{BinlogFacts, EncryptionFacts, InnodbFacts, Plugin, ReplicaFacts};
 use crate::server::{Session, SqlError};
 
-/// Options that name logs of plugins: MariaDB's `server_audit` and `sql_errlog`, MySQL's and Percona's audit logs.
+/// Options that name logs of plugins: of MariaDB's `server_audit` and `sql_errlog`, and of MySQL's and
+/// Percona's audit plugins.
 const PLUGIN_LOGS: [&str; 4] =
     ["server_audit_file_path", "sql_error_log_filename", "audit_log_file", "audit_log_filter.file"];
 const SERVER_AUDIT_LOG: &str = "server_audit.log";
 
-/// Options that name the file with the keys: MariaDB's plugin, and plugins of MySQL before 9.0.
+/// Options that name the file with the keys: of MariaDB's plugin, and of the plugins of MySQL before 9.0.
 const KEY_FILES: [&str; 3] =
     ["file_key_management_filename", "keyring_file_data", "keyring_encrypted_file_data"];
-/// Options that name what else opens them.
+/// Options that name other files needed to get at the keys.
 const MORE_KEY_FILES: [&str; 3] = [FILE_KEY, "keyring_vault_config", "keyring_okv_conf_dir"];
-/// The key of MariaDB's file of keys: `FILE:` and a path, or the key itself.
+/// The key of MariaDB's key file: `FILE:` and a path, or the key itself.
 const FILE_KEY: &str = "file_key_management_filekey";
 const FILE_PREFIX: &str = "FILE:";
 
-/// The server's global variables. Names and values that are on or off are written by the server in one spelling.
+/// The server's global variables, by name in lower case.
 pub(super) struct Variables(BTreeMap<String, String>);
 
 impl Variables {
@@ -40,12 +41,12 @@ impl Variables {
         self.0.get(name).map(String::as_str)
     }
 
-    /// A text that may be missing or empty.
+    /// The value; empty if the variable is missing.
     pub(super) fn text(&self, name: &str) -> String {
         self.get(name).unwrap_or_default().to_owned()
     }
 
-    /// A text where there is one.
+    /// The value, unless it is missing or empty.
     pub(super) fn set(&self, name: &str) -> Option<String> {
         self.get(name).filter(|value| !value.is_empty()).map(str::to_owned)
     }
@@ -80,7 +81,7 @@ impl Variables {
 
     pub(super) fn plugin_logs(&self) -> Vec<PathBuf> {
         let named = PLUGIN_LOGS.into_iter().filter_map(|name| self.path_set(name));
-        // A directory stands for a file of the usual name in it.
+        // The path may be a directory, which then holds a file of the usual name.
         named.flat_map(|path| [path.join(SERVER_AUDIT_LOG), path]).collect()
     }
 
@@ -115,7 +116,7 @@ impl Variables {
             return Ok(None);
         }
         Ok(Some(BinlogFacts {
-            // Absent where the binlog is kept elsewhere than in files.
+            // Not set if the binlog is not kept in files.
             basename: self.path_set("log_bin_basename").unwrap_or_default(),
             index: self.path_set("log_bin_index").unwrap_or_default(),
             format: self.set("binlog_format"),
@@ -136,8 +137,8 @@ impl Variables {
             relay_log_basename: self.path_set("relay_log_basename"),
             relay_log_index: self.path_set("relay_log_index"),
             parallel_workers: workers,
-            // MariaDB's parallel appliers always commit in order, except between GTID domains, each of which has a
-            // position of its own.
+            // MariaDB's parallel appliers always commit in order, except across GTID domains, each of which
+            // has its own position.
             preserve_commit_order: self.switch("replica_preserve_commit_order").unwrap_or(true),
         })
     }
@@ -163,7 +164,7 @@ impl Variables {
         }
     }
 
-    /// The file that an option names: of an option that can be a password or a file, only if it is one.
+    /// The file that an option names; `None` if the option holds the secret itself instead.
     fn secret(&self, name: &str) -> Option<PathBuf> {
         let value = self.set(name)?;
         match value.split_at_checked(FILE_PREFIX.len()) {

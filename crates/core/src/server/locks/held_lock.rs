@@ -1,4 +1,5 @@
-//! What all locks have in common: a session that holds them, limits, release, and the record of how long they were held.
+//! What all locks have in common: a session that holds them, limits, release, and a record of how long they
+//! were held.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::{
     server::{ConnectOptions, Purpose, Session, SqlError},
 };
 
-/// A session that takes locks of one kind and holds them. Dropping it lets go of them.
+/// A session that takes locks of one kind and holds them. Dropping it releases them.
 ///
 /// The kinds are [`BackupStages`](super::BackupStages), [`InstanceLock`](super::InstanceLock) and
 /// [`TableLock`](super::TableLock); each says how its locks are taken.
@@ -23,27 +24,28 @@ pub struct HeldLock<K: LockKind> {
     pub(super) holds: K,
 }
 
-/// What a session holds of its kind, by default nothing, and how it lets go of that.
+/// What a session holds of one kind (by default nothing), and how to release it.
 pub trait LockKind: Default {
     /// What the session is for.
     const PURPOSE: Purpose;
 
-    /// Whether it holds anything.
+    /// Whether anything is held.
     fn has_any(&self) -> bool;
 
-    /// Has the server let go of everything.
+    /// Makes the server release everything.
     fn unlock(&self, session: &mut Session) -> Result<(), SqlError>;
 }
 
 impl<K: LockKind> HeldLock<K> {
-    /// Opens the session; nothing is locked.
+    /// Opens the session without locking anything.
     pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<HeldLock<K>> {
         let session = HeldSession::open(options, K::PURPOSE)?;
         session.with(|session| session.set_lock_wait(limits.wait_max))?;
         Ok(HeldLock { session, limits, recorder: Recorder::default(), holds: K::default() })
     }
 
-    /// Asks for a lock once. What came of it is recorded as `name`, unless it failed for another reason than the wait.
+    /// Requests a lock once. The outcome is recorded as `name`, unless the request failed for a reason other
+    /// than the wait.
     pub(super) fn ask(
         &mut self,
         statement: &str,
@@ -64,7 +66,7 @@ impl<K: LockKind> HeldLock<K> {
         }
     }
 
-    /// Lets go of everything. Fails where it was lost before. The session stays and may lock again.
+    /// Releases everything. Fails if it had been lost before. The session stays open and may lock again.
     pub fn release(&mut self) -> Result<(), SqlError> {
         if !self.holds.has_any() {
             return Ok(());
@@ -76,20 +78,20 @@ impl<K: LockKind> HeldLock<K> {
         unlocked
     }
 
-    /// The session itself: what must be read while something is held is read here. It fails, instead of giving an answer
-    /// from after the lock, when the lock was lost meanwhile.
+    /// The session itself, for whatever must be read while a lock is held. If the lock was lost in the
+    /// meantime, reading fails instead of returning a result from after the lock.
     #[must_use]
     pub fn session(&self) -> &HeldSession {
         &self.session
     }
 
-    /// What was held, and how long. Complete after [`release`](Self::release).
+    /// What was held, and for how long. Complete after [`release`](Self::release).
     #[must_use]
     pub fn records(&self) -> &[LockRecord] {
         self.recorder.records()
     }
 
-    /// Fails when what was held is lost.
+    /// Fails if what was held is lost.
     pub fn alive(&self) -> Result<(), SqlError> {
         self.session.alive()
     }
@@ -97,7 +99,7 @@ impl<K: LockKind> HeldLock<K> {
 
 impl<K: LockKind> Drop for HeldLock<K> {
     fn drop(&mut self) {
-        // Closing the session lets go as well; this does it without waiting for the server to notice.
+        // Closing the session releases everything too, but only once the server notices.
         let _ = self.release();
     }
 }

@@ -19,19 +19,20 @@ use crate::{
     },
 };
 
-/// After so much silence of a holding session the server drops it, and with it every lock.
+/// The server drops a holding session, and with it every lock, after this long without a sign of life.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often a holding session that is idle shows that it is alive.
+/// How often an idle holding session shows the server that it is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Longest wait for the answer to a sign of life.
+/// Longest wait for the answer to a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A session that holds something on the server.
 ///
-/// While it is idle, a thread of its own shows the server a sign of life; after [`WAIT_TIMEOUT`] without one the server
-/// drops the session, so a process that is frozen, killed or cut off holds nothing for longer. With a deadline
-/// ([`limit`](Self::limit)) the same thread cuts the session when the time is over. After that, and after a lost
-/// connection, every statement fails. Dropping it ends the session.
+/// While the session is idle, a thread of its own pings the server. After [`WAIT_TIMEOUT`] without a sign of
+/// life the server drops the session, so a process that is frozen, killed or cut off holds nothing for
+/// longer. If there is a deadline ([`limit`](Self::limit)), the same thread cuts the session when it passes.
+/// After that, and after a lost connection, every statement fails. Dropping the `HeldSession` ends the
+/// session.
 pub struct HeldSession {
     shared: Arc<Shared>,
     guard: Option<JoinHandle<()>>,
@@ -46,7 +47,7 @@ struct Shared {
     socket: UnixStream,
     options: ConnectOptions,
     connection_id: u64,
-    /// When the server was started that has the session.
+    /// The start of the server that the session belongs to.
     begun: ServerStart,
 }
 
@@ -54,11 +55,11 @@ struct Shared {
 struct State {
     closing: bool,
     deadline: Option<Deadline>,
-    /// Why the session holds nothing any more.
+    /// Why the session no longer holds anything.
     ended: Option<SqlError>,
 }
 
-/// When a session is cut, and what is said then.
+/// When to cut a session, and the error for it.
 #[derive(Clone)]
 struct Deadline {
     at: Instant,
@@ -105,7 +106,7 @@ impl HeldSession {
         Ok(HeldSession { shared, guard: Some(guard), connection_id, purpose })
     }
 
-    /// What the server calls this session.
+    /// The server's id of this session.
     #[must_use]
     pub fn connection_id(&self) -> u64 {
         self.connection_id
@@ -120,11 +121,13 @@ impl HeldSession {
         if let Err(error) = &outcome
             && *error.cause() == SqlCause::Lost
         {
-            // While the session counts as busy: a server that is still at the statement must be told.
+            // Done while the session counts as busy: a server that is still executing the statement must be
+            // told.
             self.shared.end(error.clone());
         }
         drop(slot);
-        // What looks like a lost connection may be our own deadline's doing, and success may have come too late.
+        // What looks like a lost connection may be due to our own deadline, and a success may have come too
+        // late.
         self.alive()?;
         outcome
     }
@@ -134,8 +137,8 @@ impl HeldSession {
         self.with(|session| session.exec(statement))
     }
 
-    /// Runs a statement that takes a lock, or else cuts the session after `answer_max`: not every wait of a server has a
-    /// limit of its own.
+    /// Executes a statement that takes a lock, and cuts the session if that takes longer than `answer_max`:
+    /// not every wait on a server has a limit of its own.
     pub(super) fn exec_within(&self, statement: &str, answer_max: Duration) -> Result<(), SqlError> {
         let at = Instant::now() + answer_max;
         let before = self.shared.state().deadline.clone();
@@ -152,13 +155,13 @@ impl HeldSession {
         self.with(|session| session.rows(query))
     }
 
-    /// From now on the session may hold what it holds for `held_max`; then it is cut, and the server lets go. An
-    /// earlier end that was set before stays.
+    /// Limits how long the session may hold what it holds to `held_max` from now; then it is cut, and the
+    /// server lets go. An earlier deadline stays in force.
     pub fn limit(&self, held_max: Duration) {
         self.limit_until(Instant::now() + held_max, held_max);
     }
 
-    /// The same where the time has begun to run already; `held_max` is for the message.
+    /// Like [`limit`](Self::limit), but with an absolute deadline; `held_max` is for the message.
     pub(super) fn limit_until(&self, at: Instant, held_max: Duration) {
         let earlier = self.shared.state().deadline.as_ref().is_some_and(|deadline| deadline.at <= at);
         if !earlier {
@@ -166,8 +169,8 @@ impl HeldSession {
         }
     }
 
-    /// Whoever holds the session must say so again within `silence_max`; if not, it is cut. For what harms the server
-    /// when nobody looks after it, even while the process is well.
+    /// Cuts the session unless this is called again within `silence_max`. Meant for what harms the server if
+    /// nobody looks after it, even while the process is well.
     pub(super) fn attended(&self, silence_max: Duration) {
         self.set_deadline(Deadline { at: Instant::now() + silence_max, why: unattended(silence_max) });
     }
@@ -177,12 +180,12 @@ impl HeldSession {
         self.shared.changed.notify_all();
     }
 
-    /// Takes the limit away.
+    /// Removes the limit.
     pub fn unlimit(&self) {
         self.shared.state().deadline = None;
     }
 
-    /// Fails when the session no longer holds anything.
+    /// Fails if the session no longer holds anything.
     pub fn alive(&self) -> Result<(), SqlError> {
         match &self.shared.state().ended {
             Some(error) => Err(error.clone()),
@@ -195,7 +198,7 @@ impl Drop for HeldSession {
     fn drop(&mut self) {
         self.shared.state().closing = true;
         self.shared.changed.notify_all();
-        // Closing the session politely is quicker for the server than noticing a lost connection.
+        // The server handles a clean close faster than it notices a lost connection.
         if let Ok(mut slot) = self.shared.session.try_lock() {
             slot.take();
         }
@@ -211,7 +214,7 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// The guarding thread: signs of life while idle, the cut at the deadline.
+    /// Body of the guard thread: pings while the session is idle, and cuts it at the deadline.
     fn guard(&self) {
         let mut next_beat = Instant::now() + HEARTBEAT;
         loop {
@@ -224,7 +227,7 @@ impl Shared {
             if let Some(Deadline { at, why }) = state.deadline.clone()
                 && now >= at
             {
-                // Ended before it is cut, so that whoever is in the middle of a statement learns why it failed.
+                // Set before the cut, so that a statement in progress fails with the reason.
                 state.ended = Some(why);
                 drop(state);
                 self.cut();
@@ -244,7 +247,7 @@ impl Shared {
         }
     }
 
-    /// Shows the server that we are alive, unless a statement is just doing that.
+    /// Pings the server, unless a statement is in progress: that is a sign of life itself.
     fn beat(&self, patience: Duration) -> Result<(), SqlError> {
         let mut slot = match self.session.try_lock() {
             Ok(slot) => slot,
@@ -258,7 +261,7 @@ impl Shared {
         session.set_answer_timeout(usual)
     }
 
-    /// Notes why the session holds nothing any more, and makes sure that it does not.
+    /// Records why the session no longer holds anything, and makes sure that it does not.
     fn end(&self, why: SqlError) {
         let mut state = self.state();
         if state.closing || state.ended.is_some() {
@@ -273,20 +276,20 @@ impl Shared {
         self.cut();
     }
 
-    /// Makes the server let go now. A server that waits for our next statement notices the closed connection; one that
-    /// is busy with a statement does not and must be told.
+    /// Makes the server let go now. A server that waits for our next statement notices that the connection is
+    /// closed; one that is busy with a statement does not, and must be told.
     fn cut(&self) {
-        // Asked before the cut, which ends our side of a statement, but not the server's.
+        // Checked before the cut, which ends our side of a statement, but not the server's.
         let is_busy = matches!(self.session.try_lock(), Err(TryLockError::WouldBlock));
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        // Where the way to it has broken, the far end of that way hangs up.
+        // If the tunnel has broken, its far end closes the connection.
         if is_busy && !self.options.has_broken_tunnel() {
-            // Refused or unreachable: the statement's own lock_wait_timeout bounds what is left.
+            // On failure, the statement's own lock_wait_timeout bounds the remaining time.
             let _ = self.kill();
         }
     }
 
-    /// A server that was started anew gives numbers of sessions again.
+    /// Kills the session, unless the server has restarted: it would have reused the session's id.
     fn kill(&self) -> Result<()> {
         let mut killer = Session::open(&self.options, Purpose::Kill)?;
         if !self.begun.is_before(&ServerStart::read(&mut killer)?) {

@@ -1,12 +1,13 @@
 //! MySQL: the instance's backup lock, and tables locked for reading.
 //!
-//! `LOCK INSTANCE FOR BACKUP` waits for definitions that are being changed, and while it waits it blocks new changes:
-//! ask briefly, and try again. Two things bind it to locked tables, both verified on 9.7:
+//! `LOCK INSTANCE FOR BACKUP` waits for definition changes in progress, and blocks new ones while it waits:
+//! use short attempts, and retry. Two things couple it to table locks, both verified on 9.7:
 //!
-//! - `FLUSH TABLES .. WITH READ LOCK`, or `.. FOR EXPORT`, waits while *another* session holds the instance, even if this
-//!   one holds it, too. So both locks belong to one session, and nobody else may hold the instance for long.
-//! - `UNLOCK TABLES` in that session lets go of the instance too, so there is only one release, of everything. Do all
-//!   work on files before it.
+//! - `FLUSH TABLES .. WITH READ LOCK`, or `.. FOR EXPORT`, waits while *another* session holds the instance
+//!   lock, even if this session holds it too. So both locks belong to one session, and nobody else may hold
+//!   the instance lock for long.
+//! - `UNLOCK TABLES` in that session releases the instance lock too, so there is only one release, of
+//!   everything. Finish all work on files before it.
 
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,11 @@ const CLOSE_TABLES: &str = "FLUSH TABLES FOR EXPORT";
 /// The session that holds the instance's backup lock, and tables.
 pub type InstanceLock = HeldLock<Instance>;
 
-/// What is held of the two.
+/// Which of the two locks are held.
 #[derive(Debug, Default)]
 pub struct Instance {
     is_locked: bool,
-    /// When the instance's lock must be given up.
+    /// When the instance lock must be released.
     deadline: Option<(Instant, Duration)>,
     has_tables: bool,
 }
@@ -62,9 +63,9 @@ impl InstanceLock {
         Ok(attempt)
     }
 
-    /// Tries once to lock tables for reading and to flush them: their files are then complete and do not change until
-    /// [`release`](Self::release). For `held_max` at most, and never beyond the instance's own limit. With an empty list
-    /// nothing is locked.
+    /// Tries once to lock tables for reading and to flush them: their files are then complete, and do not
+    /// change until [`release`](Self::release). Held for `held_max` at most, and never beyond the instance
+    /// lock's own limit. An empty list locks nothing.
     pub fn try_lock_tables(
         &mut self,
         tables: &[TableName],
@@ -73,8 +74,8 @@ impl InstanceLock {
         self.try_flush(tables, LOCK_TABLES, "WITH READ LOCK", held_max)
     }
 
-    /// Tries once to close tables of InnoDB to writes: they are then written out completely, and stay so until
-    /// [`release`](Self::release). Before the server does so, it waits for transactions that have written to them.
+    /// Tries once to close InnoDB tables to writes: they are then written out completely, and do not change
+    /// until [`release`](Self::release). The server first waits for transactions that have written to them.
     pub fn try_close_tables(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
         self.try_flush(tables, CLOSE_TABLES, "FOR EXPORT", None)
     }
@@ -102,7 +103,7 @@ impl InstanceLock {
         Ok(attempt)
     }
 
-    /// Which of `tables` the server cannot open, and why: crashed ones, merge tables without all their parts.
+    /// The tables that the server cannot open, and why: crashed tables, or merge tables with parts missing.
     pub fn not_to_be_opened(&self, tables: &[TableName]) -> Result<Vec<(TableName, SqlError)>, SqlError> {
         let mut broken = Vec::new();
         for table in tables {
@@ -115,7 +116,7 @@ impl InstanceLock {
         Ok(broken)
     }
 
-    /// Puts the nearer of the two limits into force.
+    /// Applies the nearer of the two limits.
     fn limit(&self, tables_held_max: Option<Duration>) {
         let tables = tables_held_max.map(|held_max| (Instant::now() + held_max, held_max));
         if let Some((at, held_max)) = [self.holds.deadline, tables].into_iter().flatten().min() {

@@ -1,4 +1,4 @@
-//! What all locks of a backup share: how long they may wait and be held, and the record of how long they did.
+//! What all locks of a backup share: how long they may wait and be held, and a record of how long they did.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,18 @@ use crate::{
     server::connection::ANSWER_MARGIN,
 };
 
-/// Limits of a lock.
+/// Time limits of a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct LockLimits {
-    /// Longest wait of one attempt. Short, because new statements queue behind a lock that waits. Whole seconds.
+    /// Longest wait of one attempt. Short, because new statements queue behind a lock that waits. Whole
+    /// seconds.
     pub wait_max: Duration,
-    /// How long it may be held (`--lock-max`); then the session is cut and the server lets go.
+    /// How long it may be held (`--lock-max`); then the session is cut, and the server releases it.
     pub held_max: Option<Duration>,
 }
 
 impl LockLimits {
-    /// After so long a server that was asked for a lock answers nothing any more.
+    /// A server that has not answered a lock request after this long is not going to answer.
     pub(super) fn answer_max(&self) -> Duration {
         self.wait_max + ANSWER_MARGIN
     }
@@ -35,13 +36,14 @@ impl Default for LockLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Attempt {
-    /// It is held.
+    /// The lock is held.
     Granted,
-    /// Somebody else was in the way for longer than [`LockLimits::wait_max`]. What was held before is still held.
+    /// Another session was in the way for longer than [`LockLimits::wait_max`]. Locks held before are still
+    /// held.
     TimedOut,
 }
 
-/// A lock that was held, measured at our side.
+/// A lock that was held, with times measured on our side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LockRecord {
     /// The statement that took it.
@@ -49,7 +51,7 @@ pub struct LockRecord {
     /// How long the statement waited.
     #[serde(rename = "wait_ms", serialize_with = "milliseconds")]
     pub wait: Duration,
-    /// How long the lock was held, its release included; zero for an attempt that timed out.
+    /// How long the lock was held, including its release; zero for an attempt that timed out.
     #[serde(rename = "held_ms", serialize_with = "milliseconds")]
     pub held: Duration,
 }
@@ -59,14 +61,14 @@ fn milliseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::
 }
 
 impl LockRecord {
-    /// Tells a listener.
+    /// Reports the record to a listener.
     pub fn report(&self, listener: &dyn Listener) {
         let LockRecord { statement, wait, held } = self.clone();
         listener.event(Event::Lock { statement, wait, held });
     }
 }
 
-/// Measures locks while they are taken and released.
+/// Measures locks as they are taken and released.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     held: Vec<(&'static str, Duration, Instant)>,
@@ -83,7 +85,7 @@ impl Recorder {
         self.records.push(LockRecord { statement, wait: asked_at.elapsed(), held: Duration::ZERO });
     }
 
-    /// Notes that everything is released.
+    /// Records that everything was released.
     pub(super) fn all_released(&mut self) {
         self.records.extend(self.held.drain(..).map(|(statement, wait, since)| LockRecord {
             statement: statement.to_owned(),
@@ -101,7 +103,7 @@ impl Recorder {
 mod tests {
     use super::*;
 
-    /// Each attempt has one record, and times are milliseconds in JSON.
+    /// Each attempt has one record, and JSON shows times in milliseconds.
     #[test]
     fn records() {
         let mut recorder = Recorder::default();

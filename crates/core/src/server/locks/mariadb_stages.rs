@@ -1,10 +1,10 @@
-//! MariaDB's `BACKUP STAGE`: one session holds the stages, and they go with it.
+//! MariaDB's `BACKUP STAGE`: one session holds the stages, and they end with it.
 //!
-//! What each stage blocks (verified on 10.11): `START` nothing; `FLUSH` writes to tables without transactions;
-//! `BLOCK_DDL` changes of definitions too; `BLOCK_COMMIT` commits. A stage that waits makes new writers queue behind it,
-//! so each attempt is short. An attempt that times out leaves the stage before it in force: the same stage can be asked
-//! for again, or [`release`](BackupStages::release) lets go of everything. Between `END` and a new `START` Aria may purge
-//! its log, so Aria's files must be copied again after that.
+//! What each stage blocks (verified on 10.11): `START` nothing; `FLUSH` writes to non-transactional tables;
+//! `BLOCK_DDL` also changes of definitions; `BLOCK_COMMIT` also commits. New writers queue behind a stage
+//! that waits, so each attempt is short. An attempt that times out leaves the previous stage in force: retry
+//! it, or [`release`](BackupStages::release) everything. Between `END` and a new `START` Aria may purge its
+//! log, so Aria's files must be copied again after that.
 
 use super::{
     held_lock::{HeldLock, LockKind},
@@ -15,9 +15,9 @@ use crate::server::{Purpose, Session, SqlError};
 /// The stages in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// A backup has begun: Aria keeps its logs, the server notes definitions that change.
+    /// A backup has begun: Aria keeps its logs, and the server records definitions that change.
     Start,
-    /// Tables without transactions are flushed and not written.
+    /// Non-transactional tables are flushed, and nobody writes to them.
     Flush,
     /// Definitions do not change.
     BlockDdl,
@@ -56,8 +56,9 @@ impl LockKind for Stages {
 }
 
 impl BackupStages {
-    /// Tries once to enter a stage later than the one in force; the server passes through those between. From
-    /// [`Stage::Flush`] on, which is the first that makes others wait, [`LockLimits::held_max`](super::LockLimits) runs.
+    /// Tries once to enter a stage later than the current one; the server passes through the stages between.
+    /// The time limit [`LockLimits::held_max`](super::LockLimits) starts with [`Stage::Flush`], the first
+    /// stage that makes others wait.
     pub fn enter(&mut self, stage: Stage) -> Result<Attempt, SqlError> {
         let before = self.stage();
         if before.is_some_and(|now| now >= stage) || (before.is_none() && stage != Stage::Start) {

@@ -1,5 +1,5 @@
-//! What we hold on a server: locks of both flavors and the redo consumer, each in a session that lets go when it must.
-//! Also finds what earlier runs may still hold.
+//! What we hold on a server: locks of both flavors and the redo consumer, each in a session that lets go when
+//! it must. Also finds what earlier runs may still hold.
 
 mod held_lock;
 mod held_session;

@@ -1,4 +1,4 @@
-//! MySQL: the redo consumer, for whose sake the server keeps redo.
+//! MySQL: the redo consumer, which makes the server keep redo.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::{
     server::{ConnectOptions, Purpose, SqlError},
 };
 
-/// The server's one redo consumer: it keeps redo that we have not read. Dropping it unregisters.
+/// The server's only redo consumer: it keeps redo that we have not read. Dropping it unregisters.
 ///
-/// Not advanced, it stops every writer once the redo log is full, so whoever has one must advance it all the time, and
-/// drop it when that is no longer possible. If it is not told to [`advance`](Self::advance) for the time that it was
-/// given, for whatever reason, it lets go by itself.
+/// A consumer that is not advanced stops every writer once the redo log is full. So its owner must advance it
+/// all the time, and drop it when that is no longer possible. If [`advance`](Self::advance) is not called for
+/// the time given at registration, for whatever reason, it unregisters by itself.
 #[derive(Debug)]
 pub struct RedoConsumer {
     held: HeldSession,
@@ -23,16 +23,18 @@ pub struct RedoConsumer {
 }
 
 impl RedoConsumer {
-    /// A server that does not answer for so long, or a caller that is stuck for so long, ends the registration: nothing
-    /// of ours may keep redo that nobody reads.
+    /// The registration ends if the server does not answer, or the caller is stuck, for this long: we must
+    /// never keep redo that nobody reads.
     pub const SILENCE_MAX: Duration = Duration::from_secs(20);
 
-    /// Registers. Redo is kept from the checkpoint at this moment on, so look for the newest checkpoint afterwards.
+    /// Registers. Redo is kept from the checkpoint at this moment on, so read the newest checkpoint
+    /// afterwards.
     pub fn register(options: &ConnectOptions) -> Result<RedoConsumer> {
         Self::register_within(options, Self::SILENCE_MAX)
     }
 
-    /// The same, and lets go if it is not told to advance for `silence_max`.
+    /// Like [`register`](Self::register), but with `silence_max` as the longest time between calls of
+    /// [`advance`](Self::advance).
     pub fn register_within(options: &ConnectOptions, silence_max: Duration) -> Result<RedoConsumer> {
         let held = HeldSession::open(options, Purpose::RedoConsumer)?;
         held.with(|session| session.set_answer_timeout(silence_max))?;
@@ -46,7 +48,8 @@ impl RedoConsumer {
         }
     }
 
-    /// Lets the server forget redo before `lsn`. Never pass more than has been read: the server believes it.
+    /// Lets the server discard redo before `lsn`. Never pass an LSN beyond what has been read: the server
+    /// trusts it.
     pub fn advance(&mut self, lsn: Lsn) -> Result<()> {
         self.held.alive()?;
         self.held.attended(self.silence_max);
@@ -58,7 +61,7 @@ impl RedoConsumer {
                 self.advanced_to = lsn;
                 Ok(())
             }
-            // The server had forgotten that much already before we registered.
+            // The server had discarded redo up to this point before we registered.
             _ if self.advanced_to == Lsn(0) => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::Server,
@@ -72,7 +75,7 @@ impl RedoConsumer {
         self.call("innodb_redo_log_consumer_unregister()").map(drop)
     }
 
-    /// Fails when the registration is lost; redo may then be overwritten.
+    /// Fails if the registration is lost; redo may then be overwritten.
     pub fn alive(&self) -> Result<(), SqlError> {
         self.held.alive()
     }

@@ -1,10 +1,12 @@
-//! Sessions of earlier runs that the server still has.
+//! Sessions of earlier runs that still exist on the server.
 //!
-//! A run that was killed leaves nothing for longer than [`WAIT_TIMEOUT`](super::WAIT_TIMEOUT). What is found here is
-//! therefore either a run that is alive, or one that has just died; both are worth a sentence before locks are taken.
+//! A killed run leaves nothing for longer than [`WAIT_TIMEOUT`](super::WAIT_TIMEOUT). So a session found here
+//! belongs either to a run that is alive, or to one that has just died. Both deserve a warning before locks
+//! are taken.
 //!
-//! A server with performance schema shows the connection attributes of every session. MariaDB runs without it by
-//! default; there each session that holds something also takes a user-level lock whose holder anybody may ask for.
+//! A server with performance schema shows the connection attributes of every session. MariaDB runs without it
+//! by default, so there each session that holds something also takes a user-level lock, and anyone may query
+//! the holder of that lock.
 
 use holdfast_formats::Flavor;
 
@@ -19,17 +21,17 @@ use crate::{
 /// A session of ours that does not belong to the current run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherSession {
-    /// What the server calls it.
+    /// The server's id of it.
     pub connection_id: u64,
     /// Its account.
     pub user: String,
-    /// Where it comes from.
+    /// The host that it connects from.
     pub host: String,
     /// How long it has been in its present state.
     pub seconds: u64,
-    /// The run it belongs to, where the server tells.
+    /// The run it belongs to, if the server reports it.
     pub run: Option<String>,
-    /// What it is for, where the server tells.
+    /// What it is for, if the server reports it.
     pub purpose: Option<String>,
     /// What it is executing.
     pub statement: Option<String>,
@@ -48,7 +50,7 @@ impl std::fmt::Display for OtherSession {
     }
 }
 
-/// Tells of sessions of ours that do not belong to `run`.
+/// Warns about sessions of ours that do not belong to `run`.
 pub(crate) fn warn_of_others(
     session: &mut Session,
     run: &str,
@@ -61,8 +63,8 @@ pub(crate) fn warn_of_others(
     Ok(())
 }
 
-/// Finds sessions of ours that do not belong to `run`. On a server that shows no connection attributes: those that hold
-/// something, which are the ones that matter.
+/// Finds sessions of ours that do not belong to `run`. If the server shows no connection attributes, finds
+/// only sessions that hold something, which are the ones that matter.
 pub fn other_sessions(session: &mut Session, run: &str) -> Result<Vec<OtherSession>, SqlError> {
     match by_attributes(session, run) {
         Ok(Some(found)) => return Ok(found),
@@ -77,13 +79,14 @@ pub fn other_sessions(session: &mut Session, run: &str) -> Result<Vec<OtherSessi
     Ok(found)
 }
 
-/// Takes the user-level lock that shows who holds something, where attributes may not be shown.
+/// Takes the user-level lock that shows that this session holds something, for servers that may not show
+/// attributes.
 pub(super) fn mark(session: &mut Session, purpose: Purpose) -> Result<(), SqlError> {
     if session.flavor() != Flavor::MariaDb {
         return Ok(());
     }
     match session.exec(&format!("DO GET_LOCK('{}', 0)", marker(purpose))) {
-        // A server that cannot do this is one where stale sessions stay unseen, no worse.
+        // If the server cannot do this, stale sessions stay unseen; nothing worse.
         Err(error) if error.code().is_some() => Ok(()),
         other => other,
     }
@@ -103,7 +106,7 @@ fn by_marker(session: &mut Session, purpose: Purpose) -> Result<Option<OtherSess
     session.row(&query)?.as_ref().map(other).transpose()
 }
 
-/// `None` where the server keeps no attributes: even our own are not there.
+/// `None` if the server keeps no attributes: then not even our own are listed.
 fn by_attributes(session: &mut Session, run: &str) -> Result<Option<Vec<OtherSession>>, SqlError> {
     let own = session.connection_id();
     let attribute = |name: &str| {

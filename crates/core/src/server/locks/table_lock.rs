@@ -1,18 +1,21 @@
-//! Tables that nobody writes to, for a moment or until they are read, held by a session of their own.
+//! Locks on tables against writes, for a moment or until they are read, held by a session of their own.
 //!
-//! - `FLUSH TABLES .. FOR EXPORT` makes InnoDB write tables out completely and keeps them so. On MariaDB it works under
-//!   `BLOCK_DDL` from another session (verified on 10.11), and waits for transactions that have written to the tables.
-//! - On MariaDB it stops the purge first, with its tables locked already, and neither a limit nor `KILL` ends that wait. The
-//!   purge in turn waits for tables that are being altered, and for those that somebody wants exclusively. So two things
-//!   must not be: an export while a statement that the purge waits for is kept waiting by the backup (`ADD FULLTEXT` under
-//!   `BLOCK_DDL`); and a `TRUNCATE`, `DROP` or `RENAME` of an exported table behind it, because then purge, export and
-//!   that statement wait for each other until somebody kills the third (put to 10.11.19 and 11.8.6). Therefore the
-//!   purge is stopped before any lock that is in anybody's way, by exporting a table that nobody wants exclusively; while
-//!   it is stopped, exports do not wait for it.
-//! - `LOCK TABLES .. READ` waits for the same, and holds while other sessions read.
-//! - `FLUSH TABLES WITH READ LOCK` stops every write and every commit. It waits for statements that write, and on MySQL for
-//!   those that read tables which it must close; while it waits, new writes queue behind it. When it is given up, whoever
-//!   wants to open such a table waits until that statement ends (verified on 9.7): look first who is in its way.
+//! - `FLUSH TABLES .. FOR EXPORT` makes InnoDB write tables out completely and keeps them unchanged. On
+//!   MariaDB it works under `BLOCK_DDL` of another session (verified on 10.11), and waits for transactions
+//!   that have written to the tables.
+//! - On MariaDB an export first stops the purge, with its tables already locked, and neither a limit nor
+//!   `KILL` ends that wait. The purge in turn waits for tables that are being altered, and for tables that
+//!   another session wants exclusively. So two situations must be avoided: an export while the backup blocks
+//!   a statement that the purge waits for (`ADD FULLTEXT` under `BLOCK_DDL`); and a `TRUNCATE`, `DROP` or
+//!   `RENAME` of an exported table queued behind the export, because then purge, export and that statement
+//!   wait for each other until somebody kills the statement (tested on 10.11.19 and 11.8.6). Therefore the
+//!   purge is stopped before any lock that could be in anybody's way, by exporting a table that nobody wants
+//!   exclusively. While the purge is stopped, exports do not wait for it.
+//! - `LOCK TABLES .. READ` waits for the same transactions, and lets other sessions read.
+//! - `FLUSH TABLES WITH READ LOCK` stops every write and every commit. It waits for statements that write,
+//!   and on MySQL for statements that read tables which it must close; while it waits, new writes queue
+//!   behind it. If it gives up, sessions that want to open such a table wait until that statement ends
+//!   (verified on 9.7): check first which statements are in its way.
 
 use std::time::{Duration, Instant};
 
@@ -23,22 +26,23 @@ use super::{
 use crate::server::{Purpose, Session, SqlError, TableName, connection::ANSWER_MARGIN};
 
 const ALL: &str = "FLUSH TABLES WITH READ LOCK";
-/// As it is recorded: the names would fill pages.
+/// Name in the records: all the table names would fill pages.
 const FOR_READING: &str = "LOCK TABLES ... READ";
 const FOR_EXPORT: &str = "FLUSH TABLES FOR EXPORT";
-/// Statements that change definitions share this table, the server writes to it past such locks, and nobody else writes to
-/// it. In the system tablespace it can be exported without a stop of the purge (a warning says so).
+/// Statements that change definitions share this table, the server's own writes to it bypass such locks, and
+/// nobody else writes to it. If it is in the system tablespace, it can be exported without stopping the purge
+/// (a warning says so).
 const STOP_PURGE: &str = "FLUSH TABLES mysql.innodb_table_stats FOR EXPORT";
-/// What the server keeps in the data directory while its purge is stopped so.
+/// The file that the server keeps in the data directory while its purge is stopped this way.
 pub const STOPPED_PURGE_NOTE: &str = "mysql/innodb_table_stats.cfg";
 
-/// Whether a table is exported as long as the purge is stopped.
+/// Whether this is the table that stays exported while the purge is stopped.
 #[must_use]
 pub fn is_held_to_stop_purge(table: &TableName) -> bool {
     (table.schema.as_str(), table.table.as_str()) == ("mysql", "innodb_table_stats")
 }
 
-/// A session that keeps others from writing.
+/// A session that blocks writes of others.
 pub type TableLock = HeldLock<Tables>;
 
 /// Whether tables are held.
@@ -63,11 +67,11 @@ impl TableLock {
         self.attempt(ALL, ALL, self.limits.answer_max())
     }
 
-    /// Tries once to stop writes to `tables`. With an empty list nothing is locked.
+    /// Tries once to stop writes to `tables`. An empty list locks nothing.
     ///
     /// # Errors
-    /// [`SqlCause::Lost`](crate::server::SqlCause::Lost) when the server has not opened all of them within the time that
-    /// they may be held: those that it has locked by then are not written to meanwhile.
+    /// [`SqlCause::Lost`](crate::server::SqlCause::Lost) if the server has not opened all of them within the
+    /// time that they may be held. Tables that it had locked by then were closed to writes in the meantime.
     pub fn try_reading(&mut self, tables: &[TableName]) -> Result<Attempt, SqlError> {
         if tables.is_empty() {
             return Ok(Attempt::Granted);
@@ -86,16 +90,16 @@ impl TableLock {
         Ok(space.is_some_and(|space| space != "0"))
     }
 
-    /// Tries once to stop MariaDB's purge, for [`try_export`](Self::try_export) by another session. Of that table the same
-    /// is true then as of exported ones.
+    /// Tries once to stop MariaDB's purge, for [`try_export`](Self::try_export) by another session. The table
+    /// exported for this is locked like any exported table.
     ///
     /// # Errors
-    /// [`SqlCause::Lost`](crate::server::SqlCause::Lost) when it has not stopped within `stopping_max`: the session is
-    /// cut.
+    /// [`SqlCause::Lost`](crate::server::SqlCause::Lost) if the purge has not stopped within `stopping_max`:
+    /// the session is cut.
     pub fn try_stopping_purge(&mut self, stopping_max: Duration) -> Result<Attempt, SqlError> {
         let attempt = self.attempt(STOP_PURGE, STOP_PURGE, stopping_max)?;
         if attempt == Attempt::Granted {
-            // The server makes only the first wait who wants the purge stopped.
+            // Only the first session that wants the purge stopped is made to wait for it.
             let others = "SELECT COUNT(*) FROM information_schema.processlist
                 WHERE command <> 'Sleep' AND info LIKE 'FLUSH%FOR%EXPORT%' AND id <> CONNECTION_ID()";
             if self.session.with(|session| session.number::<u64>(others))? > 0 {
@@ -106,12 +110,12 @@ impl TableLock {
         Ok(attempt)
     }
 
-    /// Tries once to have all of `tables` written out, and to keep them so. On MariaDB with the purge stopped, or on a
-    /// server where nobody changes definitions. With an empty list nothing is locked.
+    /// Tries once to have all of `tables` written out, and to keep them unchanged. On MariaDB use it with the
+    /// purge stopped, or on a server where nobody changes definitions. An empty list locks nothing.
     ///
     /// # Errors
-    /// [`SqlCause::Lost`](crate::server::SqlCause::Lost) when that has taken `writing_max`, locks included: the session
-    /// is cut.
+    /// [`SqlCause::Lost`](crate::server::SqlCause::Lost) if this takes longer than `writing_max`, locks
+    /// included: the session is cut.
     pub fn try_export(&mut self, tables: &[TableName], writing_max: Duration) -> Result<Attempt, SqlError> {
         if tables.is_empty() {
             return Ok(Attempt::Granted);
@@ -133,7 +137,8 @@ impl TableLock {
         let asked_at = Instant::now();
         let attempt = self.ask(statement, name, answer_max);
         if attempt.is_err() {
-            // Tables that it had locked by then were not written to meanwhile.
+            // Recorded, because tables that the server had locked by then were closed to writes in the
+            // meantime.
             self.recorder.timed_out(name, asked_at);
         }
         let attempt = attempt?;

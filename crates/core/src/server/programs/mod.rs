@@ -1,5 +1,5 @@
-//! Servers that we run ourselves, to prepare restored files or to read a dump: how such a program is started and ended,
-//! what it is told, and the account by which we talk to it.
+//! Servers that we run ourselves, to prepare restored files or to read a dump: how such a program is started
+//! and stopped, which options it gets, and the account through which we talk to it.
 
 mod own_account;
 mod own_options;

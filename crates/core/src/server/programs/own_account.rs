@@ -1,5 +1,5 @@
-//! By which account we talk to a server that we run ourselves: one that is made at its start, and whose name and password
-//! nobody knows.
+//! The account through which we talk to a server that we run ourselves. It is created when the server starts,
+//! and nobody else knows its name and password.
 
 use std::{
     thread,
@@ -16,42 +16,42 @@ use crate::{
 };
 
 const POLL: Duration = Duration::from_millis(50);
-/// A start for us needs no recovery, or none any more.
+/// Enough for a start that needs no recovery, or has already done it.
 const START_LIMIT: Duration = Duration::from_secs(300);
 
-/// An account of ours.
+/// An account of our own.
 pub(crate) struct OwnAccount {
     name: String,
     password: Secret,
 }
 
 impl OwnAccount {
-    /// One that nobody can guess.
+    /// Creates an account whose name and password nobody can guess.
     pub(crate) fn random() -> Result<OwnAccount> {
         let mut bytes = [0; 20];
         getrandom::fill(&mut bytes).context("draw a random number")?;
         let hex = to_hex(&bytes);
         let (name, password) = hex.split_at(12);
-        // Of every kind of character, for policies that ask.
+        // Contains every kind of character, for servers with a password policy.
         Ok(OwnAccount { name: format!("holdfast_{name}"), password: Secret::new(format!("{password}-X!")) })
     }
 
-    /// The user's name alone.
+    /// The user name, without the host.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// As statements name it.
+    /// The account as statements name it.
     pub(crate) fn quoted(&self) -> String {
         format!("'{}'@'localhost'", self.name)
     }
 
-    /// Statements that make it with all rights, for the server's start: one in each line.
+    /// Statements that create the account with all rights when the server starts: one per line.
     pub(crate) fn creation(&self) -> String {
         self.created("ALL", " WITH GRANT OPTION")
     }
 
-    /// The same with these rights alone.
+    /// Like [`creation`](Self::creation), but with only these rights.
     pub(crate) fn creation_with(&self, rights: &str) -> String {
         self.created(rights, "")
     }

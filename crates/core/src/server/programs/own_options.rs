@@ -1,11 +1,12 @@
-//! What every server is told that we run for ourselves, on restored files or for a dump: it reaches nobody, does nothing of
-//! its own accord, and reads no settings but ours. It need not be durable, as what is cut off is begun again.
+//! Options for every server that we run ourselves, on restored files or for a dump. Such a server reaches
+//! nobody, does nothing of its own accord, and reads no settings but ours. It need not be durable, since an
+//! interrupted run starts over.
 
 use std::{ffi::OsString, path::Path};
 
 use holdfast_formats::Flavor;
 
-/// These options, behind `--no-defaults`.
+/// The options to pass after `--no-defaults`.
 pub(crate) fn own_options(flavor: Flavor, buffer_pool_bytes: u64) -> Vec<OsString> {
     const ALL: [&str; 10] = [
         "--skip-networking",
@@ -20,7 +21,7 @@ pub(crate) fn own_options(flavor: Flavor, buffer_pool_bytes: u64) -> Vec<OsStrin
         "--innodb-buffer-pool-dump-at-shutdown=OFF",
     ];
     let of_flavor: &[&str] = match flavor {
-        // Nobody speaks TLS with it, and servers make keys at their start.
+        // Nobody talks TLS to this server, and servers would generate keys at their start.
         Flavor::MariaDb => &["--loose-wsrep-on=OFF", "--skip-ssl"],
         Flavor::MySql => &[
             "--persisted-globals-load=OFF",

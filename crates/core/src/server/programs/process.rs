@@ -1,10 +1,12 @@
-//! Runs a server program of the host for one job of ours, such as recovery: no network, no environment, a directory of
-//! its own for everything that is not data, under the user it should have, and dead when we are.
+//! Runs a server program of this host for one job, such as recovery: without a network, with a clean
+//! environment, a directory of its own for everything that is not data, under the right user, and killed when
+//! we die.
 //!
-//! The directory belongs to that user, who may do in it what he likes, and so may whoever has taken the server over. So we
-//! make what we need before it is given away, and hold it open: no path into it is followed after that.
+//! The directory belongs to the user that the server runs as, who may do anything in it, and so may anyone
+//! who has taken over the server. So we create what we need before we give the directory away, and hold the
+//! files open: after that, we follow no path into it.
 //!
-//! What the server is told to do (bootstrap statements on standard input, an init file) is the caller's business.
+//! What the server is told to do (bootstrap statements on standard input, an init file) is up to the caller.
 
 use std::{
     ffi::OsString,
@@ -34,29 +36,30 @@ use crate::{
     server::ServerVersion,
 };
 
-/// Where packages put servers; looked at after the directories that the caller names.
+/// Where packages install servers; searched after the directories that the caller names.
 const DIRECTORIES: [&str; 5] =
     ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/bin", "/usr/local/mysql/bin"];
-/// The search path of the process: enough for a wrapper script.
+/// `PATH` of the process: enough for a wrapper script.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How often a running process is looked at.
+/// How often to check on a running process.
 const POLL: Duration = Duration::from_millis(10);
-/// Most of a log that is kept: this much of its beginning, as much of its end, and between them as much that is no note.
+/// How much of a log is kept: this much of its beginning, this much of its end, and from the middle up to
+/// this much of lines that are not notes.
 const LOG_PART_MAX: u64 = 4 << 20;
-/// Longer lines are taken for several.
+/// A longer line is treated as several.
 const LOG_LINE_MAX: u64 = 64 << 10;
 
-/// A server program and what it says it is.
+/// A server program and its version.
 #[derive(Clone, Debug)]
 pub struct ServerBinary {
-    /// Where it is.
+    /// The path of the program.
     pub path: PathBuf,
     /// What `--version` prints.
     pub version: ServerVersion,
 }
 
 impl ServerBinary {
-    /// Asks a program for its version.
+    /// Runs a program to get its version.
     pub fn probe(path: &Path) -> Result<ServerBinary> {
         let refused = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
@@ -73,8 +76,8 @@ impl ServerBinary {
         Ok(ServerBinary { path: path.to_owned(), version })
     }
 
-    /// Finds the program that fits `wanted` best: of the same flavor and release series, and not older. A program that
-    /// is named outright is taken as it is; whether it will do is [`require`](Self::require)'s to say.
+    /// Finds the program that fits `wanted` best: same flavor and release series, and not older. A program
+    /// that is named explicitly is returned as it is; [`require`](Self::require) decides whether it will do.
     pub fn find(
         explicit: Option<&Path>,
         wanted: &ServerVersion,
@@ -95,7 +98,7 @@ impl ServerBinary {
             if found.fits(wanted) {
                 return Ok(found);
             }
-            // Kept to be named in the refusal.
+            // Kept so that the refusal can name it.
             if best.is_none() && found.version.flavor == wanted.flavor {
                 best = Some(found);
             }
@@ -115,8 +118,8 @@ impl ServerBinary {
         self.version.same_series(wanted) && self.version.number() >= wanted.number()
     }
 
-    /// Fails unless this program may recover files of `wanted`: crash redo is read by its own series only, and an older
-    /// release may not know what a newer one wrote.
+    /// Fails unless this program may recover files of `wanted`: only its own series reads crash redo, and an
+    /// older release may not understand what a newer one wrote.
     pub fn require(&self, wanted: &ServerVersion) -> Result<()> {
         if self.fits(wanted) {
             return Ok(());
@@ -152,41 +155,42 @@ impl RunAs {
     }
 }
 
-/// Whether the process could reach a network.
+/// Whether the process could reach the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// It had a network namespace of its own, with nothing in it.
+    /// It had a network namespace of its own, an empty one.
     None,
-    /// The kernel, or a lack of rights, refused one, for this reason: only the server's own options kept it off.
+    /// The kernel refused a namespace, or a right was missing, for this reason. Only the server's own options
+    /// kept it off the network.
     Shared(String),
 }
 
-/// A server process to be.
+/// A server process to start.
 #[derive(Clone, Debug)]
 pub struct ServerRun {
     /// The program.
     pub binary: PathBuf,
-    /// Its options. Those for temporary directory, error log, pid file and socket are added, and win. MySQL tells of its
-    /// recovery only with `--log-error-verbosity=3`.
+    /// Its options. Those for the temporary directory, error log, pid file and socket are appended, and win.
+    /// MySQL reports the progress of its recovery only with `--log-error-verbosity=3`.
     pub arguments: Vec<OsString>,
-    /// What it reads from standard input.
+    /// Its standard input.
     pub stdin: Vec<u8>,
-    /// A directory to be made for everything that is not data; it is removed when the run is dropped.
+    /// A directory to create for everything that is not data. It is removed when the run is dropped.
     pub scratch: PathBuf,
-    /// Whom it runs as, where we are root; `None` keeps our own user.
+    /// The user to run as, if we are root; `None` keeps our own user.
     pub run_as: Option<RunAs>,
-    /// The zone of its host, as far as it can tell; `None`: UTC.
+    /// The time zone of its host, as far as it is known; `None` means UTC.
     pub time_zone: Option<String>,
 }
 
-/// A server process.
+/// A running server process.
 #[derive(Debug)]
 pub struct RunningServer {
     scratch: PathBuf,
     logs: Logs,
     orders: mpsc::Sender<()>,
     exit: mpsc::Receiver<io::Result<ExitStatus>>,
-    /// What came out of `exit`, where somebody has looked.
+    /// The result from `exit`, once it has been received.
     ended: Option<io::Result<ExitStatus>>,
     supervisor: Option<thread::JoinHandle<()>>,
     started: Instant,
@@ -199,24 +203,24 @@ pub struct RunningServer {
 pub struct ServerExit {
     /// Its status.
     pub status: ExitStatus,
-    /// What it wrote to its error log and to standard output and error; the middle of a very long log is left out.
+    /// Its error log, standard output and standard error. The middle of a very long log is left out.
     pub log: Vec<String>,
     /// How long it ran.
     pub duration: Duration,
-    /// Whether it could reach a network.
+    /// Whether it could reach the network.
     pub network: Network,
 }
 
-/// What the process writes for us, in the order in which it is read.
+/// The files that the process logs to, in the order in which they are read.
 #[derive(Debug)]
 struct Logs {
     /// Standard output and error.
     output: File,
-    /// The error log, which the server opens by its name.
+    /// The error log, which the server opens by name.
     error: File,
 }
 
-/// Lines of a log that an error shows.
+/// Number of log lines that an error shows.
 const LINES_SHOWN_MAX: usize = 8;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 const ERROR_LOG: &str = "error.log";
@@ -224,12 +228,12 @@ const OUTPUT: &str = "output.log";
 const STDIN: &str = "stdin";
 const SOCKET: &str = "sock";
 const TMPDIR: &str = "tmp";
-/// Longest path of a socket; kernels take a little more.
+/// Longest path of a socket; kernels accept slightly more.
 const SOCKET_PATH_BYTES_MAX: usize = 105;
-/// Where a scratch directory is made whose socket would have too long a path elsewhere.
+/// Where a scratch directory goes whose socket path would be too long elsewhere.
 pub(crate) const SHORT_PLACE: &str = "/tmp";
 
-/// Whether the kernel takes the path of a socket in this scratch directory. If not, it belongs in [`SHORT_PLACE`].
+/// Whether the kernel accepts the path of a socket in this scratch directory. If not, use [`SHORT_PLACE`].
 pub(crate) fn takes_socket(scratch: &Path) -> bool {
     scratch.join(SOCKET).as_os_str().len() <= SOCKET_PATH_BYTES_MAX
 }
@@ -249,11 +253,11 @@ impl ServerRun {
         started
     }
 
-    /// Makes what is in the directory, and gives it away last.
+    /// Creates the contents of the directory, and gives it to the server's user last.
     fn fill_scratch(&self) -> Result<(File, Logs)> {
         let scratch = &self.scratch;
         let making = || -> io::Result<(File, Logs)> {
-            // The directory that it is in may be that user's already.
+            // The parent directory may already belong to that user.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let dir = rustix::fs::open(scratch, flags, Mode::empty())?;
             if fstat(&dir)?.st_uid != geteuid().as_raw() {
@@ -307,7 +311,7 @@ impl ServerRun {
             None => geteuid().is_root(),
         };
         if runs_as_root {
-            // Without being told, a server refuses to be root.
+            // A server refuses to run as root unless told to.
             command.arg("--user=root");
         }
         die_with_parent(&mut command);
@@ -318,7 +322,8 @@ impl ServerRun {
         let (orders, kill) = mpsc::channel();
         let (spawned, spawning) = mpsc::channel();
         let (ended, exit) = mpsc::channel();
-        // The namespace is the thread's, and so is "parent" in "dies with its parent": the thread stays.
+        // Only this thread gets the namespace. "Parent" in "dies with its parent" means this thread too, so
+        // the thread stays.
         let supervisor = thread::Builder::new()
             .name("server-process".to_owned())
             .spawn(move || {
@@ -367,7 +372,7 @@ impl ServerRun {
     }
 }
 
-/// A command without our environment.
+/// Replaces the environment of a command with a minimal one.
 fn clean(mut command: Command) -> Command {
     command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C").env("TZ", "UTC");
     command
@@ -375,7 +380,8 @@ fn clean(mut command: Command) -> Command {
 
 #[allow(unsafe_code)]
 fn leave_network() -> Network {
-    // SAFETY: only the network namespace of this thread changes; file descriptors stay shared with all threads.
+    // SAFETY: only the network namespace of this thread changes; file descriptors stay shared with all
+    // threads.
     match unsafe { unshare_unsafe(UnshareFlags::NEWNET) } {
         Ok(()) => Network::None,
         Err(error) => Network::Shared(error.to_string()),
@@ -404,19 +410,19 @@ impl RunningServer {
         self.pid
     }
 
-    /// Whether it can reach a network.
+    /// Whether it can reach the network.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// Where it listens.
+    /// The path of its socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.scratch.join(SOCKET)
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the process has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         if self.ended.is_none() {
             self.ended = self.exit.try_recv().ok();
@@ -424,7 +430,7 @@ impl RunningServer {
         self.ended.is_some()
     }
 
-    /// What failed because of it, with what it said last.
+    /// Says what failed because of the server, and quotes the last lines of its log.
     #[must_use]
     pub fn explain(&self, error: Error, doing: &str) -> Error {
         let log = self.logs.read().unwrap_or_default();
@@ -432,17 +438,18 @@ impl RunningServer {
         Error::new(error.kind(), format!("{doing}: {error}; the server says\n  {}", shown.join("\n  ")))
     }
 
-    /// The lines it has logged so far.
+    /// The lines logged so far.
     pub fn log(&self) -> Result<Vec<String>> {
         self.logs.read()
     }
 
-    /// Waits until it ends. When somebody cancels, it is killed and the error says so.
+    /// Waits until the process ends. If the run is canceled, kills the process and returns an error that says
+    /// so.
     pub fn wait(self, cancel: &Cancel) -> Result<ServerExit> {
         self.wait_and_tell(cancel, &mut |_| {})
     }
 
-    /// The same; `tell` is given what it has logged so far, once a second.
+    /// Like [`wait`](Self::wait), but once a second passes the newest part of the log to `tell`.
     pub fn wait_and_tell(mut self, cancel: &Cancel, tell: &mut dyn FnMut(&[String])) -> Result<ServerExit> {
         let mut told = Instant::now();
         let status = loop {
@@ -471,7 +478,7 @@ impl RunningServer {
         Ok(ServerExit { status, log, duration, network: self.network.clone() })
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills the process and waits until it is gone.
     fn kill(&mut self) {
         let _ = self.orders.send(());
         if let Some(supervisor) = self.supervisor.take() {
@@ -488,12 +495,12 @@ impl Drop for RunningServer {
 }
 
 impl Logs {
-    /// All that it can be judged by.
+    /// Everything that the run is judged by.
     fn read(&self) -> Result<Vec<String>> {
         self.lines(bounded)
     }
 
-    /// The end, to tell how far it is.
+    /// The end of the log, which shows its progress.
     fn newest(&self) -> Result<Vec<String>> {
         self.lines(end_of)
     }
@@ -515,7 +522,8 @@ fn end_of(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A log, of which the middle is left out where it is long, but for lines that are no mere notes: those are what it is judged by.
+/// The text of a log. If it is long, notes in its middle are left out. All other lines are kept, because the
+/// run is judged by them; too many of them in the middle are an error.
 fn bounded(file: &File) -> io::Result<String> {
     let end_begins = file.metadata()?.len().saturating_sub(LOG_PART_MAX);
     let mut lines = BufReader::new(Reading { file, at: 0 });
@@ -547,13 +555,13 @@ fn bounded(file: &File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&kept).into_owned())
 }
 
-/// Whether a line tells of the ordinary course of things, as both flavors mark it.
+/// Whether a line only reports the normal course of events, as both flavors mark it.
 fn is_note(line: &[u8]) -> bool {
     const MARK: &[u8] = b" [Note] ";
     line.windows(MARK.len()).any(|bytes| bytes == MARK)
 }
 
-/// Reads without moving the offset, which is the process's too.
+/// Reads without moving the file offset, which the process shares.
 struct Reading<'a> {
     file: &'a File,
     at: u64,
@@ -568,7 +576,8 @@ impl Read for Reading<'_> {
 }
 
 impl ServerExit {
-    /// Fails unless the process ended well and logged no error but `harmless` ones. `doing` says what it ran for.
+    /// Fails unless the process succeeded and logged no errors other than `harmless` ones. `doing` says what
+    /// it ran for.
     pub fn success(&self, doing: &str, harmless: &dyn Fn(&str) -> bool) -> Result<()> {
         let errors: Vec<&str> = self.errors().filter(|line| !harmless(line)).collect();
         if self.status.success() && errors.is_empty() {
@@ -627,8 +636,8 @@ mod tests {
 
     use super::*;
 
-    /// A script that is being written by one test cannot be run while another test is just starting a process, which
-    /// has inherited the open file.
+    /// A script cannot be executed while it is open for writing, even in another test's new child process,
+    /// which has inherited the open file.
     fn one_at_a_time() -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
         lock(&TURN)
@@ -653,7 +662,8 @@ mod tests {
         }
     }
 
-    /// The process gets its input and options, a bare environment, and its log comes back; nothing of it stays.
+    /// The process gets its input, its options and a bare environment; its log comes back, and its directory
+    /// is removed.
     #[test]
     fn runs_apart() {
         let _turn = one_at_a_time();
@@ -670,7 +680,7 @@ mod tests {
         assert!(!dir.path().join("scratch").exists());
     }
 
-    /// Whoever has the server's user can put links into its directory: none is followed by us.
+    /// Anyone with the server's user can put links into its directory: we follow none.
     #[test]
     fn follows_no_links() {
         let _turn = one_at_a_time();
@@ -681,13 +691,13 @@ mod tests {
         let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
         assert_eq!(exit.log, ["said"]);
         assert_eq!(fs::read_to_string(&precious).unwrap(), "years of work");
-        // As long as it is not there, nobody can have put anything into it.
+        // While the directory does not exist, nobody can have put anything into it.
         std::os::unix::fs::symlink(dir.path(), dir.path().join("scratch")).unwrap();
         assert!(run(dir.path(), "echo").start().is_err());
         assert!(precious.exists());
     }
 
-    /// Where we may, the process has no network but its own empty one.
+    /// Where permitted, the process has only its own empty network namespace.
     #[test]
     fn has_no_network() {
         let _turn = one_at_a_time();
@@ -699,7 +709,7 @@ mod tests {
         assert_eq!(same, exit.network != Network::None, "{exit:?}");
     }
 
-    /// A failed process, an error in its log, and death by a signal are failures that quote the log.
+    /// A failing process, an error in its log, and death by a signal are failures that quote the log.
     #[test]
     fn failures() {
         let _turn = one_at_a_time();
@@ -721,7 +731,7 @@ mod tests {
         assert!(!dir.path().join("scratch").exists());
     }
 
-    /// Who cancels, or drops the run, ends the process.
+    /// Canceling or dropping a run ends the process.
     #[test]
     fn ends_with_us() {
         let _turn = one_at_a_time();
@@ -768,7 +778,7 @@ mod tests {
         assert!(explicit.to_string().contains("prints no server version"), "{explicit}");
     }
 
-    /// What is said to be short enough for a socket is so for the kernel.
+    /// The kernel accepts every path that we consider short enough for a socket.
     #[test]
     fn paths_of_sockets() {
         let dir = tempfile::tempdir_in(SHORT_PLACE).unwrap();
@@ -780,7 +790,7 @@ mod tests {
         assert!(!takes_socket(&dir.path().join("x".repeat(room + 2))));
     }
 
-    /// A long log keeps its beginning and its end, and whatever is no note in its middle.
+    /// A long log keeps its beginning, its end, and every line of its middle that is not a note.
     #[test]
     fn long_logs() {
         const ERROR: &str = "2026-11-24T14:00:00Z 0 [ERROR] [MY-012345] [InnoDB] a page is gone\n";
@@ -791,14 +801,14 @@ mod tests {
         let short = note.repeat(part / note.len());
         fs::write(&path, &short).unwrap();
         assert_eq!(read().unwrap(), short);
-        // The error is in the middle; those around it begin or end a part.
+        // The error is in the middle; the notes around it begin or end a part.
         let long = [&*short, &note, &note, ERROR, &note, &note, &short].concat();
         fs::write(&path, &long).unwrap();
         let kept = read().unwrap();
         assert!(kept.starts_with(&short) && kept.ends_with(&short) && kept.len() < long.len());
         assert_eq!(kept.matches(ERROR).count(), 1);
         assert!(kept.contains("bytes of notes left out]\n"));
-        // What is no note is not left out in silence.
+        // Lines other than notes are never left out silently.
         fs::write(&path, "a word that says nothing\n".repeat(part / 8)).unwrap();
         assert!(read().unwrap_err().to_string().contains("not counting notes"));
     }

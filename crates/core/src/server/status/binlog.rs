@@ -1,35 +1,35 @@
-//! Where the binlog stands, and MariaDB's GTIDs with it.
+//! The binlog position, and MariaDB's GTID positions.
 
 use holdfast_formats::Flavor;
 use serde::{Deserialize, Serialize};
 
 use crate::server::{Row, Session, SqlError, code};
 
-/// A place in a binlog.
+/// A position in a binlog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinlogPosition {
-    /// File name without directory.
+    /// File name without the directory.
     pub file: String,
     /// Offset in bytes.
     pub offset: u64,
 }
 
 impl BinlogPosition {
-    /// Earlier places of one binlog are less.
+    /// A sort key: earlier positions of one binlog are less.
     pub(crate) fn order(&self) -> (usize, &str, u64) {
         binlog_order(&self.file, self.offset)
     }
 }
 
-/// Where a place comes among those of one binlog: numbers of files grow longer when they have to.
+/// A sort key for the positions of one binlog: file numbers grow longer when they have to.
 pub(crate) fn binlog_order(file: &str, offset: u64) -> (usize, &str, u64) {
     (file.len(), file, offset)
 }
 
-/// Where MariaDB's binlog and GTIDs stand. Consistent only while nothing commits.
+/// The positions of MariaDB's binlog and GTIDs. Consistent only while nothing commits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MariaDbPosition {
-    /// `None` where there is no binlog.
+    /// `None` if there is no binlog.
     pub binlog: Option<BinlogPosition>,
     /// `gtid_binlog_pos`.
     pub gtid_binlog_pos: String,
@@ -39,12 +39,12 @@ pub struct MariaDbPosition {
     pub gtid_slave_pos: String,
 }
 
-/// Where the binlog ends, and what is left out of it; `None` where the server writes none.
+/// The end of the binlog, and what is left out of it; `None` if the server writes none.
 pub fn binlog_status(session: &mut Session) -> Result<Option<Row>, SqlError> {
     const OLD_NAME: &str = "SHOW MASTER STATUS";
     match session.flavor() {
         Flavor::MariaDb => session.row(OLD_NAME),
-        // The old name went with 8.4.
+        // MySQL 8.4 removed the old name.
         Flavor::MySql => match session.row("SHOW BINARY LOG STATUS") {
             Err(error) if error.code() == Some(code::SYNTAX_ERROR) => session.row(OLD_NAME),
             status => status,
@@ -53,7 +53,7 @@ pub fn binlog_status(session: &mut Session) -> Result<Option<Row>, SqlError> {
 }
 
 impl MariaDbPosition {
-    /// Asks the server: `SHOW MASTER STATUS` and the GTID variables.
+    /// Queries the server: `SHOW MASTER STATUS` and the GTID variables.
     pub fn read(session: &mut Session) -> Result<MariaDbPosition, SqlError> {
         let binlog = match binlog_status(session)? {
             Some(row) => {

@@ -1,4 +1,4 @@
-//! MySQL's logs at one moment: binlog, GTIDs and redo together.
+//! MySQL's log positions at one moment: binlog, GTIDs and redo together.
 
 use holdfast_formats::Lsn;
 use serde::Deserialize;
@@ -9,15 +9,15 @@ use crate::{
     server::{Session, SqlError},
 };
 
-/// One consistent look at MySQL's logs: binlog, GTIDs and redo at the same moment. (Of a replica it tells what was received,
-/// not what was applied; verified on 9.7.4.)
+/// One consistent reading of MySQL's logs: binlog, GTIDs and redo at the same moment. (On a replica it
+/// reports what was received, not what was applied; verified on 9.7.4.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogStatus {
-    /// End of redo: exactly what belongs to the position.
+    /// The end of redo, exactly at the binlog position.
     pub lsn: Lsn,
     /// The newest checkpoint.
     pub checkpoint: Lsn,
-    /// `None` where there is no binlog.
+    /// `None` if there is no binlog.
     pub binlog: Option<BinlogPosition>,
     /// `gtid_executed`; empty without GTIDs.
     pub gtid_executed: String,
@@ -26,7 +26,7 @@ pub struct LogStatus {
 }
 
 impl LogStatus {
-    /// What it means where there is no answer.
+    /// The error for a `log_status` that was not answered.
     pub(crate) fn unanswered(error: SqlError) -> Error {
         Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
             .hinted(
@@ -35,7 +35,7 @@ impl LogStatus {
             .caused_by(error)
     }
 
-    /// Asks the server: `performance_schema.log_status`.
+    /// Queries the server: `performance_schema.log_status`.
     pub fn read(session: &mut Session) -> Result<LogStatus, SqlError> {
         let query =
             "SELECT server_uuid AS u, local AS l, storage_engines AS s FROM performance_schema.log_status";
@@ -43,7 +43,7 @@ impl LogStatus {
         LogStatus::parse(row.text("u")?, row.text("l")?, row.text("s")?)
     }
 
-    /// Reads the columns `server_uuid`, `local`, `storage_engines`.
+    /// Parses the columns `server_uuid`, `local` and `storage_engines`.
     pub fn parse(uuid: &str, local: &str, engines: &str) -> Result<LogStatus, SqlError> {
         #[derive(Deserialize)]
         struct Local {
@@ -78,15 +78,16 @@ impl LogStatus {
             checkpoint: Lsn(engines.innodb.checkpoint),
             binlog: has_binlog
                 .then_some(BinlogPosition { file: local.binary_log_file, offset: local.binary_log_position }),
-            // Sets of several sources come with line breaks.
+            // Sets with several sources contain line breaks.
             gtid_executed: local.gtid_executed.replace('\n', ""),
             server_uuid: uuid.to_owned(),
         })
     }
 }
 
-/// Looks at the logs of MySQL until no applier has gone on meanwhile, a few times at most. A session that has locked
-/// tables cannot read the `channels`, and none that holds anything should read the `status`, which waits for commits.
+/// Reads MySQL's logs until no applier has moved in the meantime, [`LOOKS_MAX`] times at most. A session that
+/// has locked tables cannot read the `channels`, and a session that holds anything should not read the
+/// `status`, which waits for commits.
 pub fn mysql_position<E>(
     mut status: impl FnMut() -> Result<LogStatus, E>,
     mut channels: impl FnMut() -> Result<Vec<ReplicaChannel>, E>,
@@ -104,22 +105,23 @@ pub fn mysql_position<E>(
     }
 }
 
-/// Looks at the logs while appliers go on. Each takes milliseconds.
+/// Maximum number of readings while appliers move. Each takes milliseconds.
 const LOOKS_MAX: u32 = 10;
 
-/// Where a MySQL server stands.
+/// A MySQL server's position.
 #[derive(Clone, Debug)]
 pub struct MySqlPosition {
-    /// One moment.
+    /// The logs at one moment.
     pub status: LogStatus,
-    /// Its channels as a replica.
+    /// The server's channels as a replica.
     pub channels: Vec<ReplicaChannel>,
-    /// Those that stood still at that moment. Of the others a place would be newer than the data, or older.
+    /// The channels that stood still at that moment. The positions of the others would be newer than the
+    /// data, or older.
     pub unmoved: Vec<ReplicaChannel>,
 }
 
-/// MySQL: an LSN that is not before anything written until now, and that is on disk when this returns: whoever has read
-/// the redo log up to it has seen everything that happened before the call.
+/// MySQL: an LSN that is not before anything written until now, and that is on disk when this returns. A
+/// reader of the redo log that has reached it has seen everything that happened before the call.
 pub fn mysql_durable_end(session: &mut Session) -> Result<Lsn, SqlError> {
     let end = LogStatus::read(session)?.lsn;
     flush_engine_logs(session)?;
@@ -133,7 +135,7 @@ mod tests {
     const ENGINES: &str =
         r#"{"InnoDB": {"LSN": 3531523905, "LSN_checkpoint": 1413101042}, "Other": {"x": 1}}"#;
 
-    /// A look at the logs is read as MySQL writes it, with and without binlog and replication.
+    /// A `log_status` is parsed as MySQL writes it, with and without binlog and replication.
     #[test]
     fn log_status() {
         let local = "{\"gtid_executed\": \"a:1-3,\\nb:7\", \"binary_log_file\": \"b.000002\", \"binary_log_position\": 158}";

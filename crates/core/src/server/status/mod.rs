@@ -1,7 +1,7 @@
-//! Where a server stands at a moment: LSNs, binlog and GTID positions, replication.
+//! A server's positions at one moment: LSNs, binlog and GTID positions, replication.
 //!
-//! Whether two of these belong together is for the caller to ensure, by the lock under which it asks; only MySQL's
-//! `log_status` is consistent in itself.
+//! Two positions belong together only if the caller reads both under a suitable lock; only MySQL's
+//! `log_status` is consistent by itself.
 
 mod binlog;
 mod log_status;

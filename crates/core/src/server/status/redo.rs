@@ -1,4 +1,4 @@
-//! Where the redo log stands.
+//! Positions in the redo log.
 
 use holdfast_formats::Lsn;
 
@@ -10,14 +10,14 @@ use crate::server::{Session, SqlError};
 pub struct MariaDbLsns {
     /// End of the log in memory.
     pub current: Lsn,
-    /// End of what is surely on disk.
+    /// End of what is certainly on disk.
     pub flushed: Lsn,
     /// The newest checkpoint.
     pub last_checkpoint: Lsn,
 }
 
 impl MariaDbLsns {
-    /// Asks the server. Needs no privilege.
+    /// Queries the server. Needs no privilege.
     pub fn read(session: &mut Session) -> Result<MariaDbLsns, SqlError> {
         let status = Status::read(session, "Innodb_lsn%")?;
         Ok(MariaDbLsns {
@@ -28,27 +28,27 @@ impl MariaDbLsns {
     }
 }
 
-/// MySQL's redo log, as its status values show it. The server refreshes these now and then: on 9.7 they were seen to be
-/// behind by up to a second, right after a flush too. Good for a forecast; what must hold is
-/// [`mysql_durable_end`](super::mysql_durable_end)'s to say.
+/// MySQL's redo log, as its status values show it. The server refreshes them only now and then: on 9.7 they
+/// lagged by up to a second, even right after a flush. Good enough for a forecast; for a guarantee use
+/// [`mysql_durable_end`](super::mysql_durable_end).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MySqlRedoStatus {
     /// The newest checkpoint.
     pub checkpoint: Lsn,
     /// End of the log in memory.
     pub current: Lsn,
-    /// End of what is surely on disk.
+    /// End of what is certainly on disk.
     pub flushed: Lsn,
-    /// Identity of the log; a new one at every restore or clone.
+    /// Identity of the log; every restore or clone creates a new one.
     pub uuid: u32,
     /// Whether redo is written at all.
     pub is_enabled: bool,
-    /// How much the log may hold, as far as a change of that is carried out.
+    /// The log's capacity; a change counts as far as the server has carried it out.
     pub capacity_bytes: u64,
 }
 
 impl MySqlRedoStatus {
-    /// Asks the server. Needs no privilege.
+    /// Queries the server. Needs no privilege.
     pub fn read(session: &mut Session) -> Result<MySqlRedoStatus, SqlError> {
         let status = Status::read(session, "Innodb_redo_log%")?;
         Ok(MySqlRedoStatus {
@@ -62,8 +62,8 @@ impl MySqlRedoStatus {
     }
 }
 
-/// How often `ALTER INSTANCE` was run since the server started (MySQL). It is the statement that switches redo logging
-/// off and on, and leaves no other trace when both were done. Needs no privilege.
+/// How often `ALTER INSTANCE` was executed since the server started (MySQL). This statement switches redo
+/// logging off and on; doing both leaves no other trace. Needs no privilege.
 pub fn alter_instance_count(session: &mut Session) -> Result<u64, SqlError> {
     Status::read(session, "Com_alter_instance")?.number("Com_alter_instance")
 }

@@ -1,4 +1,4 @@
-//! Where a server stands as a replica, channel by channel.
+//! A server's position as a replica, channel by channel.
 
 use holdfast_formats::Flavor;
 
@@ -8,7 +8,7 @@ use crate::{
     server::{Row, ServerFacts, Session, SqlError},
 };
 
-/// Where the server stands as a replica, for one channel. Evidence: a restored copy's own tables have the last word.
+/// The position of a replica in one channel. Only evidence: the tables of a restored copy are authoritative.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaChannel {
     /// Connection or channel name; empty for the default one.
@@ -17,18 +17,19 @@ pub struct ReplicaChannel {
     pub host: String,
     /// Its primary's port.
     pub port: u16,
-    /// Applied up to here in the primary's binlog. Of appliers that do not keep the order, all that is before.
+    /// Applied up to this position in the primary's binlog. If appliers do not keep the order, everything
+    /// before it is applied.
     pub executed: BinlogPosition,
-    /// Whether the applier runs.
+    /// Whether the applier is running.
     pub is_applying: bool,
-    /// Whether it finds its place by GTID.
+    /// Whether it positions itself by GTID.
     pub by_gtid: bool,
-    /// What it does not apply, or applies to something else: filters, each with its name.
+    /// Filters for what it does not apply, or applies elsewhere, each with its name.
     pub filters: Vec<String>,
 }
 
-/// Filters of a channel, as both flavors call them. Those by domain (MariaDB) are none of these: what they leave out is not in
-/// the GTIDs of the replica.
+/// A channel's filters, as both flavors name them. MariaDB's filters by domain are not among them: what they
+/// leave out is not in the replica's GTIDs.
 pub(crate) const REPLICA_FILTERS: [&str; 8] = [
     "Replicate_Do_DB",
     "Replicate_Ignore_DB",
@@ -60,8 +61,9 @@ impl ReplicaChannel {
         Ok(channels)
     }
 
-    /// MySQL: what the server shows of appliers that work in parallel is up to 0.3 s old, and the data is where the last
-    /// of them is, as far as they keep the order; each writes its place in the transaction that it applies.
+    /// MySQL: the server's status of parallel appliers lags by up to 0.3 s. As long as they keep the order,
+    /// the data is where the most advanced applier is; each records its position in the transaction that it
+    /// applies.
     fn go_on_to_workers(&mut self, workers: &[Row]) -> Result<(), SqlError> {
         for worker in workers {
             let file = worker.text_or_null("file")?.unwrap_or_default();
@@ -129,8 +131,9 @@ const MYSQL_NAMES: ColumnNames = ColumnNames {
     gtid: "Auto_Position",
 };
 
-/// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, with no GTIDs to tell
-/// which. No single position describes such a copy. An applier that is stopped fills its gaps first.
+/// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, without
+/// GTIDs to tell which. No single position describes such a copy. An applier fills its gaps when it is
+/// stopped.
 pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<()> {
     let has_gtids = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON");
     let replica = &facts.replica;

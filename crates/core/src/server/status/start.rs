@@ -1,4 +1,4 @@
-//! When a server was started, and its clock.
+//! A server's start, and its clock.
 
 use std::time::{Duration, Instant};
 
@@ -7,34 +7,34 @@ use jiff::Timestamp;
 use super::values::Status;
 use crate::server::{Session, SqlError};
 
-/// What the server's clock says, in whole seconds. Events in its binlog are stamped by it.
+/// The server's clock, in whole seconds. Events in its binlog carry times of this clock.
 pub fn clock(session: &mut Session) -> Result<Timestamp, SqlError> {
     let seconds = session.number("SELECT UNIX_TIMESTAMP()")?;
     Timestamp::from_second(seconds).map_err(|_| SqlError::unexpected("a time that is none"))
 }
 
-/// What tells one start of a server from another.
+/// Distinguishes one start of a server from another.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerStart {
     uptime: Duration,
-    /// Just before it was asked, and when it had answered.
+    /// Just before the query, and just after the answer.
     asked: (Instant, Instant),
-    /// The session that asked.
+    /// The session that queried it.
     connection_id: u64,
 }
 
 impl ServerStart {
-    /// The server tells whole seconds, and its clock may be set meanwhile, by a little.
+    /// The server reports whole seconds, and its clock may be adjusted slightly in between.
     const TOLERANCE: Duration = Duration::from_secs(2);
 
-    /// Asks the server. Needs no privilege.
+    /// Queries the server. Needs no privilege.
     pub fn read(session: &mut Session) -> Result<ServerStart, SqlError> {
         let before = Instant::now();
         let uptime = Status::read(session, "Uptime")?.number("Uptime").map(Duration::from_secs)?;
         Ok(ServerStart { uptime, asked: (before, Instant::now()), connection_id: session.connection_id() })
     }
 
-    /// Whether the server was started anew before it was asked `later`. Sessions are numbered from each start on.
+    /// Whether the server was restarted before the query of `later`. Session ids start over at each start.
     #[must_use]
     pub fn is_before(&self, later: &ServerStart) -> bool {
         later.connection_id < self.connection_id

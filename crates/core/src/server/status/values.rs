@@ -1,4 +1,4 @@
-//! Status values of a server. Nobody needs a privilege to read them.
+//! Status values of a server. Reading them needs no privilege.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use holdfast_formats::Lsn;
 
 use crate::server::{Session, SqlError};
 
-/// What `SHOW GLOBAL STATUS` says, by name.
+/// Values of `SHOW GLOBAL STATUS`, by name.
 pub(super) struct Status(BTreeMap<String, String>);
 
 impl Status {

@@ -1,7 +1,8 @@
-//! Which engines hold tables, and which tables are not InnoDB's.
+//! Tables by engine, and which of them are not InnoDB's.
 //!
-//! The server hides tables from an account without rights on them, and a table that is not listed would be copied
-//! without its lock. So this is only right for an account that passed [`check_grants`](crate::server::check_grants).
+//! The server hides tables from an account without rights on them, and an unlisted table would be copied
+//! without its lock. So this list is complete only for an account that passed
+//! [`check_grants`](crate::server::check_grants).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::{
     server::{Row, Session, SqlError},
 };
 
-/// A table of another engine than InnoDB.
+/// A table of an engine other than InnoDB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherTable {
     /// Its name.
@@ -27,30 +28,30 @@ pub struct OtherTable {
 /// The tables of a server, by engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableInventory {
-    /// Tables by engine, InnoDB's too.
+    /// Number of tables of each engine, InnoDB included.
     pub count_by_engine: BTreeMap<String, u64>,
-    /// Every table that is not InnoDB's and whose engine keeps files, the system's own included.
+    /// Every table that is not InnoDB's and whose engine keeps files, system tables included.
     pub others: Vec<OtherTable>,
-    /// Tables in memory: their definition is saved, their rows are not.
+    /// MEMORY tables: their definitions are saved, their rows are not.
     pub in_memory: Vec<TableName>,
-    /// Tables whose engine the server cannot tell, since it cannot read their definition. (Of one that is not loaded it
-    /// knows the name; verified on MariaDB 10.11.19.)
+    /// Tables whose engine the server cannot tell, because it cannot read their definitions. (It does name an
+    /// engine that is not loaded; verified on MariaDB 10.11.19.)
     pub of_unknown_engine: Vec<TableName>,
 }
 
-/// What a backup does about an engine.
+/// How a backup treats an engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     Innodb,
     /// Its files are copied.
     Copied,
-    /// It has no data of its own on this server.
+    /// It keeps no data of its own on this server.
     NoData,
     InMemory,
     Unsupported,
 }
 
-/// Engines that were tried. Everything else is refused where it holds a table.
+/// The engines that were tested. Any other engine is refused if it holds a table.
 fn treatment(engine: &str) -> Treatment {
     match engine.to_ascii_uppercase().as_str() {
         "INNODB" => Treatment::Innodb,
@@ -61,11 +62,11 @@ fn treatment(engine: &str) -> Treatment {
     }
 }
 
-/// How many names a message lists.
+/// Number of names that a message lists.
 const NAMES_SHOWN_MAX: usize = 5;
 
 impl TableInventory {
-    /// Lists tables. On MariaDB the server opens every table's definition for this.
+    /// Lists the tables. On MariaDB, this makes the server open every table's definition.
     pub fn read(session: &mut Session) -> Result<TableInventory, SqlError> {
         let mut inventory = TableInventory::default();
         let rows = session.rows(
@@ -95,7 +96,7 @@ impl TableInventory {
         )?;
         inventory.count_by_engine.insert("InnoDB".to_owned(), innodb);
         if !inventory.of_unknown_engine.is_empty() {
-            // One that was being dropped has gone by now.
+            // A table that was being dropped is gone by now.
             let rows = session.rows(
                 "SELECT table_schema AS s, table_name AS t FROM information_schema.tables \
                  WHERE table_type NOT LIKE '%VIEW' AND engine IS NULL",
@@ -109,9 +110,9 @@ impl TableInventory {
         Ok(inventory)
     }
 
-    /// Aria's log covers tables of row format PAGE that were not made with `TRANSACTIONAL=0`.
+    /// Aria's log covers tables of row format PAGE that were not created with `TRANSACTIONAL=0`.
     fn mark_logged(&mut self, session: &mut Session) -> Result<(), SqlError> {
-        // Only for Aria, because these columns make the server open the table itself.
+        // For Aria only, because these columns make the server open the table itself.
         let rows = session.rows(
             "SELECT table_schema AS s, table_name AS t FROM information_schema.tables \
              WHERE engine = 'Aria' AND row_format = 'Page' AND create_options NOT LIKE '%transactional=0%' \
@@ -124,7 +125,7 @@ impl TableInventory {
         Ok(())
     }
 
-    /// Refuses engines with tables that a physical backup would lose or tear.
+    /// Refuses engines whose tables a physical backup would lose or tear.
     pub fn refuse_unsupported(&self) -> Result<()> {
         if !self.of_unknown_engine.is_empty() {
             let names: Vec<_> = self.of_unknown_engine.iter().collect();
@@ -152,7 +153,7 @@ impl TableInventory {
         ))
     }
 
-    /// What a person should know about the tables, one sentence each.
+    /// Warnings about the tables for the user, one sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let names: Vec<_> = self.in_memory.iter().collect();
@@ -182,7 +183,7 @@ mod tests {
         OtherTable { name, engine: engine.into(), is_logged: false }
     }
 
-    /// An engine that nobody tried is refused by name, with its tables.
+    /// An untested engine is refused by name, with its tables.
     #[test]
     fn unknown_engines_are_refused() {
         let mut inventory =

@@ -1,6 +1,6 @@
-//! Names as they are written in statements.
+//! Names quoted for use in statements.
 
-/// A name as it is written in a statement.
+/// Quotes a name for use in a statement.
 pub(crate) fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
@@ -15,7 +15,7 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// As it is written in a statement.
+    /// The name, quoted for use in a statement.
     #[must_use]
     pub fn quoted(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&self.table))

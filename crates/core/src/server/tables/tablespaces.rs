@@ -15,18 +15,18 @@ pub struct TablespaceRow {
     pub name: String,
     /// Its flags.
     pub flag: u32,
-    /// Its file, where the server tells (MariaDB).
+    /// Its file, if the server reports it (MariaDB).
     pub file: Option<String>,
     /// `normal`, `discarded`, `corrupted`, `active`, `inactive`, `empty` (MySQL).
     pub state: Option<String>,
     /// The indexes in it (MySQL).
     pub indexes: BTreeSet<u64>,
-    /// Of an index of full texts that is not listed, since it is being built (MySQL).
+    /// Whether it belongs to a full-text index that is not listed because it is still being built (MySQL).
     pub is_being_built: bool,
 }
 
 impl TablespaceRow {
-    /// One that is not listed, as the system tablespace is not.
+    /// A tablespace that the server does not list, such as the system tablespace.
     fn unlisted(space: SpaceId) -> Self {
         Self {
             space,
@@ -39,13 +39,15 @@ impl TablespaceRow {
         }
     }
 
-    /// Indexes that it had not `then`, be they of a table that came since: that one can have got them later.
+    /// Indexes that it did not have `then`. Indexes of a table created since count too: they can be newer
+    /// than the table.
     pub fn new_indexes_since<'a>(&'a self, then: &'a Self) -> impl Iterator<Item = u64> + 'a {
         self.indexes.difference(&then.indexes).copied()
     }
 }
 
-/// MySQL: the tablespaces that tables share at this moment, the dictionary's and the system tablespace included.
+/// MySQL: the tablespaces shared by several tables at this moment, including the dictionary's and the system
+/// tablespace.
 pub fn mysql_shared_spaces(session: &mut Session) -> Result<BTreeSet<SpaceId>, SqlError> {
     const SHARED: u32 = 1 << 11;
     let query = format!("SELECT space FROM information_schema.innodb_tablespaces WHERE flag & {SHARED}");
@@ -56,8 +58,8 @@ pub fn mysql_shared_spaces(session: &mut Session) -> Result<BTreeSet<SpaceId>, S
     Ok(spaces)
 }
 
-/// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. Under heavy
-/// changes of definitions the first look at MySQL's may take seconds; it needs `PROCESS` on both.
+/// InnoDB's tablespaces at one moment, by id. MariaDB lists only those that it has opened since its start. On
+/// MySQL, the first query may take seconds while many definitions change. Needs `PROCESS` on both.
 pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, TablespaceRow>, SqlError> {
     let query = match session.flavor() {
         Flavor::MariaDb => {
@@ -82,7 +84,7 @@ pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, Tablespace
         spaces.insert(space, tablespace);
     }
     if session.flavor() == Flavor::MySql {
-        // Looked at behind the tablespaces: an index that is finished between the two looks counts as new.
+        // Queried after the tablespaces: an index that is finished between the two queries counts as new.
         let query = "SELECT space, index_id FROM information_schema.innodb_indexes";
         let mut listed: HashSet<u64> = HashSet::new();
         for row in session.rows(query)? {
@@ -100,7 +102,8 @@ pub fn tablespaces(session: &mut Session) -> Result<BTreeMap<SpaceId, Tablespace
     Ok(spaces)
 }
 
-/// Which index of full texts a table of InnoDB's is of: `db/fts_<its table>_<the index>_index_1`, in 16 hexadecimal digits each.
+/// The index that an auxiliary full-text table of InnoDB belongs to:
+/// `db/fts_<its table>_<the index>_index_1`, with both ids in 16 hexadecimal digits.
 fn index_of_full_texts(name: &str) -> Option<u64> {
     let (_, name) = name.rsplit_once('/')?;
     let lower = name.to_ascii_lowercase();
@@ -109,8 +112,8 @@ fn index_of_full_texts(name: &str) -> Option<u64> {
     u64::from_str_radix(index, 16).ok()
 }
 
-/// MariaDB: the ids of the InnoDB tables in each tablespace, opened or not. DISCARD gives a table a new id, and nothing
-/// else does without giving it a new tablespace too.
+/// MariaDB: the ids of the InnoDB tables in each tablespace, opened or not. DISCARD gives a table a new id;
+/// anything else that does so also gives it a new tablespace.
 pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<SpaceId, BTreeSet<u64>>, SqlError> {
     let mut tables = BTreeMap::<_, BTreeSet<_>>::new();
     for row in session.rows("SELECT table_id AS id, space FROM information_schema.innodb_sys_tables")? {
@@ -119,8 +122,8 @@ pub fn mariadb_tables(session: &mut Session) -> Result<BTreeMap<SpaceId, BTreeSe
     Ok(tables)
 }
 
-/// MariaDB: the tablespaces of all InnoDB tables and partitions by their names, written as in file names; also of those
-/// that nobody has opened.
+/// MariaDB: the tablespaces of all InnoDB tables and partitions, opened or not, by name. Names are encoded as
+/// in file names.
 pub fn mariadb_table_spaces(session: &mut Session) -> Result<HashMap<String, SpaceId>, SqlError> {
     let rows = session.rows("SELECT name, space FROM information_schema.innodb_sys_tables")?;
     rows.iter().map(|row| Ok((row.text("name")?.to_owned(), SpaceId(row.number("space")?)))).collect()
@@ -131,7 +134,7 @@ pub fn mariadb_table_spaces(session: &mut Session) -> Result<HashMap<String, Spa
 pub struct TablespaceFile {
     /// The tablespace.
     pub space: SpaceId,
-    /// Path as the server names it: relative ones begin at the data directory.
+    /// Its path as the server names it. Relative paths start at the data directory.
     pub path: String,
     /// Whether it holds undo logs.
     pub is_undo: bool,

@@ -1,4 +1,4 @@
-//! `COM_STMT_BULK_EXECUTE` of MariaDB: one statement, carried out for many rows.
+//! MariaDB's `COM_STMT_BULK_EXECUTE`: executes one statement for many rows.
 
 use super::{
     super::{
@@ -10,17 +10,17 @@ use super::{
 use crate::server::{Session, SqlError};
 
 const COM_STMT_BULK_EXECUTE: u8 = 0xFA;
-/// The types of the parameters are said with them.
+/// The packet includes the types of the parameters.
 const WITH_TYPES: u16 = 128;
-/// Before each parameter: whether there is one.
+/// Precedes each parameter: whether it has a value.
 const VALUE: u8 = 0;
 const NULL: u8 = 1;
 
 pub(super) struct Bulk {
     statement: Prepared,
-    /// What is sent next, with room for its header.
+    /// The next packet to send, with room for its header.
     packet: Vec<u8>,
-    /// Of it, what comes before the rows.
+    /// Length of the part of it that precedes the rows.
     begin_bytes: usize,
     bytes_wanted: usize,
     packet_bytes_max: usize,

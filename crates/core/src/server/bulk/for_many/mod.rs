@@ -1,8 +1,8 @@
-//! Rows that travel as parameters of an `INSERT` which is prepared once: the server parses it once, and no value is written as
-//! text.
+//! Rows sent as parameters of a prepared `INSERT`: the server parses the statement once, and no value is
+//! written as text.
 //!
-//! A MariaDB carries a statement with the parameters of one row out for many rows at a time ([`bulk`]). A MySQL has no such
-//! command: it is given the parameters of many rows for one statement ([`several`]).
+//! MariaDB executes a statement that has the parameters of one row for many rows at a time ([`bulk`]). MySQL
+//! has no such command: it gets a statement with parameters for many rows ([`several`]).
 
 mod bulk;
 mod several;
@@ -10,20 +10,20 @@ mod several;
 use super::wire::Done;
 use crate::server::{Session, SqlError};
 
-/// Errors of a server, or of what stands before it, that prepares a statement and then does not carry it out.
+/// Errors of a server, or of a proxy before it, that prepares a statement and then does not execute it.
 const NOT_FOR_MANY: [u16; 4] = [1047, 1243, 1295, 4033];
 
-/// What a parameter is sent as.
+/// How a parameter is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterType {
-    /// Bytes without a character set, whatever that of the session is: a length-encoded string.
+    /// Bytes without a character set, whatever the session's is: a length-encoded string.
     Bytes,
-    /// A number without a sign: eight bytes, the lowest first.
+    /// An unsigned number: eight bytes, little-endian.
     Number,
 }
 
 impl ParameterType {
-    /// As the protocol has it: the type, and whether it has no sign.
+    /// The protocol's code: the type, and whether it is unsigned.
     fn code(self) -> [u8; 2] {
         match self {
             Self::Bytes => [252, 0],
@@ -32,15 +32,15 @@ impl ParameterType {
     }
 }
 
-/// A prepared `INSERT`, and rows that wait to be sent.
+/// A prepared `INSERT`, and the rows waiting to be sent.
 pub trait ForMany {
-    /// Bytes of the longest row that can be added, eight for each column among them.
+    /// Length of the longest row that can be added, counting eight bytes for each column.
     fn row_bytes_max(&self) -> usize;
 
-    /// Whether a row of so many bytes can be added to those that wait. If not, [`ForMany::exec`] is due.
+    /// Whether a row of `row_bytes` bytes can be added to the waiting rows. If not, call [`ForMany::exec`].
     fn has_room(&self, row_bytes: usize) -> bool;
 
-    /// Adds a value to a row, as its parameter's type has it. Bytes are stored as they are sent.
+    /// Adds a value to a row, encoded as its parameter's type requires. Bytes are stored as they are sent.
     fn value(&mut self, value: &[u8]);
 
     /// Adds NULL to a row.
@@ -49,16 +49,17 @@ pub trait ForMany {
     /// Ends a row.
     fn end_row(&mut self);
 
-    /// Carries the statement out for some of the rows that wait; `None` if none does.
+    /// Executes the statement for some of the waiting rows; `None` if no rows wait.
     fn exec(&mut self, session: &mut Session) -> Result<Option<Done>, SqlError>;
 
-    /// Lets the server forget it.
+    /// Makes the server forget the statement.
     fn close(self: Box<Self>, session: &mut Session) -> Result<(), SqlError>;
 }
 
-/// Prepares an `INSERT` on a MariaDB, where all parameters are bytes. The statement begins with `insert.0`, and `insert.1` stands
-/// for a row. Rows are sent together until they are `bytes.0` long, and in no packet longer than `bytes.1`. `None` where the
-/// server does not prepare such a statement, or any, or as many.
+/// Prepares an `INSERT` on MariaDB, where all parameters are bytes. The statement begins with `begin`, and
+/// `places` stands for one row. Rows are sent together up to a length of `bytes.0`, and no packet is longer
+/// than `bytes.1`. `None` if the server does not prepare this kind of statement, this many parameters, or any
+/// statement at all.
 pub fn prepare_bulk(
     session: &mut Session,
     (begin, places): (&str, &str),
@@ -68,11 +69,12 @@ pub fn prepare_bulk(
     Ok(bulk.map(|bulk| Box::new(bulk) as Box<dyn ForMany>))
 }
 
-/// The same on a MySQL, for a table of so many rows, with parameters of these types in each.
+/// Like [`prepare_bulk`], but on MySQL, for a table of `rows` rows, with parameters of these types in each
+/// row.
 ///
-/// The session's `character_set_client` should be `binary` when it is carried out: the server writes each parameter into the
-/// text of a statement that it may have to show to an auditing plugin (one is always there, for passwords), and looks for the
-/// ends of characters if those may be long.
+/// The session's `character_set_client` should be `binary` at execution. The server writes each parameter
+/// into the text of a statement that it may have to show to an audit plugin (one is always active, for
+/// passwords), and looks for character boundaries if characters may be several bytes long.
 pub fn prepare_several(
     session: &mut Session,
     insert: (&str, &str),
@@ -84,7 +86,7 @@ pub fn prepare_several(
     Ok(several.map(|several| Box::new(several) as Box<dyn ForMany>))
 }
 
-/// Whether an error of [`ForMany::exec`] says that nothing of the kind is to be had here.
+/// Whether an error of [`ForMany::exec`] means that this server does not support such statements.
 #[must_use]
 pub fn is_refused(error: &SqlError) -> bool {
     error.code().is_some_and(|code| NOT_FOR_MANY.contains(&code))

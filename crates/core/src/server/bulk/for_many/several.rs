@@ -1,5 +1,5 @@
-//! `COM_STMT_EXECUTE` of MySQL, with the parameters of several rows: one statement for so many rows as are usually sent
-//! together, and one for a single row, which sends what is left over, and rows that are long.
+//! MySQL's `COM_STMT_EXECUTE` with the parameters of several rows: one statement for as many rows as are
+//! usually sent together, and one for a single row, used for the remaining rows and for long rows.
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ use super::{
 use crate::server::{Session, SqlError};
 
 const COM_STMT_EXECUTE: u8 = 0x17;
-/// No cursor; carried out once.
+/// No cursor; one execution.
 const ONCE: [u8; 5] = [0, 1, 0, 0, 0];
-/// Whether the types of the parameters are said with them, as they are the first time.
+/// Whether the packet includes the types of the parameters, as it does the first time.
 const WITH_TYPES: u8 = 1;
 const SAME_TYPES: u8 = 0;
-/// More rows for one statement make no difference for short rows, and cost the server more for others.
+/// More rows in one statement gain nothing for short rows, and cost the server more for others.
 const ROWS_MAX: usize = 64;
 
 /// A statement for a fixed number of rows.
@@ -28,7 +28,7 @@ struct OfRows {
     are_types_known: bool,
 }
 
-/// Where a row ends, in what waits.
+/// Where a row ends, within the values and flags that wait.
 struct RowEnd {
     values: usize,
     nulls: usize,
@@ -36,16 +36,16 @@ struct RowEnd {
 
 pub(super) struct Several {
     many: OfRows,
-    /// Unless `many` is for one row.
+    /// The statement for one row; `None` if `many` is for one row.
     one: Option<OfRows>,
     types: Vec<ParameterType>,
-    /// Of the rows that wait, the values, one after the other.
+    /// The values of the waiting rows, one after the other.
     values: Vec<u8>,
-    /// For each of their columns, whether it is NULL.
+    /// For each column of these rows, whether it is NULL.
     nulls: Vec<bool>,
-    /// Where each of them ends.
+    /// Where each of these rows ends.
     ends: VecDeque<RowEnd>,
-    /// Before the first of them that is not sent.
+    /// Where the first row that is not yet sent begins.
     begin: RowEnd,
     packet: Vec<u8>,
     bytes_wanted: usize,
@@ -63,7 +63,7 @@ impl OfRows {
         Ok(statement.map(|statement| OfRows { statement, rows, are_types_known: false }))
     }
 
-    /// A packet with these parameters.
+    /// Writes a packet with these parameters.
     fn write(&self, packet: &mut Vec<u8>, types: &[ParameterType], nulls: &[bool], values: &[u8]) {
         packet.clear();
         packet.extend_from_slice(&[0; HEADER_BYTES]);
@@ -114,7 +114,7 @@ impl Several {
         }))
     }
 
-    /// Bytes of a packet besides the values, at most.
+    /// Length of a packet without the values, at most.
     fn spare_bytes(&self, rows: usize) -> usize {
         let parameters = rows * self.types.len();
         HEADER_BYTES + 1 + size_of::<u32>() + ONCE.len() + parameters.div_ceil(8) + 1 + 2 * parameters
@@ -198,7 +198,8 @@ mod tests {
         }
     }
 
-    /// A packet says of each parameter whether it is NULL, of what type they all are the first time, and then what they are.
+    /// A packet says for each parameter whether it is NULL, gives the types the first time, and then the
+    /// values.
     #[test]
     fn packets() {
         let mut statement = of_rows(3);
@@ -213,7 +214,8 @@ mod tests {
         assert_eq!(packet, [&begin[..], b"\0values"].concat());
     }
 
-    /// Rows wait until there are so many, or so long, that a packet is worth it; a row that is long is sent by itself.
+    /// Rows wait until there are enough of them, or enough bytes, to be worth a packet; a long row is sent by
+    /// itself.
     #[test]
     fn room() {
         let mut rows = several();
