@@ -1,14 +1,15 @@
 //! The page maps of a writer's last backup, kept on its own host.
 //!
-//! A writer cannot read the backup that it builds on. What it compares with, hashes of pages and where they are stored,
-//! it has written itself, and keeps: the manifest head, and the chunks of leaves, items and roots, plain, by their hash.
+//! A writer's key cannot read the backup that it builds on. The writer therefore keeps what it compares with,
+//! which it has written itself: hashes of pages and where they are stored. These are the manifest head, and
+//! the plain chunks of leaves, items and roots, named by their hash.
 //!
 //! Invariants:
-//! - A file that is lost, damaged, replaced, or of another repository, source, key or run costs storing pages anew, and
-//!   never a reference to the wrong page: the head has a MAC by a key that only this writer has, and everything else
-//!   hangs on it by keyed hashes.
-//! - Only a backup that stands, with just this outcome, is built on.
-//! - Nothing is held in memory but the hash of each chunk (of some 50,000 pages).
+//! - A file that is lost, damaged, replaced, or of another repository, source, key or run means that pages
+//!   are stored anew, never that a reference leads to the wrong page: the head has a MAC made with a key that
+//!   only this writer has, and keyed hashes tie everything else to the head.
+//! - A new backup builds on these maps only if their backup stands, with exactly the recorded outcome.
+//! - Memory holds only the hash of each chunk (of some 50,000 pages).
 
 use std::{
     collections::HashSet,
@@ -44,7 +45,7 @@ const DESCRIPTION_BYTES_MAX: u64 = 4096;
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Of which backup the maps are.
+/// The backup that the maps belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Description {
     repository: String,
@@ -54,7 +55,7 @@ struct Description {
     outcome: ObjectHash,
 }
 
-/// What was remembered when it was looked.
+/// The head as found on disk when the maps were opened.
 struct Remembered {
     run: RunNo,
     outcome: ObjectHash,
@@ -68,9 +69,9 @@ pub struct LocalMaps {
     mac_key: Secret32,
     hash_key: HashKey,
     remembered: Option<Remembered>,
-    /// Chunks that the backup in the making needs.
+    /// Chunks that the backup being written needs.
     kept: Mutex<HashSet<PageHash>>,
-    /// The first that could not be written.
+    /// The first write that failed.
     failure: Mutex<Option<io::Error>>,
 }
 
@@ -81,10 +82,11 @@ impl std::fmt::Debug for LocalMaps {
 }
 
 impl LocalMaps {
-    /// Looks at what is kept below `directory`, of all repositories and sources. Writes nothing yet.
+    /// Opens the maps of `log` below `directory`, which may hold those of many repositories and sources.
+    /// Writes nothing yet.
     ///
     /// # Errors
-    /// The key adds no backups. What cannot be read or believed counts as not there.
+    /// The key adds no backups. Anything that cannot be read or trusted counts as absent.
     pub fn open(directory: &Path, repo: &Repo, log: &LogName) -> Result<Self, RepoError> {
         let repository = repo.info().repository_id.to_string();
         let directory = directory.join(&repository).join(format!("{}-{}", log.source, log.kind));
@@ -107,13 +109,13 @@ impl LocalMaps {
         })
     }
 
-    /// Where it is.
+    /// The directory of these maps.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The backup whose maps are kept, if it stands and is the same.
+    /// The backup whose maps are kept, if it stands and still has the recorded outcome.
     #[must_use]
     pub fn backup(&self, history: &History) -> Option<RunNo> {
         let known = self.remembered.as_ref()?;
@@ -132,24 +134,24 @@ impl LocalMaps {
         self.directory.join("maps").join(to_hex(&hash.0))
     }
 
-    /// The plain chunk with this hash, if it is kept and whole.
+    /// The plain chunk with this hash, if it is kept and intact.
     pub(crate) fn get(&self, hash: PageHash) -> Option<Vec<u8>> {
         let path = self.chunk_path(hash);
         let plain = read_bounded(&path, CHUNK_BYTES_MAX as u64).ok()?;
         if self.hash_key.hash(&plain) == hash {
             return Some(plain);
         }
-        // In its place the right one is written.
+        // Removed, so that an intact chunk can be written in its place.
         let _ = fs::remove_file(path);
         None
     }
 
-    /// The backup in the making needs the chunk with this hash, which is kept already.
+    /// Notes that the backup being written needs the chunk with this hash, which is kept already.
     pub(crate) fn keep(&self, hash: PageHash) {
         lock(&self.kept).insert(hash);
     }
 
-    /// The backup in the making needs this chunk.
+    /// Keeps this chunk, which the backup being written needs.
     pub(crate) fn remember(&self, hash: PageHash, plain: &[u8]) {
         self.keep(hash);
         let path = self.chunk_path(hash);
@@ -162,10 +164,11 @@ impl LocalMaps {
         }
     }
 
-    /// The backup stands: what it needs is what is kept from now on.
+    /// Commits the maps of this backup, which stands now: from now on, exactly what it needs is kept.
     ///
     /// # Errors
-    /// Not all of it could be written. Then what was kept before is still there.
+    /// Not all of it could be written, in which case the maps kept before are still in place; or chunks that
+    /// are no longer needed could not be deleted.
     pub fn commit(&self, outcome: &Outcome, head: &[u8]) -> io::Result<()> {
         if let Some(error) = lock(&self.failure).take() {
             return Err(error);
@@ -191,7 +194,8 @@ impl LocalMaps {
         Ok(())
     }
 
-    /// Puts a file in its place at once. It need not survive a crash of the host: what is not whole is not believed.
+    /// Puts a file in its place atomically. It need not survive a crash of the host:
+    /// files that are not whole are not trusted.
     fn write(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         let maps = self.directory.join("maps");
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&maps)?;
@@ -224,7 +228,7 @@ fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > most { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
-/// `None` unless it is just what this key wrote for this log.
+/// `None` unless this key wrote the file for this log.
 fn read_head(path: &Path, key: &Secret32, expected: &Description) -> Option<Remembered> {
     let fixed = (MAGIC.len() + MAC_BYTES + 4) as u64;
     let bytes = read_bounded(path, fixed + DESCRIPTION_BYTES_MAX + HEAD_BYTES_MAX).ok()?;
@@ -234,7 +238,7 @@ fn read_head(path: &Path, key: &Secret32, expected: &Description) -> Option<Reme
 fn parse_head(bytes: &[u8], key: &Secret32, expected: &Description) -> Option<Remembered> {
     let after = bytes.strip_prefix(MAGIC)?;
     let (found, after) = after.split_first_chunk::<MAC_BYTES>()?;
-    // Of equal length; compared in constant time.
+    // Hashes of equal length are compared in constant time.
     if blake3::Hash::from_bytes(mac(key, &[after])) != blake3::Hash::from_bytes(*found) {
         return None;
     }
@@ -247,7 +251,7 @@ fn parse_head(bytes: &[u8], key: &Secret32, expected: &Description) -> Option<Re
     is_of_this_log.then(|| Remembered { run: RunNo(run), outcome, head: head.to_vec() })
 }
 
-/// Reads a head that the fuzzer has made up: behind a MAC that is right, and as it is.
+/// Reads a head made up by the fuzzer, once after a correct MAC and once as it is.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn read_made_up(repo: &Repo, log: &LogName, made_up: &[u8]) -> bool {
     let key = repo.keys().local_key(MAC_CONTEXT);
@@ -263,7 +267,7 @@ pub(crate) fn read_made_up(repo: &Repo, log: &LogName, made_up: &[u8]) -> bool {
     read.is_some_and(|read| made_up.ends_with(&read.head))
 }
 
-/// What a head has behind its MAC.
+/// What a valid head has after its MAC.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn honest_head(repo: &Repo, log: &LogName) -> Vec<u8> {
     let (repository, outcome) = (repo.info().repository_id.to_string(), crate::format::object::NO_OBJECT);

@@ -1,6 +1,7 @@
-//! The way of the data: pages, rows and whole files into packs, and out of them again.
+//! The data path: pages, rows and whole files into packs, and back out of them.
 //!
-//! It leans on [`log`](crate::log): what is written belongs to a run, and what is read to a backup that stands.
+//! Builds on [`log`](crate::log): everything written belongs to a run, and
+//! everything read to a backup that stands.
 
 pub mod local_maps;
 pub mod reader;

@@ -1,7 +1,8 @@
-//! What codecs have made of what is stored: told from the index alone, codec by codec.
+//! How well each codec has compressed what is stored, from the index alone.
 //!
-//! An index part is signed by nobody, so a list of packs counts only for packs that are there and as large as it says.
-//! Packs that no part lists, of a run that is under way or whose index is damaged, are counted and not guessed at.
+//! An index part is signed by nobody, so an entry counts only if its pack exists and has the listed size.
+//! Packs that no part lists, because their run is under way or their index is damaged, are counted, but their
+//! content is not guessed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +21,12 @@ use crate::{
     store::ObjectInfo,
 };
 
-/// What chunks hold, as far as that decides how small they become.
+/// The content of chunks, as far as it decides how well they compress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Content {
     /// Pages and rows.
     Data,
-    /// Where these are: leaves, items and roots. Mostly hashes, which do not shrink.
+    /// Maps of where these are: leaves, items and roots. Mostly hashes, which do not compress.
     Maps,
 }
 
@@ -37,7 +38,7 @@ impl Content {
         }
     }
 
-    /// As shown.
+    /// The name as shown to users.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,29 +48,29 @@ impl Content {
     }
 }
 
-/// What one codec has made of one sort of content.
+/// What one codec has made of one kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodecBytes {
     /// The codec.
     pub codec: Codec,
-    /// Of what.
+    /// The kind of content.
     pub content: Content,
-    /// Chunks.
+    /// How many chunks.
     pub chunks: u64,
-    /// Their bytes before compression.
+    /// Bytes of these chunks before compression.
     pub plain_bytes: u64,
-    /// Their bytes in packs, with their seals.
+    /// Bytes of these chunks in packs, with their seals.
     pub stored_bytes: u64,
 }
 
-/// What all codecs have made of the packs of a log.
+/// Results of all codecs for the packs of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compression {
-    /// Data first, then by codec; what there is none of is not among them.
+    /// Data first, then by codec; combinations that do not occur are left out.
     pub codecs: Vec<CodecBytes>,
-    /// Packs of which no index part tells what is in them.
+    /// Packs whose content no index part lists.
     pub unlisted_packs: u64,
-    /// Their bytes.
+    /// Bytes of these packs.
     pub unlisted_bytes: u64,
 }
 
@@ -88,7 +89,7 @@ impl Sums {
 }
 
 impl Compression {
-    /// Of the packs of a log that are `there`. A few index parts at a time are in memory.
+    /// Sums up the packs of a log that are `there`. Only a few index parts at a time are in memory.
     pub(crate) fn of(
         repo: &Repo,
         history: &History,
@@ -104,7 +105,7 @@ impl Compression {
         read_index_parts(repo, log, &parts, |(run, _), packs| {
             interrupt.check()?;
             let packs = match packs {
-                // What it lists is not listed then, and a check names it.
+                // Its packs then count as unlisted, and a check reports it.
                 Err(error) if error.is_of_the_object() => return Ok(()),
                 packs => packs?,
             };

@@ -1,9 +1,10 @@
-//! Expire: dropping backups, by rules or by name. What they alone needed is freed by later prunes.
+//! Expire: drops backups, by rules or by name. Later prunes free what only these needed.
 //!
-//! What is on hold is never dropped. By rules the newest backup stays, too, and the newest good one: no check has found
-//! what it needs damaged, none of it is missing, and, as far as the key reads manifests, no page was damaged when it was
-//! taken. Rules go for the whole of a source and for each part of it by themselves. They pass over what was imported: dozens of old dumps, imported in an hour, are neither the newest nor all of
-//! one day.
+//! Backups on hold are never dropped. Rules also spare the newest backup, and the newest good one: no check
+//! has found anything that it needs damaged, nothing of it is missing, and, if the key can read manifests, no
+//! page was damaged when it was taken. Rules apply separately to the whole of a source and to each part of
+//! it. They pass over imported backups: dozens of old dumps, imported within an hour, are neither the newest
+//! nor all of one day.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -32,32 +33,32 @@ use crate::{
     store::{ObjectInfo, exists},
 };
 
-/// What is asked for.
+/// What to expire.
 #[derive(Clone, Debug)]
 pub enum ExpireRequest {
-    /// Keep what the rules keep, and in any case the newest backup and the newest good one.
+    /// Keep what the rules keep, and always the newest backup and the newest good one.
     ByRules(Rules),
-    /// Drop these, unless nothing good would be left of the source, or of a part that was taken since.
+    /// Drop these, unless no backup as good would be left of the source, or of a part taken since.
     Named(Vec<RunNo>),
     /// Drop exactly these, whatever is left.
     Exactly(Vec<RunNo>),
 }
 
-/// Rules, and what they go for.
+/// Rules, and the backups that they apply to.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// By age.
+    /// Rules by age.
     pub policy: RetentionPolicy,
-    /// Whose days and hours.
+    /// The time zone of days and hours.
     pub zone: TimeZone,
-    /// Tags of which each keeps a backup.
+    /// A backup with any of these tags is kept.
     pub keep_tags: Vec<String>,
-    /// The rules go for backups with this tag; all others stay.
+    /// The rules apply only to backups with this tag; all others stay.
     pub only_tag: Option<String>,
 }
 
 impl Rules {
-    /// By age alone.
+    /// Rules by age alone.
     #[must_use]
     pub fn by_age(policy: RetentionPolicy, zone: TimeZone) -> Self {
         Self { policy, zone, keep_tags: Vec::new(), only_tag: None }
@@ -79,7 +80,7 @@ pub struct Kept {
     pub run: RunNo,
     /// When it was taken.
     pub at: Timestamp,
-    /// The rules that keep it; none where it was not asked for, or is the last.
+    /// The reasons why it is kept; empty if it was not named, or is only kept as the newest.
     pub reasons: Vec<Reason>,
 }
 
@@ -98,40 +99,40 @@ pub enum ExpireError {
     /// The rules keep nothing.
     #[error("the rules keep no backup at all: give at least one --keep rule")]
     NoRules,
-    /// It does not stand.
+    /// The backup does not stand.
     #[error("{log} has no backup {run}")]
     NoSuchBackup {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What was asked for.
+        /// The backup that was named.
         run: RunNo,
     },
-    /// It is on hold.
+    /// The backup is on hold.
     #[error("backup {run} of {log} is held {}", until_when(.hold))]
     Held {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What was to be dropped.
+        /// The backup that was to be dropped.
         run: RunNo,
-        /// Why and how long.
+        /// The hold.
         hold: Box<Hold>,
     },
-    /// Nothing as good would be left.
+    /// No backup as good would be left.
     #[error("backup {run} is the last good one of {log}, or of the part of it that it holds")]
     LastGood {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What was to be dropped.
+        /// The backup that was to be dropped.
         run: RunNo,
     },
-    /// What is held is not known.
+    /// It is not known what is held.
     #[error(
         "run {run} of {log} was to hold backups, and its outcome is gone, or never was: what is held is not known"
     )]
     MayBeHeld {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// The run.
+        /// The run that was to hold backups.
         run: RunNo,
     },
     /// The run could not begin.
@@ -149,13 +150,13 @@ fn until_when(hold: &Hold) -> String {
     hold.until.map_or_else(|| "until it is released".to_owned(), |until| format!("until {until:.0}"))
 }
 
-/// What the manifest of a backup says, as far as rules ask.
+/// What the manifest of a backup says, as far as rules need it.
 struct Said {
     tags: Vec<String>,
     is_damaged: bool,
 }
 
-/// Plans, and keeps what manifests say: they do not change.
+/// Makes plans, and caches what manifests say: they do not change.
 struct Planner<'a> {
     repo: &'a Repo,
     /// `None`: the manifest is damaged.
@@ -197,7 +198,7 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
-    /// Why each candidate stays; `None`: it is to be dropped.
+    /// Why each candidate stays; `None` for those to be dropped.
     fn judge(
         &mut self,
         history: &History,
@@ -226,7 +227,7 @@ impl<'a> Planner<'a> {
             reasons.push(of_tags);
         }
         let created = history.standing().map(|outcome| {
-            // A time that is none was before all others.
+            // An invalid time counts as earlier than all others.
             Timestamp::try_from(outcome.created_at).unwrap_or(Timestamp::MIN)
         });
         let is_doubtful = doubtful(candidates, &created.collect::<Vec<_>>(), now);
@@ -235,7 +236,8 @@ impl<'a> Planner<'a> {
         }
         let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
         let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
-        // A part of a source takes no place of the whole, nor of another part, and no rule keeps it for longer than the whole.
+        // A part of a source takes no place of the whole or of another part, and no
+        // rule keeps it for longer than the whole.
         let mut whole = Reaches::default();
         let mut parts: BTreeMap<Option<PartId>, Vec<usize>> = BTreeMap::new();
         for (at, candidate) in candidates.iter().enumerate() {
@@ -258,7 +260,7 @@ impl<'a> Planner<'a> {
         let is_dropped = |(candidate, reasons): (&Candidate, &Vec<Reason>)| {
             reasons.is_empty() && !newest.contains(&candidate.run)
         };
-        // Asked only where it saves one: it costs a listing of all packs.
+        // Asked only where it can save a backup: it costs a listing of all packs.
         let dropped = candidates.iter().zip(&reasons).filter(|it| is_dropped(*it));
         let kept_at_least: BTreeSet<_> = newest.iter().map(|run| part_of(history, *run)).collect();
         let asked: BTreeSet<_> = dropped
@@ -300,7 +302,7 @@ impl<'a> Planner<'a> {
         Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
     }
 
-    /// That of the source, and of each part that was taken since, something as good is left as there is now.
+    /// Checks that of the source, and of each part taken since, a backup as good as the best one now is left.
     fn leave_a_good_one(&mut self, history: &History, dropped: &[RunNo]) -> Result<(), ExpireError> {
         let dropped: BTreeSet<RunNo> = dropped.iter().copied().collect();
         let newest: BTreeSet<_> =
@@ -328,8 +330,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Of each of these parts the newest backup of which nothing is known to be damaged or missing, as far as the key can
-    /// tell. Where there is none, the newest that was whole when it was taken.
+    /// For each of `parts`, the newest backup of which nothing is known to be damaged or missing, as far as
+    /// the key can tell. If there is none, the newest that was intact when it was taken.
     fn newest_good(
         &mut self,
         history: &History,
@@ -342,7 +344,7 @@ impl<'a> Planner<'a> {
             if !parts.contains(&backup.part) || matches!(newest.get(&backup.part), Some(Good::Now(_))) {
                 continue;
             }
-            // A keeper reads no manifest.
+            // A keeper cannot read manifests.
             if self.repo.can_read() && self.said(history, backup.run)?.is_none_or(|said| said.is_damaged) {
                 continue;
             }
@@ -355,7 +357,7 @@ impl<'a> Planner<'a> {
         Ok(newest)
     }
 
-    /// `None` where the manifest is damaged.
+    /// What the manifest says; `None` if it is damaged.
     fn said(&mut self, history: &History, run: RunNo) -> Result<Option<&Said>, RepoError> {
         if !self.said.contains_key(&run) {
             let said = match history.head(self.repo, run) {
@@ -372,12 +374,12 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The newest good backup of something.
+/// The newest good backup of the source or of a part.
 #[derive(Clone, Copy)]
 enum Good {
     /// Nothing of it is known to be damaged or missing.
     Now(RunNo),
-    /// It was whole when it was taken; nothing that is there now is.
+    /// It was intact when it was taken; no backup is intact now.
     WhenTaken(RunNo),
 }
 
@@ -388,12 +390,13 @@ impl Good {
     }
 }
 
-/// What a backup holds of its source.
+/// The part of its source that a backup holds; `None` for all of it.
 fn part_of(history: &History, run: RunNo) -> Option<PartId> {
     history.outcome(run).and_then(|outcome| outcome.part)
 }
 
-/// The newest of the whole source, as they were taken, and of each part of which there is one since.
+/// The newest backup of the whole source, and the newest of each part that was
+/// taken after it. Imported ones do not count.
 fn newest_of_parts(history: &History) -> BTreeSet<RunNo> {
     let taken = history.standing().filter(|backup| !backup.imported);
     let newest: BTreeMap<_, _> = taken.map(|backup| (backup.part, backup.run)).collect();
@@ -401,7 +404,7 @@ fn newest_of_parts(history: &History) -> BTreeSet<RunNo> {
     newest.into_values().filter(|run| whole.is_none_or(|whole| *run >= whole)).collect()
 }
 
-/// How many of the whole source each rule keeps, and since when.
+/// How many backups of the whole source each rule keeps, and the time of the oldest.
 #[derive(Default)]
 struct Reaches(HashMap<Reason, (u32, Timestamp)>);
 
@@ -414,14 +417,14 @@ impl Reaches {
         }
     }
 
-    /// Whether a rule goes back so far: it does as long as it keeps fewer than it may.
+    /// Whether a rule reaches back this far: it does as long as it keeps fewer backups than it may.
     fn reaches(&self, reason: Reason, at: Timestamp, policy: &RetentionPolicy) -> bool {
         let full = self.0.get(&reason).filter(|(count, _)| Some(*count) == policy.limit(reason));
         full.is_none_or(|(_, since)| at >= *since)
     }
 }
 
-/// What tells, without reading data, whether a backup has lost something.
+/// What shows, without reading data, whether a backup has lost something.
 struct Stored<'a> {
     repo: &'a Repo,
     history: &'a History,
@@ -436,14 +439,14 @@ impl<'a> Stored<'a> {
         Ok(Self {
             repo,
             history,
-            // What one has moved whose own word is damaged seems missing.
+            // Chunks moved by a prune whose own record is damaged seem missing.
             prunes: history.prunes_or(repo, &mut |_, _| Ok(()))?,
             packs: repo.list_folder(log, Folder::Packs)?,
             checked: Checked::read(repo, log, &mut |_| {})?,
         })
     }
 
-    /// Whether every pack that the backup needs is there, and no check has found it damaged.
+    /// Whether every pack that the backup needs exists, and no check has found it damaged.
     fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
         let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
         let mut needed: BTreeSet<PackId> = BTreeSet::new();
@@ -481,7 +484,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// That all of `runs` stand and none is held.
+/// Checks that all of `runs` stand and none is held.
 fn may_drop(history: &History, runs: &[RunNo], now: Timestamp) -> Result<(), ExpireError> {
     for run in runs.iter().copied() {
         let log = history.log().clone();
@@ -495,7 +498,7 @@ fn may_drop(history: &History, runs: &[RunNo], now: Timestamp) -> Result<(), Exp
     Ok(())
 }
 
-/// What would be dropped at `now`. An expire asks the store's clock; whoever only looks may take any.
+/// What would be dropped at `now`. An expire takes the store's time; a mere plan may take any.
 pub fn plan_expire(
     repo: &Repo,
     history: &History,
@@ -505,7 +508,7 @@ pub fn plan_expire(
     Planner::new(repo).plan(history, request, now)
 }
 
-/// Drops backups; where there is none to drop, without a run.
+/// Drops backups. Begins no run if there is nothing to drop.
 pub fn expire(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -519,7 +522,7 @@ pub fn expire(
         return Ok(plan);
     }
     let mut run = Run::begin_as(Intent::Expire, repo, &history, options)?;
-    // Again, now that nothing can come between.
+    // Planned again, now that no other run can come between.
     let plan = match planner.plan(run.history(), request, repo.now()?) {
         Ok(plan) if !plan.dropped.is_empty() => plan,
         nothing => {

@@ -1,8 +1,8 @@
-//! What is done with a repository besides writing and reading backups: checking, copying, dropping, freeing, repairing,
-//! and telling what takes the space.
+//! Operations on a repository besides writing and reading backups: checking, copying, dropping, freeing,
+//! repairing, and reporting what takes the space.
 //!
-//! Whatever changes what stands is a run of the [`log`](crate::log). These lean on everything else in this crate, and
-//! nothing leans on them.
+//! Every operation that changes which backups stand is a run of the [`log`](crate::log). These modules depend
+//! on everything else in this crate, and nothing depends on them.
 
 pub mod check;
 pub mod compression;

@@ -1,9 +1,10 @@
-//! Locks that are about to end, of what backups need, made longer (`docs/guide/stores.md`).
+//! Extends locks that are about to end on objects that backups need (`docs/guide/stores.md`).
 //!
-//! What is needed is known by name, from outcomes and refs; every version of such a name is locked, also one that somebody
-//! has covered or hidden meanwhile. Garbage is left to the end of its locks. Where an outcome is hidden, the history that
-//! shows may be shorter than it was: then everything counts as needed. Where one lies over another, as that of a run which
-//! was ended after somebody had hidden its outcome, everything does that it may have needed.
+//! The objects needed are known by name, from outcomes and refs. Every version of such a name is locked,
+//! including versions that have since been covered or hidden. Garbage is left until its locks end. If an
+//! outcome is hidden, the visible history may be shorter than the real one: then everything counts as needed.
+//! If one outcome covers another, as when a run was ended after its outcome had been hidden, then everything
+//! counts as needed that the covered outcome may have needed.
 
 use std::{
     collections::HashSet,
@@ -27,42 +28,43 @@ use crate::{
     },
 };
 
-/// What is not below a log, and needed by whoever opens the repository.
+/// Objects outside all logs that are needed to open the repository.
 const COMMON: [&str; 6] = ["holdfast.json", "one-writer", "keys/", "signers/", "removals/", "rotations/"];
-/// Folders of a log in which anything lasts.
+/// Folders of a log whose objects may be needed for long.
 const LASTING: [Folder; 5] = [Folder::Packs, Folder::Index, Folder::Refs, Folder::Outcomes, Folder::Reports];
 
-/// How to make locks longer.
+/// How to extend locks.
 #[derive(Clone, Debug)]
 pub struct ExtendOptions {
-    /// Locks that end within this time.
+    /// Extends locks that end within this time.
     pub margin: Duration,
-    /// Only look.
+    /// Only report, and change nothing.
     pub dry_run: bool,
-    /// Ends it early, with [`RepoError::Interrupted`]: what was locked by then stays so.
+    /// Ends it early, with [`RepoError::Interrupted`]: locks extended by then stay extended.
     pub interrupt: Interrupt,
 }
 
-/// What was done to a part of the repository.
+/// The result for one part of the repository.
 #[derive(Debug)]
 pub struct PartExtended {
-    /// Nothing: what all logs have in common.
+    /// The log; `None` for the objects that all logs share.
     pub log: Option<LogName>,
-    /// What was done.
+    /// What was extended.
     pub extended: Extended,
-    /// Why it cannot be known what of this log is needed. Then all that is there counts as needed, or all up to the run
-    /// whose outcome lies over another: somebody may have hidden what says otherwise.
+    /// Why it is not known what of this log is needed. Then everything in it counts as needed, or everything
+    /// up to the run whose outcome covers another: the object that says otherwise may have been hidden.
     pub unknown: Option<RepoError>,
 }
 
-/// Makes locks longer, one part of the repository after the other; each is told. Gives back until when.
+/// Extends locks, one part of the repository after the other, and calls `each` with each result. Returns the
+/// time until which objects are locked.
 pub fn extend(
     repo: &Repo,
     options: &ExtendOptions,
     each: &mut dyn FnMut(PartExtended),
 ) -> Result<SystemTime, RepoError> {
     let (lock, versioned) = locks_of(repo)?;
-    // Asking the store's clock writes to it, which whoever only looks may not.
+    // Asking for the store's clock writes to the store, which a dry run may not.
     let now = if options.dry_run { SystemTime::now() } else { repo.store().now()? };
     let beyond = || RepoError::malformed("holdfast.json", "its locks would end beyond all times");
     let until = now.checked_add(lock.period()).ok_or_else(beyond)?;
@@ -80,7 +82,7 @@ pub fn extend(
         key_id.is_some_and(|key_id| trust.is_removed(key_id))
     };
     for prefix in COMMON {
-        // A name stands for itself, a folder for what is in it.
+        // A name matches only itself, a folder everything in it.
         let wanted =
             |path: &ObjectPath| (prefix.ends_with('/') || path.as_str() == prefix) && !is_removed(path);
         within(prefix, &wanted, &mut done)?;
@@ -117,7 +119,7 @@ fn locks_of(repo: &Repo) -> Result<(ObjectLock, &dyn Versioned), RepoError> {
     Ok((lock, versioned.ok_or_else(|| repo.no_locks("making locks longer"))?))
 }
 
-/// Whether an error is of what a log holds, so that others are none the worse for it.
+/// Whether an error concerns only what one log holds, so that other logs are not affected.
 fn is_of_the_log(error: &RepoError) -> bool {
     match error {
         RepoError::Interrupted => false,
@@ -126,12 +128,12 @@ fn is_of_the_log(error: &RepoError) -> bool {
     }
 }
 
-/// What of a log is needed, by name.
+/// The needed objects of a log, by name.
 struct Needed {
     history: History,
     packs: HashSet<PackId>,
     runs: HashSet<RunNo>,
-    /// What runs up to this one have stored is needed, too.
+    /// Everything that runs up to this one have stored is needed, too.
     covered: Option<RunNo>,
 }
 

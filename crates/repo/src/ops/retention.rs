@@ -6,20 +6,21 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use crate::format::names::RunNo;
 
-/// How many to keep: the newest ones, and the newest of each of the last hours, days, … in which there are any.
+/// How many backups to keep: the newest ones, and the newest one of each of the
+/// last hours, days and so on that have any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RetentionPolicy {
-    /// The newest.
+    /// How many of the newest.
     pub last: u32,
-    /// One for each of so many hours.
+    /// One for each of this many hours.
     pub hourly: u32,
-    /// One for each of so many days.
+    /// One for each of this many days.
     pub daily: u32,
-    /// One for each of so many weeks (ISO 8601, from Monday).
+    /// One for each of this many weeks (ISO 8601, from Monday).
     pub weekly: u32,
-    /// One for each of so many months.
+    /// One for each of this many months.
     pub monthly: u32,
-    /// One for each of so many years.
+    /// One for each of this many years.
     pub yearly: u32,
 }
 
@@ -38,19 +39,19 @@ pub enum Reason {
     Monthly,
     /// Newest of a year.
     Yearly,
-    /// It has a tag that keeps.
+    /// It has a tag that the rules keep.
     Tag,
-    /// The rules go for a tag that it has not.
+    /// The rules apply to a tag that it does not have.
     OtherTag,
-    /// Its manifest cannot be read, so that its tags are not known.
+    /// Its manifest cannot be read, so its tags are not known.
     Unreadable,
     /// On hold.
     Held,
-    /// The newest good one, where newer ones have lost something or were taken damaged.
+    /// The newest good one, if newer ones have lost something or were damaged when they were taken.
     LastGood,
-    /// It says that it was taken at a time that cannot be: no rule goes for it, and it stands in nobody's place.
+    /// Its recorded time is impossible: no rule applies to it, and it takes no place from others.
     DoubtfulTime,
-    /// Made of another tool's dump: no rule goes for it, and it stands in nobody's place.
+    /// Imported from another tool's dump: no rule applies to it, and it takes no place from others.
     Imported,
 }
 
@@ -83,14 +84,14 @@ pub struct Candidate {
     pub at: Timestamp,
 }
 
-/// Clocks may differ by so much, and no more.
+/// The most that clocks may differ.
 const SLACK: SignedDuration = SignedDuration::from_hours(1);
 
-/// Which of `candidates`, oldest first, cannot have been taken when they say: in the future, after their own outcome was
-/// `created`, or long before a backup that was there already.
+/// Which of `candidates`, oldest first, cannot have been taken when they claim: in the future, after their
+/// own outcome was `created`, or long before a backup that existed already.
 ///
-/// That time is the word of whoever signed a backup, and each rule keeps so many periods in which there is one: whoever
-/// could choose his periods would take the places of all others.
+/// The time is claimed by the signer of a backup, and each rule keeps a number of periods that have a backup:
+/// a signer who could choose the periods could take the places of all other backups.
 #[must_use]
 pub fn doubtful(candidates: &[Candidate], created: &[Timestamp], now: Timestamp) -> Vec<bool> {
     let mut newest: Option<Timestamp> = None;
@@ -107,13 +108,13 @@ pub fn doubtful(candidates: &[Candidate], created: &[Timestamp], now: Timestamp)
 }
 
 impl RetentionPolicy {
-    /// Whether it keeps nothing.
+    /// Whether the policy keeps nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How many a rule keeps, by the reason that it gives.
+    /// How many backups the rule with this reason keeps.
     pub(crate) fn limit(&self, reason: Reason) -> Option<u32> {
         Some(match reason {
             Reason::Last => self.last,
@@ -126,11 +127,12 @@ impl RetentionPolicy {
         })
     }
 
-    /// Why each of `candidates`, oldest first, is kept; no reason: it is to be dropped. Days and hours are those of
-    /// `zone`.
+    /// Why each of `candidates`, oldest first, is kept; those without a reason are to be dropped. Days and
+    /// hours are those of `zone`.
     ///
-    /// One that says it was taken before one that was there already counts as of the same time as that. So time goes one
-    /// way, and each period fills one place: clocks that differ, or whoever says so, do not fill two by going to and fro.
+    /// A backup that claims to be older than one that existed already counts as taken at that one's time. So
+    /// time never goes back, and each period fills one place: neither clocks that differ nor false claims can
+    /// fill two by going to and fro.
     #[must_use]
     pub fn judge(&self, candidates: &[Candidate], zone: &TimeZone) -> Vec<Vec<Reason>> {
         let mut rules = [
@@ -162,10 +164,10 @@ impl RetentionPolicy {
     }
 }
 
-/// A period as numbers that differ between periods.
+/// A period, as numbers that differ between periods.
 type Period = (i16, i16, u64);
 
-/// Of what a rule keeps the newest.
+/// The period of which a rule keeps the newest backup.
 #[derive(Clone, Copy)]
 enum Every {
     Backup,
@@ -260,7 +262,7 @@ mod tests {
         assert_eq!(kept(RetentionPolicy { last: 1, yearly: 2, ..none }, &times), [2, 6]);
     }
 
-    /// Good backups of twelve months, and then those of somebody who says when they were taken as he likes.
+    /// Good backups of twelve months, followed by those of a signer who makes up their times.
     #[test]
     fn times_that_cannot_be_take_nobodys_place() {
         let time = |text: &str| text.parse::<Timestamp>().unwrap();
@@ -274,7 +276,8 @@ mod tests {
         let created: Vec<Timestamp> = times.iter().map(|(_, created)| *created).collect();
         let verdicts = doubtful(&candidates, &created, now);
         assert!(verdicts[..12].iter().all(|is| !is) && verdicts[12..].iter().all(|is| *is));
-        // A clock that was years ahead, and one that began anew: those after it are what they say.
+        // A clock that was years ahead, and one that began anew: the backups
+        // after them are judged by their own times.
         let ahead =
             [time("2026-01-01T00:00:00Z"), time("2031-01-01T00:00:00Z"), time("2026-01-02T00:00:00Z")];
         let behind = [ahead[0], time("1970-01-01T00:01:00Z"), ahead[2]];
@@ -285,8 +288,8 @@ mod tests {
         }
     }
 
-    /// Good backups, and then those of somebody who goes to and fro over the border of a day, week, month and year, within
-    /// what clocks may differ by.
+    /// Good backups, followed by those of a signer whose times go to and fro across the border of a day,
+    /// week, month and year, within the slack for clocks.
     #[test]
     fn times_that_go_to_and_fro_fill_one_place_of_each_period() {
         let mut times: Vec<String> = (1..=12).map(|month| format!("2025-{month:02}-03T01:00:00Z")).collect();

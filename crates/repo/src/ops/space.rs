@@ -1,7 +1,7 @@
-//! What backups take of the space: told from refs, names and the index alone, as a prune tells what is garbage.
+//! How much space backups take, from refs, names and the index alone, just as a prune finds garbage.
 //!
-//! Refs have no lengths of chunks. A chunk is taken for as large as the chunks of its pack are on average, so what is
-//! said of single backups is near the truth, and what is said of all together is exact.
+//! Refs do not record the lengths of chunks. Each chunk is assumed to be of the average size in its pack, so
+//! figures for single backups are estimates, and figures for all together are exact.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,32 +20,32 @@ use crate::{
 /// The space of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// Packs that are there.
+    /// How many packs exist.
     pub packs: u64,
-    /// Their bytes.
+    /// Bytes of these packs.
     pub pack_bytes: u64,
     /// Bytes of packs of which no backup needs anything.
     pub unneeded_bytes: u64,
-    /// What codecs have made of what is in them.
+    /// What codecs have made of the packs' content.
     pub compression: Compression,
     /// For how long no check has read what backups need.
     pub unread: Unread,
-    /// Each standing backup's part, oldest first.
+    /// The space of each standing backup, oldest first.
     pub backups: Vec<BackupSpace>,
 }
 
-/// What one backup takes.
+/// The space of one backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackupSpace {
     /// Its run.
     pub run: RunNo,
-    /// Of all it needs.
+    /// Bytes of everything that it needs.
     pub needed_bytes: u64,
-    /// Of what no other backup needs: dropping it and pruning frees so much.
+    /// Bytes that no other backup needs: dropping this one and pruning frees this much.
     pub own_bytes: u64,
 }
 
-/// Which group of backups needs a chunk. Four bytes, since there are as many as chunks.
+/// The group of backups that needs a chunk. Four bytes, since there is one for each chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 struct Need(u32);
 
@@ -62,14 +62,14 @@ impl Need {
     }
 }
 
-/// A pack of which somebody needs something.
+/// A pack of which some backup needs something.
 #[derive(Default)]
 struct NeededPack {
     bytes_each: u64,
-    /// Who needs each chunk.
+    /// Which group needs each chunk.
     chunks: Vec<Need>,
-    /// Instead of these, where several need every chunk: how many chunks. That does not change any more, and so it is
-    /// with most packs.
+    /// Replaces `chunks` once several groups need every chunk: how many chunks there are. That no longer
+    /// changes, and holds for most packs.
     needed_by_several: usize,
 }
 
@@ -96,7 +96,7 @@ impl NeededPack {
     }
 }
 
-/// Bytes that only this group needs, by group.
+/// For each group, the bytes that only it needs.
 fn own_bytes(packs: &BTreeMap<PackId, NeededPack>) -> BTreeMap<u32, u64> {
     let mut own = BTreeMap::new();
     for pack in packs.values() {
@@ -107,7 +107,7 @@ fn own_bytes(packs: &BTreeMap<PackId, NeededPack>) -> BTreeMap<u32, u64> {
     own
 }
 
-/// What groups of backups need; bytes of all chunks for each backup, in order.
+/// What groups of backups need of each pack; and for each backup, in order, the bytes of all its chunks.
 fn needs(
     repo: &Repo,
     history: &History,
@@ -149,14 +149,14 @@ fn needs(
 }
 
 impl Space {
-    /// Looks at one log.
+    /// Measures the space of one log.
     pub fn of(repo: &Repo, history: &History, interrupt: &Interrupt) -> Result<Space, RepoError> {
         let (needed, mut backups) = needs(repo, history, |number, _| number, interrupt)?;
         let own = own_bytes(&needed);
         for (number, backup) in (0..).zip(&mut backups) {
             backup.own_bytes = own.get(&number).copied().unwrap_or(0);
         }
-        // What is wrong with a record is for a check to tell.
+        // Problems of the records are for a check to report.
         let checked = Checked::read(repo, history.log(), &mut |_| {})?;
         let there = repo.list_folder(history.log(), Folder::Packs)?;
         let compression = Compression::of(repo, history, &there, interrupt)?;
@@ -168,7 +168,7 @@ impl Space {
             if needed.contains_key(&pack) {
                 space.unread.add(&checked, pack, &info);
             } else if run < history.next_run() {
-                // What a run without an outcome has stored is about to be needed.
+                // Packs of a run without an outcome are about to be needed.
                 space.unneeded_bytes += info.size_bytes;
             }
         }
@@ -176,7 +176,7 @@ impl Space {
     }
 }
 
-/// How much a prune could free if these backups were dropped, beside what it can free anyway.
+/// How much a prune could free if these backups were dropped, on top of what it can free anyway.
 pub fn freed_by(
     repo: &Repo,
     history: &History,
@@ -199,7 +199,7 @@ mod tests {
     use crate::format::names::{PackId, RunNo};
 
     proptest! {
-        /// A pack that is counted instead of listed is told of as if it were listed.
+        /// A pack whose chunks are only counted gives the same result as one whose chunks are listed.
         #[test]
         fn what_several_need_is_forgotten_without_a_trace(
             backups in prop::collection::vec(prop::collection::vec(0..6_u32, 0..9), 0..6),

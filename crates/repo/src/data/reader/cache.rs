@@ -1,8 +1,8 @@
-//! Least recently used values within a budget of bytes.
+//! LRU cache within a budget of bytes.
 
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
-/// Keeps what was used last. Few and large values: eviction looks at all of them.
+/// Keeps the values used most recently. Meant for few, large values: eviction scans all of them.
 #[derive(Debug)]
 pub(crate) struct Cache<K, V> {
     entries: HashMap<K, Entry<V>>,
@@ -30,7 +30,7 @@ impl<K: Hash + Eq + Copy, V> Cache<K, V> {
         Some(Arc::clone(&entry.value))
     }
 
-    /// Keeps `value`, at the cost of what was used longest ago. The value itself always stays.
+    /// Inserts `value`, evicting those used longest ago. The value itself always stays.
     pub(crate) fn insert(&mut self, key: K, value: Arc<V>, bytes: usize) {
         self.clock += 1;
         let entry = Entry { value, bytes, used_at: self.clock };

@@ -1,7 +1,7 @@
-//! Finds the rows of a pack: in the index of its run or, where that is missing or damaged, in the pack itself.
+//! Finds the rows of a pack: in the index of its run or, if that is missing or damaged, in the pack itself.
 //!
-//! An index part is sealed for a public key and signed by nobody, so it only says where to look: what the pack says of
-//! itself decides wherever the two differ.
+//! An index part is sealed for a public key and signed by nobody, so it only says where to look. Where a
+//! pack's own directory differs from the index, the directory counts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,16 +23,16 @@ use crate::{
     store::{ObjectInfo, ahead::sized_in_order},
 };
 
-/// Plain bytes of an index part, at most.
+/// Maximum plain bytes of an index part.
 const INDEX_BYTES_MAX: u64 = 1 << 28;
-/// Of a pack that is asked what is in it, so much is read at first: most directories are smaller.
+/// How much of the end of a pack is read first to get its directory: most directories are smaller.
 const END_BYTES: u64 = 128 << 10;
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
 
 /// The index parts of each run, by number.
 type PartsOfRuns = BTreeMap<RunNo, Vec<(u32, ObjectInfo)>>;
 
-/// Rows of packs, as few as needed in memory.
+/// The rows of packs, with as few as needed in memory.
 pub(crate) struct Catalog {
     /// Existing index parts of each run, in order.
     parts: OnceLock<PartsOfRuns>,
@@ -41,9 +41,10 @@ pub(crate) struct Catalog {
 
 struct State {
     rows: Cache<PackId, PackRows>,
-    /// First and last pack part of the index parts that have been read; `None` where reading failed.
+    /// First and last pack part that each index part read so far lists; `None` if it could not be read.
     ranges: BTreeMap<(RunNo, u32), Option<(u32, u32)>>,
-    /// Packs that were asked themselves, so that the index is not any more; and whether it had said something else.
+    /// Packs whose own directory has been read, so that the index no longer counts for them. The value says
+    /// whether the index had differed.
     asked: BTreeMap<PackId, bool>,
 }
 
@@ -67,7 +68,7 @@ impl Catalog {
         Ok(rows)
     }
 
-    /// The rows as the pack itself has them, which from now on are those of [`rows`](Self::rows).
+    /// The rows from the pack's own directory, which [`rows`](Self::rows) returns from now on.
     pub(crate) fn confirm(
         &self,
         repo: &Repo,
@@ -84,7 +85,7 @@ impl Catalog {
         Ok(own)
     }
 
-    /// Takes what a pack says of itself, where that is not what is known of it.
+    /// Takes over the rows of a pack's own directory if they differ from those known so far.
     pub(crate) fn take_own(
         &self,
         repo: &Repo,
@@ -99,7 +100,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Packs of which the index was found to say something else than they do.
+    /// Packs whose own directory was found to differ from the index.
     pub(crate) fn misled(&self) -> BTreeSet<PackId> {
         lock(&self.state).asked.iter().filter(|(_, is_misled)| **is_misled).map(|(pack, _)| *pack).collect()
     }
@@ -108,8 +109,8 @@ impl Catalog {
         lock(&self.state).rows.insert(pack, Arc::clone(rows), cached_bytes(rows));
     }
 
-    /// Keeps what an index part says of its packs, and gives back that of `pack`. Whoever reads goes on with the packs
-    /// behind it: where there are more than can be kept, it is these that stay.
+    /// Caches what an index part says of its packs, and returns the rows of `pack`. Reading continues with
+    /// the packs after `pack`: if not all of the part can be kept, those stay.
     fn keep_from(&self, pack: PackId, mut listed: Vec<(u32, PackRows)>) -> Option<Arc<PackRows>> {
         let mut state = lock(&self.state);
         let State { rows: kept, asked, .. } = &mut *state;
@@ -126,7 +127,7 @@ impl Catalog {
         let fitting = fitting.count();
         listed.truncate(fitting.max(1));
         let mut found = None;
-        // The one that is wanted comes last, so that it goes last.
+        // The wanted pack is inserted last, so that it is evicted last.
         for (part, rows) in listed.into_iter().rev() {
             let rows = Arc::new(rows);
             kept.insert(id(part), Arc::clone(&rows), cached_bytes(&rows));
@@ -150,7 +151,7 @@ impl Catalog {
             let key = (pack.run, *part);
             let known = lock(&self.state).ranges.get(&key).copied();
             let range = match known {
-                // Known not to hold the pack, or unreadable: no need to read it again.
+                // Known not to list the pack, or unreadable: no need to read it again.
                 Some(None) => None,
                 Some(Some(range)) if !(range.0..=range.1).contains(&pack.part) => Some(range),
                 _ => {
@@ -171,7 +172,7 @@ impl Catalog {
             match range {
                 Some((first, _)) if pack.part < first => high = middle,
                 Some((_, last)) if pack.part > last => low = middle + 1,
-                // A part that is missing or damaged: the pack itself knows.
+                // The part is unreadable, or lacks the pack: the pack itself has to tell.
                 _ => return Ok(None),
             }
         }
@@ -197,7 +198,7 @@ fn cached_bytes(rows: &PackRows) -> usize {
 /// The packs that one index part lists, with their rows.
 pub(crate) type IndexedRows = Vec<(u32, PackRows)>;
 
-/// Reads these index parts, several at a time where the store is far away; `each` gets what they list, in order.
+/// Reads these index parts, several at a time if the store is remote; `each` gets what they list, in order.
 pub(crate) fn read_index_parts<E: From<RepoError> + Send>(
     repo: &Repo,
     log: &LogName,
@@ -236,15 +237,15 @@ fn own_rows(repo: &Repo, log: &LogName, pack: PackId) -> Result<PackRows, RepoEr
         .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))
 }
 
-/// What a pack says of itself.
+/// The directory of a pack, as read from the pack itself.
 pub(crate) struct OwnDirectory {
     pub(crate) size_bytes: u64,
     pub(crate) directory: Directory,
-    /// What its chunks are sealed with, too.
+    /// The key of the pack, which its chunks are sealed with, too.
     pub(crate) key: ObjectKey,
 }
 
-/// The directory of a pack, from the pack itself. A listing may have told the pack's size.
+/// Reads the directory of a pack from the pack itself. `size_bytes` is its size, if a listing has told it.
 pub(crate) fn read_directory(
     repo: &Repo,
     log: &LogName,
@@ -268,7 +269,7 @@ pub(crate) fn read_directory(
     let mut header = [0; HEADER_BYTES];
     store.read_exact_at(&path, 0, &mut header).map_err(RepoError::of_needed)?;
     let key = repo.object_key(&place, &header)?;
-    // It ends where the trailer begins.
+    // The directory ends where the trailer begins.
     let mut sealed = match before.len().checked_sub(trailer.sealed_len as usize) {
         Some(begin) => before[begin..].to_vec(),
         None => {

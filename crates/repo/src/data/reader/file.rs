@@ -9,11 +9,12 @@ use crate::{
     format::{columns::PageEntry, item::Item, names::ChunkRef, pack::ChunkKind, page_map::PAGES_PER_LEAF},
 };
 
-/// Chunks kept while a file is read in order.
+/// Number of chunks kept while a file is read in order.
 const CHUNKS_KEPT: usize = 16;
 
 impl Backup {
-    /// Calls `sink` with the bytes of a file from its first to its last, holes as zeros. Every page is verified.
+    /// Calls `sink` with the bytes of a file from the first to the
+    /// last, holes as zeros. Every page is verified.
     pub fn read_file<E: From<RepoError>>(
         &self,
         item: &Item,

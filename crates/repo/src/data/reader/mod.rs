@@ -1,8 +1,8 @@
 //! The restore side: a backup's head, items and page maps, and the pages themselves.
 //!
-//! Nothing is believed before its seal is open, its lengths are bounded and its hash is computed again: the outcome,
-//! which is signed, has the hashes of the roots, these have those of the items, the items those of the leaves, and the
-//! leaves those of the pages.
+//! Nothing is trusted before its seal is opened, its lengths are checked and its hash is computed again. The
+//! signed outcome has the hashes of the roots; the roots have those of the items, the items those of the
+//! leaves, and the leaves those of the pages.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,10 +37,10 @@ pub(crate) use source::LoadedLeaf;
 
 /// Cache of items and leaves for a restore.
 const CACHE_BYTES: usize = 32 << 20;
-/// Cache of items that are read and checked.
+/// Cache of items that have been read and checked.
 pub(crate) const ITEM_CACHE_BYTES: usize = 8 << 20;
 
-/// What a [`Backup`] keeps of maps, items and directories of packs, whatever is read.
+/// Size of all caches of a [`Backup`]: maps, items and pack directories, however much is read.
 pub const CACHES_BYTES: usize = CACHE_BYTES + ITEM_CACHE_BYTES + catalog::CACHE_BYTES;
 
 /// A backup that stands, opened for reading. Shared between threads.
@@ -49,7 +49,7 @@ pub struct Backup {
     run: RunNo,
     head: Head,
     roots: Vec<RootEntry>,
-    /// Chunks of the item table, read and checked.
+    /// Chunks of the item table that have been read and checked.
     items: Mutex<Cache<ChunkRef, Vec<Item>>>,
 }
 
@@ -60,7 +60,7 @@ impl Backup {
         Self::open_with(Arc::new(source), history, run)
     }
 
-    /// Opens the backup of run `run` with a source of chunks that is there already.
+    /// Opens the backup of run `run` with an existing source of chunks.
     pub fn open_with(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
         let json = source.head(history, run)?;
         let head = Head::decode(&json).map_err(|error| {
@@ -81,7 +81,8 @@ impl Backup {
         Ok(Self { source, run, head, roots, items: Mutex::new(Cache::new(ITEM_CACHE_BYTES)) })
     }
 
-    /// Opens another backup, of the same log, to be read side by side with this one: what both have is at hand for either.
+    /// Opens another backup of the same log, to be read side by side
+    /// with this one: the two share their caches.
     pub fn beside(&self, history: &History, run: RunNo) -> Result<Self, RepoError> {
         Self::open_with(Arc::clone(&self.source), history, run)
     }
@@ -92,13 +93,13 @@ impl Backup {
         self.run
     }
 
-    /// Its head.
+    /// The manifest head.
     #[must_use]
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Its chunks.
+    /// The source of its chunks.
     #[must_use]
     pub fn source(&self) -> &Arc<ChunkSource> {
         &self.source
@@ -110,13 +111,13 @@ impl Backup {
         &self.roots
     }
 
-    /// Items in it.
+    /// How many items it has.
     #[must_use]
     pub fn item_count(&self) -> u64 {
         self.roots.iter().map(|root| u64::from(root.item_count)).sum()
     }
 
-    /// The items of one chunk of the table.
+    /// The items in one chunk of the item table.
     pub fn items_of(&self, root: &RootEntry) -> Result<Arc<Vec<Item>>, RepoError> {
         if let Some(items) = lock(&self.items).get(&root.chunk) {
             return Ok(items);
@@ -130,12 +131,12 @@ impl Backup {
             return Err(damaged(Damage::NotAsRecorded));
         }
         let items = Arc::new(items);
-        // An item in memory takes some three times what it takes in a chunk.
+        // In memory, items take about three times their bytes in a chunk.
         lock(&self.items).insert(root.chunk, Arc::clone(&items), plain.len() * 3);
         Ok(items)
     }
 
-    /// All items in path order, a chunk of the table at a time.
+    /// All items in path order, loaded one chunk of the item table at a time.
     pub fn items(&self) -> impl Iterator<Item = Result<Item, RepoError>> + '_ {
         self.roots.iter().flat_map(|root| {
             let (items, error) = match self.items_of(root) {
@@ -157,8 +158,8 @@ impl Backup {
         Ok(position.ok().and_then(|position| items.get(position).cloned()))
     }
 
-    /// Where the pages from 4096 `leaf` of an item are: at most 4,096 entries, empty beyond its end. The chunks are
-    /// where they are now.
+    /// Where the pages from 4096 × `leaf` on of an item are stored now: at most 4,096 entries, none beyond
+    /// the end of the item.
     pub fn leaf(&self, item: &Item, leaf: u64) -> Result<Vec<PageEntry>, RepoError> {
         let position = usize::try_from(leaf).unwrap_or(usize::MAX);
         match &item.map {

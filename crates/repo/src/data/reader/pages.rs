@@ -1,7 +1,7 @@
 //! Fetches many pages at once: neighbouring chunks in one read, several threads, every page verified.
 //!
-//! A restore can take longer than the grace. Pages whose pack is gone are looked for where a prune has moved them since
-//! they were looked up: whole chunks move, so that slots stay what they are.
+//! A restore can take longer than the grace. If the pack of a page is gone, the page is looked up again,
+//! since a prune may have moved it. Prunes move whole chunks, so slots stay the same.
 
 use std::{
     borrow::Cow,
@@ -26,25 +26,25 @@ use crate::{
     },
 };
 
-/// Chunks of a pack are read together when no more than this lies between them.
+/// Chunks of a pack are read together if the gap between them is at most this long.
 pub(super) const GAP_BYTES_MAX: u64 = 256 << 10;
-/// One read is at most this long.
+/// Maximum length of one read.
 const READ_BYTES_MAX: u64 = 8 << 20;
 
-/// One page that is wanted.
+/// A page to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageWant {
-    /// Where it is: from entries that [`super::Backup::leaf`] gave.
+    /// Its chunk, from the entries that [`super::Backup::leaf`] returned.
     pub chunk: ChunkRef,
-    /// Position in the chunk.
+    /// Its position in the chunk.
     pub slot: u32,
-    /// What it must be.
+    /// The hash that it must have.
     pub hash: PageHash,
-    /// The caller's name for it.
+    /// A number of the caller's choice, to recognize it.
     pub token: u64,
 }
 
-/// How to fetch.
+/// How to fetch pages.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchOptions {
     /// Threads that read, open, decompress and verify; each holds one read (at most 8 MiB) and one chunk.
@@ -60,26 +60,26 @@ impl Default for FetchOptions {
 /// The wanted pages of one chunk, verified.
 #[derive(Debug)]
 pub struct ChunkPages<'a> {
-    /// What was wanted of it, by slot. The chunk is where it was found.
+    /// The pages wanted from this chunk, by slot. Their `chunk` is where the chunk was found.
     pub wants: &'a [PageWant],
     /// Size of its pages.
     pub page_size: PageSize,
     plain: &'a [u8],
     codec: Codec,
-    /// What it was decompressed from; `None` where that was not all.
+    /// What `plain` was decompressed from; `None` if that took another chunk, too.
     compressed: Option<&'a [u8]>,
 }
 
 /// A chunk of pages of one size.
 #[derive(Clone, Copy, Debug)]
 pub struct WholeChunk<'a> {
-    /// The size.
+    /// The size of its pages.
     pub page_size: PageSize,
-    /// Its bytes.
+    /// Its plain bytes.
     pub plain: &'a [u8],
-    /// How they became `compressed`.
+    /// The codec that made `compressed` from `plain`.
     pub codec: Codec,
-    /// What `plain` was made from: nobody compares the two again.
+    /// The bytes that `plain` was decompressed from; the two are not compared again.
     pub compressed: &'a [u8],
 }
 
@@ -90,7 +90,7 @@ impl<'a> ChunkPages<'a> {
         self.run(position..position + 1)
     }
 
-    /// The chunk, where each page of it is wanted once.
+    /// The chunk, if each of its pages is wanted exactly once.
     #[must_use]
     pub fn whole(&self) -> Option<WholeChunk<'a>> {
         let each_once = self.wants.iter().zip(0..).all(|(want, slot)| want.slot == slot);
@@ -99,7 +99,7 @@ impl<'a> ChunkPages<'a> {
         Some(WholeChunk { page_size: self.page_size, plain: self.plain, codec: self.codec, compressed })
     }
 
-    /// The bytes of several wants whose slots follow one another; empty if they do not.
+    /// The bytes of several wants whose slots are consecutive; empty if they are not.
     #[must_use]
     pub fn run(&self, positions: Range<usize>) -> &'a [u8] {
         let page = self.page_size.bytes();
@@ -118,19 +118,20 @@ struct Group {
     wants: Range<usize>,
 }
 
-/// The bytes of a group, sealed, with what opens them.
+/// What is needed to open the sealed bytes of a group.
 struct SealedGroup {
     rows: Arc<PackRows>,
     key: Arc<ObjectKey>,
     begin: u64,
 }
 
-/// What a thread reads into.
+/// A thread's buffers for sealed and plain bytes.
 type GroupBuffers = (Vec<u8>, Vec<u8>);
 
 impl ChunkSource {
-    /// Fetches `wants`, which are sorted by chunk and slot, and calls `each` for every chunk of them, from several
-    /// threads and in no order. `name` gives the caller's words for a token; errors use it. The first error ends it.
+    /// Fetches `wants`, which must be sorted by chunk and slot, and calls `each` for each of their chunks,
+    /// from several threads and in no particular order. `name` describes a token in error messages. The first
+    /// error stops all threads.
     pub fn fetch_pages<E>(
         &self,
         wants: &[PageWant],
@@ -166,7 +167,7 @@ impl ChunkSource {
         lock(&first_error).take().map_or(Ok(()), Err)
     }
 
-    /// The wants where their chunks are now, sorted by that, and cut into groups.
+    /// Resolves the wants to where their chunks are now, sorts them by that, and cuts them into groups.
     fn located<'w>(&self, wants: &'w [PageWant]) -> Result<(Cow<'w, [PageWant]>, Vec<Group>), RepoError> {
         loop {
             let known = self.prunes();
@@ -184,7 +185,8 @@ impl ChunkSource {
         }
     }
 
-    /// Cuts the wants where another pack begins, where much lies between, or where a read would become long.
+    /// Cuts the wants into groups: where another pack begins, after a long
+    /// gap, or when a read would become too long.
     fn groups(&self, wants: &[PageWant]) -> Result<Vec<Group>, RepoError> {
         let mut groups: Vec<Group> = Vec::new();
         let mut open: Option<(ChunkRef, u64, u64)> = None;
@@ -245,7 +247,7 @@ impl ChunkSource {
         groups.iter().try_for_each(|group| self.fetch_group(&wants[group.wants.clone()], buffers, name, each))
     }
 
-    /// Reads all chunks of one group, by what is `said` of their pack.
+    /// Reads all chunks of one group, as located by the rows of their pack, which are put in `said`.
     fn read_group(
         &self,
         wants: &[PageWant],
@@ -266,8 +268,8 @@ impl ChunkSource {
         Ok(SealedGroup { rows, key: self.key(pack)?, begin })
     }
 
-    /// Gives the chunks of a group, and counts the wants that were `given`, until one is not what it must be: then says
-    /// so. What comes of the caller fails it.
+    /// Passes the chunks of a group to `each`, and counts in `given` the wants passed on. Stops at the first
+    /// chunk that is not what it must be, and returns why. An error of `each` fails the call.
     fn give_group<E: From<RepoError>>(
         &self,
         wants: &[PageWant],
@@ -293,7 +295,7 @@ impl ChunkSource {
                 Ok(opened) => opened,
                 Err(error) => return Ok(Some(error)),
             };
-            // Opened in place; what is left of the seal is its tag.
+            // Opened in place: of the seal, the tag is left at the end.
             let bytes = &sealed[from..from + (row.sealed_len as usize).saturating_sub(TAG_BYTES)];
             let compressed = row.base.is_none().then_some(bytes);
             let pages = ChunkPages { wants, page_size, plain, codec: row.codec, compressed };

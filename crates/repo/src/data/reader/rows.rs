@@ -1,7 +1,8 @@
-//! Rows out: the tables and definitions of a logical backup.
+//! Reads the rows of a logical backup: its tables and definitions.
 //!
-//! Several threads read one table at once, each its own range of chunks ([`TableReader::read`]). Which rows are in which
-//! range is certain: a row is read with the chunk in which it begins. What is read has the hash that is recorded of it.
+//! Several threads can read one table at once, each its own range of chunks ([`TableReader::read`]). A row
+//! belongs to the range of the chunk in which it begins, so every row is read exactly once. Every chunk is
+//! verified by its recorded hash.
 
 use std::{collections::VecDeque, ops::Range, sync::Arc, thread};
 
@@ -25,13 +26,13 @@ use crate::{
 /// How to read rows.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadRows {
-    /// Threads that read, open and decompress for one reader; 0: the reader's own.
+    /// Threads that read, open and decompress for one reader; with 0, the caller's thread does it.
     pub threads: usize,
-    /// Chunks that are read ahead, of at most 1 MiB each; neighbours among them at once, up to half of what a thread has
-    /// of them.
+    /// Chunks to read ahead, of at most 1 MiB each. Neighbouring chunks are read
+    /// at once, up to half of one thread's share.
     pub ahead: usize,
-    /// Computes the checksum of the rows again, which says no more than their hashes do, but to whoever compares it with
-    /// what another computes.
+    /// Computes the checksum of the rows again. It proves no more than the hashes of the chunks do, but can
+    /// be compared with a checksum that was computed elsewhere.
     pub checksum: bool,
 }
 
@@ -41,18 +42,18 @@ impl Default for ReadRows {
     }
 }
 
-/// A chunk of rows, verified.
+/// A verified chunk of rows.
 #[derive(Debug)]
 pub struct RowsRead<'a> {
-    /// Its number in the table.
+    /// Number of the chunk in the table.
     pub number: u64,
-    /// What the table's leaf says of it.
+    /// The entry of the chunk in the table's leaf.
     pub entry: &'a RowEntry,
-    /// Its rows, or the piece of a row that it is: of one that began in a chunk of the range.
+    /// The rows of the chunk, or the piece of a row that it holds; that row began in a chunk of the range.
     pub rows: RowChunk<'a>,
-    /// All of its plain bytes.
+    /// All plain bytes of the chunk.
     pub plain: &'a [u8],
-    /// Whether it is the last one that its leaf lists.
+    /// Whether the chunk is the last one that its leaf lists.
     pub ends_leaf: bool,
 }
 
@@ -72,12 +73,12 @@ fn row_key_of(source: &ChunkSource) -> Result<RowHashKey, RepoError> {
 }
 
 impl Backup {
-    /// What its rows are hashed with.
+    /// The key that its rows are hashed with.
     pub fn row_key(&self) -> Result<RowHashKey, RepoError> {
         row_key_of(self.source())
     }
 
-    /// The rows of a table; `None` where the item is none.
+    /// A reader of the rows of a table; `None` if the item is not a table.
     #[must_use]
     pub fn table(&self, item: &Item) -> Option<TableReader<'_>> {
         let ItemMap::Table(map) = &item.map else { return None };
@@ -102,7 +103,7 @@ impl Backup {
         })
     }
 
-    /// The definition of a table or of anything else; `None` where the item has none.
+    /// The definition of a table or any other object; `None` if the item has none.
     pub fn definition(&self, item: &Item) -> Result<Option<Vec<u8>>, RepoError> {
         let text = match &item.map {
             ItemMap::Table(table) => &table.definition,
@@ -140,11 +141,11 @@ impl Backup {
     }
 }
 
-/// The plain bytes of a chunk of rows that has this hash, wherever it is now.
+/// Plain bytes of a chunk of rows, verified to have this hash, wherever the chunk is now.
 pub(crate) fn verified(source: &ChunkSource, chunk: ChunkRef, hash: PageHash) -> Result<Vec<u8>, RepoError> {
     let read = || verify(source, chunk, hash, source.follow_chunk(chunk)?);
     match read() {
-        // What it is a patch on is told by no seal.
+        // No seal vouches for which chunk this is a patch on, so the index may have been wrong about that.
         Err(error) if error.is_of_the_object() && !error.is_missing() => {
             let pack = source.resolve(chunk).pack;
             source.past_the_index(pack, &mut || read())
@@ -175,17 +176,17 @@ fn of_item(path: &ItemPath, what: &str, error: RepoError) -> RepoError {
     }
 }
 
-/// Puts pieces together: sees to it that each is where it belongs, and sums up the rows that end.
+/// Joins pieces of rows: checks that each piece is in its place, and sums up rows as they end.
 #[derive(Default)]
 pub(crate) struct Joints {
-    /// None: without checksums.
+    /// `None`: without checksums.
     key: Option<RowHashKey>,
-    /// Of the row that has begun and not ended.
+    /// Hasher and length of the row that has begun and not ended.
     open: Option<(Option<RowHasher>, u64)>,
 }
 
 impl Joints {
-    /// With checksums.
+    /// Sums up rows with checksums.
     pub(crate) fn summed(key: RowHashKey) -> Self {
         Self { key: Some(key), open: None }
     }
@@ -195,7 +196,7 @@ impl Joints {
         self.open = None;
     }
 
-    /// What the rows that end in the next chunk come to, if it fits what was before it.
+    /// Totals of the rows that end in the next chunk, if that chunk fits what came before it.
     pub(crate) fn next(&mut self, rows: &RowChunk<'_>) -> Result<RowTotals, &'static str> {
         const OUT_OF_PLACE: &str = "it is a part of a row that is out of place";
         let mut totals = RowTotals::default();
@@ -233,24 +234,24 @@ impl Joints {
 }
 
 type Fetched = Result<Vec<u8>, RepoError>;
-/// Entries of chunks that are read together, with their numbers.
+/// Entries of chunks that are read in one go, with their numbers.
 type Group = Vec<(u64, RowEntry)>;
 
 impl TableReader<'_> {
-    /// What its rows come to, as was computed when they were taken.
+    /// Totals of its rows, as computed when the backup was taken.
     #[must_use]
     pub fn totals(&self) -> RowTotals {
         self.totals
     }
 
-    /// Chunks of its rows.
+    /// How many chunks of rows it has.
     #[must_use]
     pub fn chunk_count(&self) -> u64 {
         self.count
     }
 
-    /// Its leaves, without reading any: the chunks that each lists, and the hash of the list; those of the same hash list
-    /// the same chunks. None where the item lists them itself.
+    /// Its leaves, without reading any: the chunks that each lists, and the hash of the list. Leaves with
+    /// equal hashes list the same chunks. Empty if the item lists the chunks itself.
     pub fn leaves(&self) -> impl ExactSizeIterator<Item = (Range<u64>, PageHash)> + '_ {
         let leaves: &[RowLeafRef] = match &self.rows {
             TableRows::Inline(_) => &[],
@@ -266,7 +267,8 @@ impl TableReader<'_> {
         self.source.row_leaf(leaf).map_err(|error| of_item(&self.path, "list of rows", error))
     }
 
-    /// The chunks of `range`, in order, with the keys at which they begin: what can be told without reading rows.
+    /// The chunks of `range`, in order, with the keys at which they
+    /// begin: what is known without reading rows.
     pub fn chunks(&self, range: Range<u64>) -> impl Iterator<Item = Result<(u64, RowEntry), RepoError>> + '_ {
         let Range { start, end } = range;
         let end = end.min(self.count);
@@ -310,7 +312,8 @@ impl TableReader<'_> {
     }
 
     fn fetch(&self, number: u64, entry: &RowEntry) -> Fetched {
-        // Whoever reads two backups side by side has just read it to make a chunk of the other from it.
+        // When two backups are read side by side, the chunk may have just been read
+        // as the base of a patch in the other one.
         if let Some(plain) = self.source.known_prefix(entry.chunk)
             && self.source.is_page(&plain, entry.hash)?
         {
@@ -319,7 +322,7 @@ impl TableReader<'_> {
         verified(self.source, entry.chunk, entry.hash).map_err(|error| self.of_rows(number, error))
     }
 
-    /// Whether one read is better than two.
+    /// Whether one read is cheaper than two.
     fn are_neighbours(&self, before: ChunkRef, next: ChunkRef) -> bool {
         let gap = || {
             let rows = self.source.pack(before.pack).ok()?;
@@ -339,20 +342,20 @@ impl TableReader<'_> {
                 });
                 read.collect()
             }
-            // Each by itself: it may have moved, or it is the one that is damaged.
+            // Fetched one by one: the chunks may have moved, and only some may be damaged.
             Err(_) => group.iter().map(|(number, entry)| self.fetch(*number, entry)).collect(),
         }
     }
 
-    /// Calls `sink` with the chunks of `range`, in order: with all rows that begin in it, and no other. Returns what they
-    /// come to; the checksum only if it was asked for.
+    /// Calls `sink` with the chunks of `range`, in order: with all rows that begin in the range, and no
+    /// others. Returns their totals, with a checksum only if `options` ask for it.
     pub fn read<E: From<RepoError>>(
         &self,
         range: Range<u64>,
         options: ReadRows,
         sink: &mut dyn FnMut(RowsRead<'_>) -> Result<(), E>,
     ) -> Result<RowTotals, E> {
-        // A row that begins in the range may end behind it.
+        // A row that begins in the range may end after it.
         let mut entries = self.chunks(range.start..self.count).peekable();
         // Number of the next entry.
         let (mut next, end) = (range.start, range.end);
@@ -373,13 +376,13 @@ impl TableReader<'_> {
         let group_max = (ahead / options.threads / 2).max(1);
         let (jobs, work) = bounded::<(Group, Sender<Vec<Fetched>>)>(ahead);
         thread::scope(|scope| {
-            // Hung up before the scope waits for its threads, however this ends.
+            // Dropped before the scope joins its threads, however this ends.
             let jobs = jobs;
             for _ in 0..options.threads {
                 let work = work.clone();
                 scope.spawn(move || {
                     for (group, done) in work {
-                        // Nobody waits any more once the sink has failed.
+                        // The receiver is gone once the sink has failed.
                         let _ = done.send(self.fetch_group(&group));
                     }
                 });
@@ -388,7 +391,8 @@ impl TableReader<'_> {
             let mut under_way: VecDeque<(Group, Receiver<Vec<Fetched>>)> = VecDeque::new();
             let mut chunks_under_way = 0;
             loop {
-                // Behind the range only the rest of its last row is of use: as it turns out.
+                // After the range, only the rest of its last row is needed:
+                // read one chunk at a time until that ends.
                 while chunks_under_way < ahead
                     && (next < end || under_way.is_empty() && !reading.is_past(next))
                     && let Some(entry) = entries.next()
@@ -431,7 +435,7 @@ struct Reading<'t, 'b> {
 }
 
 impl Reading<'_, '_> {
-    /// Whether nothing of the chunk `number` belongs to the range.
+    /// Whether the range, including the rest of its last row, ends before the chunk `number`.
     fn is_past(&self, number: u64) -> bool {
         number >= self.end && !self.joints.is_open()
     }
@@ -448,7 +452,7 @@ impl Reading<'_, '_> {
             of_item(&self.table.path, &format!("rows {number}"), source.damaged(entry.chunk, damage))
         };
         let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::Format(error)))?;
-        // At the beginning of the range, the rest of a row of the range before.
+        // At the beginning of the range: the rest of a row that belongs to the range before.
         let goes_on = matches!(rows, RowChunk::Piece(Piece::Middle | Piece::Last, _));
         if goes_on && !self.joints.is_open() && self.totals.rows == 0 && number > 0 {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Fetches chunks: finds them through the moves of all prunes, reads, opens, decompresses.
+//! Fetches chunks: resolves them through the moves of all prunes, then reads, opens and decompresses them.
 //!
-//! What is called a chunk *where it is now* was found so; what prunes have moved since then is found again by whoever
-//! only reads ([`Moves`]), and missed by whoever writes, who must plan anew.
+//! A chunk *where it is now* has been resolved through the moves known at that time. If a prune has moved it
+//! since, readers find it again ([`Moves`]); writers do not, and must plan anew.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -35,7 +35,7 @@ use crate::{
 };
 
 const KEYS_MAX: usize = 4_096;
-/// Of chunks that others are patches on: those that a few threads read at a time.
+/// Cache of chunks that others are patches on: as many as a few threads read at a time.
 pub(crate) const PREFIXES_BYTES: usize = 8 << 20;
 
 /// The chunks of one log. Shared between threads.
@@ -45,15 +45,15 @@ pub struct ChunkSource {
     moves: Moves,
     catalog: Catalog,
     keys: Mutex<HashMap<PackId, Arc<ObjectKey>>>,
-    /// What a writer has kept of its page maps.
+    /// The page maps that a writer has kept on its host.
     local: Option<Arc<LocalMaps>>,
-    /// Plain chunks of items and leaves, by where they are now and by the hash that they have.
+    /// Plain chunks of items and leaves, by where they are now and by their hash.
     chunks: Mutex<Cache<(ChunkRef, PageHash), Vec<u8>>>,
     /// Plain chunks that others are patches on, by where they are now.
     prefixes: Mutex<Cache<ChunkRef, Vec<u8>>>,
 }
 
-/// A leaf with everything that is known of it, as it is now.
+/// A loaded leaf, resolved to where everything is now.
 #[derive(Debug)]
 pub(crate) struct LoadedLeaf {
     /// Every page, where its chunk is now.
@@ -62,12 +62,13 @@ pub(crate) struct LoadedLeaf {
     pub(crate) moved: Vec<u32>,
     /// Where the leaf is now.
     pub(crate) leaf: LeafRef,
-    /// For an overlay: its full leaf as it names it and as it is now, and the pages it patches.
+    /// For an overlay: the full leaf below it, as the overlay names it and
+    /// where that is now, and the pages it patches.
     pub(crate) overlay: Option<(LeafRef, LeafRef, Vec<u32>)>,
 }
 
 impl ChunkSource {
-    /// The chunks of the log of `history`; keeps at most `cache_bytes` of items and leaves.
+    /// Reads the chunks of the log of `history`; caches at most `cache_bytes` of items and leaves.
     pub fn new(repo: Arc<Repo>, history: &History, cache_bytes: usize) -> Result<Self, RepoError> {
         let prunes = history.prunes(&repo)?;
         Ok(Self::with_prunes(repo, history, prunes, cache_bytes))
@@ -91,7 +92,7 @@ impl ChunkSource {
         }
     }
 
-    /// Takes page maps from what a writer has kept.
+    /// Reads page maps from what a writer has kept, where that has them.
     #[must_use]
     pub fn with_local(self, local: Option<Arc<LocalMaps>>) -> Self {
         Self { local, ..self }
@@ -111,13 +112,13 @@ impl ChunkSource {
         &self.repo
     }
 
-    /// Whose chunks.
+    /// The log that the chunks belong to.
     #[must_use]
     pub fn log(&self) -> &LogName {
         &self.log
     }
 
-    /// What prunes have declared dead or moved, as far as is known.
+    /// What prunes have declared dead or moved, as known so far.
     #[must_use]
     pub fn prunes(&self) -> Arc<Prunes> {
         self.moves.prunes()
@@ -127,7 +128,7 @@ impl ChunkSource {
         &self.moves
     }
 
-    /// Where a chunk is now, as far as is known.
+    /// Where a chunk is now, as known so far.
     #[must_use]
     pub fn resolve(&self, chunk: ChunkRef) -> ChunkRef {
         self.prunes().resolve(chunk)
@@ -138,22 +139,23 @@ impl ChunkSource {
         self.catalog.rows(&self.repo, &self.log, pack)
     }
 
-    /// Size and chunks of a pack as it has them itself. What the index says of it does not count from now on.
+    /// Size and chunks of a pack from its own directory, which counts instead of the index from now on.
     pub(crate) fn confirmed_pack(&self, pack: PackId) -> Result<Arc<PackRows>, RepoError> {
         self.catalog.confirm(&self.repo, &self.log, pack)
     }
 
-    /// Takes what a pack says of itself, for whoever has read it.
+    /// Takes over the rows of a pack's own directory, which the caller has read.
     pub(crate) fn take_own(&self, pack: PackId, own: PackRows) -> Result<(), RepoError> {
         self.catalog.take_own(&self.repo, &self.log, pack, own)
     }
 
-    /// Packs of which the index was found to say something else than they do.
+    /// Packs whose own directory was found to differ from the index.
     pub(crate) fn misled(&self) -> BTreeSet<PackId> {
         self.catalog.misled()
     }
 
-    /// Whether `said`, by which `pack` was read, is not what the pack itself says: then it is worth another attempt.
+    /// Whether `said`, by which `pack` was read, differs from the pack's own
+    /// directory: then another attempt is worthwhile.
     pub(super) fn was_misled(&self, pack: PackId, said: &PackRows) -> Result<bool, RepoError> {
         match self.confirmed_pack(pack) {
             Ok(own) => Ok(*own != *said),
@@ -162,13 +164,14 @@ impl ChunkSource {
         }
     }
 
-    /// Calls `read`, and where it fails for what is in `pack`, once more, if the index was wrong about that.
+    /// Calls `read`. If that fails because of what is in `pack`, and the
+    /// index was wrong about it, calls it once more.
     pub(super) fn past_the_index<T>(
         &self,
         pack: PackId,
         read: &mut dyn FnMut() -> Result<T, RepoError>,
     ) -> Result<T, RepoError> {
-        // It may be gone: then it is for `read` to look elsewhere.
+        // The pack may be gone: then `read` has to look elsewhere.
         let said = match self.pack(pack) {
             Err(error) if error.is_of_the_object() => None,
             said => Some(said?),
@@ -183,12 +186,12 @@ impl ChunkSource {
         }
     }
 
-    /// Size and directory of a pack, from the pack itself.
+    /// Size and directory of a pack, read from the pack itself.
     pub fn directory(&self, pack: PackId) -> Result<(u64, Directory), RepoError> {
         self.directory_of(pack, None)
     }
 
-    /// The same, of a pack whose size a listing has told. Its key is known from then on.
+    /// Like [`Self::directory`], given the size if a listing has told it. Caches the key of the pack.
     pub(crate) fn directory_of(
         &self,
         pack: PackId,
@@ -224,7 +227,7 @@ impl ChunkSource {
         keys.insert(pack, key);
     }
 
-    /// Opens a sealed chunk in place and makes it plain.
+    /// Opens a sealed chunk in place and decompresses it into `plain`.
     pub(crate) fn open_chunk(
         &self,
         chunk: ChunkRef,
@@ -244,7 +247,7 @@ impl ChunkSource {
         made.map_err(|_| broken("its compression"))
     }
 
-    /// Plain bytes of the chunk that `chunk` is a patch on, given as stored.
+    /// Plain bytes of `base`, as stored, on which `chunk` is a patch.
     fn prefix(&self, chunk: ChunkRef, base: ChunkRef) -> Result<Arc<Vec<u8>>, RepoError> {
         let known = lock(&self.prefixes).get(&self.resolve(base));
         if let Some(plain) = known {
@@ -253,7 +256,7 @@ impl ChunkSource {
         let read = &mut |base: ChunkRef| {
             self.past_the_index(base.pack, &mut || {
                 let (row, mut sealed) = self.read_sealed(base)?;
-                // Before anything is opened: a patch on a patch could go on for ever.
+                // Checked before anything is opened: patches on patches could recurse for ever.
                 if row.base.is_some() || row.kind != ChunkKind::Rows {
                     let what = "it is a patch on what is no full chunk of rows";
                     return Err(self.damaged(chunk, Damage::Malformed { what }));
@@ -268,12 +271,12 @@ impl ChunkSource {
         Ok(plain)
     }
 
-    /// Plain bytes of a chunk that another was a patch on not long ago.
+    /// Plain bytes of a chunk, if it was the base of a patch recently.
     pub(crate) fn known_prefix(&self, chunk: ChunkRef) -> Option<Arc<Vec<u8>>> {
         lock(&self.prefixes).get(&self.resolve(chunk))
     }
 
-    /// That the pages of a plain chunk are those that the directory of its pack names.
+    /// Checks that the pages of a plain chunk are those that the directory of its pack names.
     pub(crate) fn compare_pages(
         &self,
         chunk: ChunkRef,
@@ -297,7 +300,7 @@ impl ChunkSource {
         RepoError::damaged(object, damage)
     }
 
-    /// The row of a chunk and where it begins.
+    /// The row of a chunk, and the offset at which the chunk begins.
     pub(crate) fn row(&self, rows: &PackRows, chunk: ChunkRef) -> Result<(ChunkRow, u64), RepoError> {
         rows.chunk(chunk.ordinal)
             .map(|(row, offset)| (*row, offset))
@@ -312,7 +315,7 @@ impl ChunkSource {
         Ok((row, sealed))
     }
 
-    /// One chunk where it is now, without the cache.
+    /// Reads one chunk where it is now, without the cache.
     pub(crate) fn read_chunk(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
         self.past_the_index(chunk.pack, &mut || {
             let (row, mut sealed) = self.read_sealed(chunk)?;
@@ -322,7 +325,7 @@ impl ChunkSource {
         })
     }
 
-    /// Chunks of one pack where they are now, in the order in which they lie there, in one read.
+    /// Reads chunks of one pack where they are now, in the order of their place in the pack, in one read.
     pub(crate) fn read_neighbours(&self, chunks: &[ChunkRef]) -> Result<Vec<(ChunkRow, Vec<u8>)>, RepoError> {
         let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(Vec::new()) };
         let rows = self.pack(first.pack)?;
@@ -346,12 +349,13 @@ impl ChunkSource {
         chunks.iter().map(open).collect()
     }
 
-    /// One chunk, wherever it has gone since `chunk` was looked up, without the cache.
+    /// Reads one chunk without the cache, even if it was moved since `chunk` was looked up.
     pub(crate) fn follow_chunk(&self, chunk: ChunkRef) -> Result<(ChunkRow, Vec<u8>), RepoError> {
         self.moves.follow(&self.repo, chunk, &mut |chunk| self.read_chunk(chunk))
     }
 
-    /// One chunk where it is now, opened: as its codec made it, and `plain`. What the pack itself says of it counts.
+    /// Reads one chunk where it is now: returns its row and its compressed bytes, and puts the decompressed
+    /// ones in `plain`. The pack's own directory counts, not the index.
     pub(crate) fn read_compressed(
         &self,
         chunk: ChunkRef,
@@ -360,12 +364,13 @@ impl ChunkSource {
         self.confirmed_pack(chunk.pack)?;
         let (row, mut bytes) = self.read_sealed(chunk)?;
         self.open_chunk(chunk, &row, &*self.key(chunk.pack)?, &mut bytes, plain)?;
-        // Opened in place; what is left of the seal is its tag.
+        // Opened in place: of the seal, the tag is left at the end.
         bytes.truncate(bytes.len().saturating_sub(TAG_BYTES));
         Ok((row, bytes))
     }
 
-    /// Plain bytes of a chunk of items, leaves or roots, given as stored or as it is now, that has this hash.
+    /// Plain bytes of a chunk of items, leaves or roots, verified to have this hash. `chunk` may be as stored
+    /// or where it is now.
     pub(crate) fn small_chunk(
         &self,
         chunk: ChunkRef,
@@ -410,7 +415,7 @@ impl ChunkSource {
             .map_err(|error| self.damaged(leaf.chunk, Damage::Format(error)))
     }
 
-    /// The chunks of rows that a leaf lists, where they are now.
+    /// The chunks of rows that a leaf lists, resolved to where they are now.
     pub(crate) fn row_leaf(&self, leaf: &RowLeafRef) -> Result<Vec<RowEntry>, RepoError> {
         let plain = self.small_chunk(leaf.chunk, leaf.hash, ChunkKind::RowLeaf)?;
         let damaged = |damage| self.damaged(leaf.chunk, damage);
@@ -422,7 +427,7 @@ impl ChunkSource {
         Ok(entries)
     }
 
-    /// Puts every chunk of rows where it is now.
+    /// Resolves every chunk of rows to where it is now.
     pub(crate) fn resolve_rows(&self, entries: &mut [RowEntry]) {
         let prunes = self.prunes();
         for entry in entries {
@@ -435,7 +440,7 @@ impl ChunkSource {
         LeafRef { chunk: self.resolve(leaf.chunk), ..leaf }
     }
 
-    /// A leaf with its overlay applied, and every chunk where it is now.
+    /// Loads a leaf with its overlay applied, and every chunk resolved to where it is now.
     pub(crate) fn load_leaf(&self, stored: LeafRef) -> Result<LoadedLeaf, RepoError> {
         let leaf = self.resolve_leaf(stored);
         let (mut entries, overlay) = match self.leaf(leaf)? {
@@ -455,7 +460,7 @@ impl ChunkSource {
         Ok(LoadedLeaf { entries, moved, leaf, overlay })
     }
 
-    /// The full leaf that `stored` lies on, where it is now; `None` if it is one itself.
+    /// The full leaf below `stored`, where it is now; `None` if `stored` is a full leaf itself.
     pub(crate) fn under(&self, stored: LeafRef) -> Result<Option<LeafRef>, RepoError> {
         Ok(match self.leaf(self.resolve_leaf(stored))? {
             Leaf::Full(_) => None,
@@ -463,7 +468,7 @@ impl ChunkSource {
         })
     }
 
-    /// Puts every chunk where it is now; returns the positions of entries that this changed.
+    /// Resolves every chunk to where it is now; returns the positions of the entries that this changed.
     pub(crate) fn resolve_entries(&self, entries: &mut [PageEntry]) -> Vec<u32> {
         let mut moved = Vec::new();
         let prunes = self.prunes();
@@ -479,7 +484,7 @@ impl ChunkSource {
         moved
     }
 
-    /// Whether `bytes` have the hash `hash`.
+    /// Whether `hash` is the hash of `bytes`.
     pub(crate) fn is_page(&self, bytes: &[u8], hash: PageHash) -> Result<bool, RepoError> {
         Ok(self.repo.hash_key()?.hash(bytes) == hash)
     }

@@ -1,10 +1,11 @@
-//! Adoption: pages that an earlier run stored before it died are found again by their hash.
+//! Adoption: finds pages that an earlier run stored before it died, by their hash.
 //!
-//! Only a sample of all hashes is kept, as many as memory allows; where one is met, the pages of its whole pack are
-//! looked at, since a repeated read meets pages in much the same order as the read before.
+//! Memory holds only a sample of all hashes, as large as the budget allows. When a page
+//! hits the sample, all pages of that pack are loaded, since a repeated read meets pages
+//! in much the same order as the read before.
 //!
-//! No backup needs what a dead run stored, so no check reads it: a chunk is read, and its pages compared with their
-//! hashes, before the first of them is adopted. A damaged one is left out.
+//! No backup needs what a dead run stored, so no check reads it. Before the first page of a chunk is adopted,
+//! the chunk is read, and its pages are compared with their hashes. Damaged chunks are left out.
 
 use std::{
     collections::HashMap,
@@ -24,9 +25,9 @@ use crate::{
     store::ahead::in_order,
 };
 
-/// What one sampled hash costs, with the room a hash map keeps.
+/// Memory for one sampled hash, with the spare room of a hash map.
 const SAMPLE_BYTES: u64 = 48;
-/// Packs whose pages are all known at one time.
+/// Packs whose pages are all in memory at one time.
 const PACKS_KEPT: usize = 8;
 
 /// The pages of adopted runs.
@@ -36,11 +37,11 @@ pub(super) struct Adopted {
     mask: u16,
     sample: HashMap<PageHash, u32>,
     recent: Mutex<Vec<Arc<KnownPack>>>,
-    /// For packs of which something was found: which chunks have been read, and whether they were whole.
+    /// For packs in which pages were found: which chunks have been read, and whether they were intact.
     verdicts: Mutex<HashMap<u32, Vec<Option<bool>>>>,
 }
 
-/// A pack all of whose pages are known.
+/// A pack whose pages are all known.
 struct KnownPack {
     number: u32,
     pack: PackId,
@@ -63,7 +64,7 @@ impl KnownPack {
         Some(StoredPage { hash, chunk: ChunkRef { pack: self.pack, ordinal }, slot })
     }
 
-    /// Whether a chunk can be read, as a restore would, and holds the pages that the directory names.
+    /// Whether a chunk can be read, as by a restore, and holds the pages that the directory names.
     fn is_whole(&self, source: &ChunkSource, ordinal: u32) -> Result<bool, RepoError> {
         let chunk = ChunkRef { pack: self.pack, ordinal };
         let hashes = self.directory.chunks().nth(ordinal as usize).map_or(&[][..], |(_, hashes)| hashes);
@@ -77,8 +78,8 @@ impl KnownPack {
 }
 
 impl Adopted {
-    /// Reads the directories of what `runs`, which ended without effect, had stored and listed. Packs that are not
-    /// whole any more are left out.
+    /// Reads the directories of the packs that `runs`, which ended without effect, stored and listed. Packs
+    /// that prunes have declared dead or emptied, or that cannot be read, are left out.
     pub(super) fn open(source: &ChunkSource, runs: &[RunNo], memory_bytes: usize) -> Result<Self, RepoError> {
         let mut adopted = Self {
             packs: Vec::new(),
@@ -146,7 +147,7 @@ impl Adopted {
         }
     }
 
-    /// Where each of `hashes` is stored, if it is found and can be read. Counts chunks that cannot.
+    /// Where each of `hashes` is stored, if it is found and its chunk is intact. Counts chunks that are not.
     pub(super) fn find(
         &self,
         source: &ChunkSource,
@@ -167,7 +168,7 @@ impl Adopted {
         hashes.iter().map(|hash| hash.as_ref().map_or(Ok(None), find)).collect()
     }
 
-    /// Makes a pack one of the recent ones.
+    /// Loads a pack into the recent ones, if it is not there.
     fn know(&self, source: &ChunkSource, number: u32) -> Result<(), RepoError> {
         if lock(&self.recent).iter().any(|known| known.number == number) {
             return Ok(());
@@ -181,7 +182,8 @@ impl Adopted {
         Ok(())
     }
 
-    /// Whether a chunk is whole. It is read once, or by each of several threads that meet it at the same time.
+    /// Whether a chunk is intact. It is read once, or once by each of
+    /// several threads that meet it at the same time.
     fn is_whole(
         &self,
         source: &ChunkSource,

@@ -1,4 +1,4 @@
-//! What a backup can build on: the base's items and leaves, looked up as they are needed.
+//! The base that a backup builds on: its items and leaves, looked up as they are needed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,17 +24,17 @@ use crate::{
 /// A standing backup to compare with.
 pub(super) struct Base {
     backup: Backup,
-    /// What it needs of each pack, as its refs say.
+    /// What the base needs of each pack, from its refs.
     packs: HashMap<PackId, NeededPack>,
     /// Chunks of which less than a quarter is needed, where they are now.
     sparse: HashSet<ChunkRef>,
-    /// Packs in which something of the base is now, and that are not there as they should be, or were found damaged by the
-    /// last check that has read them: nothing of them is referenced again.
+    /// Packs that the base needs, after all moves, and that are missing, have another size, or were found
+    /// damaged by the last check that read them: nothing in them is referenced again.
     lost: HashSet<PackId>,
-    /// Packs into which a prune has moved something of the base, and whose directories this key cannot read: nothing of
-    /// them is referenced either.
+    /// Packs into which a prune has moved something of the base, and whose directories this key cannot read:
+    /// nothing in them is referenced either.
     out_of_reach: HashSet<PackId>,
-    /// For renamed files; made when the first path is not found.
+    /// For renamed files; built when a path is not found for the first time.
     by_space: OnceLock<HashMap<SpaceId, u32>>,
 }
 
@@ -55,7 +55,7 @@ impl Base {
         };
         let mut sparse = HashSet::new();
         let mut lost = HashSet::new();
-        // Where chunks went that prunes have moved since.
+        // Packs into which prunes have moved chunks since.
         let mut moved_to = HashSet::new();
         for pack in &refs.packs {
             let mut stays = false;
@@ -95,33 +95,33 @@ impl Base {
         !self.sparse.is_empty() && self.sparse.contains(&chunk)
     }
 
-    /// Whether the pack is there, and can be referenced, in which the chunk is now.
+    /// Whether the pack that holds the chunk now is intact and may be referenced.
     pub(super) fn is_there(&self, chunk: ChunkRef) -> bool {
         let is_in = |packs: &HashSet<PackId>| !packs.is_empty() && packs.contains(&chunk.pack);
         !is_in(&self.lost) && !is_in(&self.out_of_reach)
     }
 
-    /// Files of the base.
+    /// How many files the base has.
     pub(super) fn files(&self) -> u64 {
         self.backup.head().totals.files
     }
 
-    /// Chunks of the packs that the base needs.
+    /// How many chunks the packs have that the base needs.
     pub(super) fn chunks(&self) -> u64 {
         self.packs.values().map(|pack| pack.chunks.len() as u64).sum()
     }
 
-    /// Packs of the base that are not there.
+    /// How many packs of the base are missing or damaged.
     pub(super) fn lost_packs(&self) -> usize {
         self.lost.len()
     }
 
-    /// Size and units of a pack as the base's refs have them.
+    /// Size and units of a pack, from the base's refs.
     pub(super) fn pack(&self, pack: PackId) -> Option<&NeededPack> {
         self.packs.get(&pack)
     }
 
-    /// The file of this path or, failing that, of this tablespace. Files of another page size do not compare.
+    /// The file with this path or, failing that, of this tablespace; `None` if its page size differs.
     pub(super) fn find(
         &self,
         path: &ItemPath,
@@ -148,8 +148,8 @@ impl Base {
         Ok(self.backup.items_of(root)?.iter().find(|item| space_of(item) == Some(space)).cloned())
     }
 
-    /// In which chunk of the item table each tablespace is. Ids that occur twice (partitions of an import, copies
-    /// under other names) tell nothing.
+    /// The chunk of the item table that each tablespace is in. Ids that occur twice (partitions of an import,
+    /// copies under other names) are left out.
     fn spaces(&self) -> Result<HashMap<SpaceId, u32>, RepoError> {
         let mut spaces = HashMap::new();
         let mut twice = HashSet::new();
@@ -166,7 +166,7 @@ impl Base {
         Ok(spaces)
     }
 
-    /// Leaf `leaf` of a file; `None` beyond its end.
+    /// Leaf `leaf` of a file; `None` beyond the end of the file.
     pub(super) fn leaf(&self, file: &BaseFile, leaf: u32) -> Result<Option<BaseLeaf>, RepoError> {
         let source = self.backup.source();
         match &file.item.map {
@@ -193,7 +193,8 @@ impl Base {
             }
         };
         debug_assert_eq!(leaf.slot, stored.slot);
-        // A leaf that keeps a mostly dead chunk alive is written anew.
+        // A leaf that would keep a mostly dead chunk alive, or whose
+        // pack may not be referenced, is written anew.
         let form = form.filter(|form| {
             let good = |chunk| !self.is_sparse(chunk) && self.is_there(chunk);
             good(form.under.chunk) && form.leaf.is_none_or(|leaf| good(leaf.chunk))
@@ -212,7 +213,7 @@ fn space_of(item: &Item) -> Option<SpaceId> {
     item.tablespace.map(|tablespace| tablespace.space)
 }
 
-/// Whether a pack that the base's refs do not list is there with the size that is recorded of it.
+/// Whether a pack that the base's refs do not list exists with its recorded size.
 fn is_whole(source: &ChunkSource, pack: PackId, size_bytes: Option<u64>) -> Result<bool, RepoError> {
     let Some(size_bytes) = size_bytes else { return Ok(false) };
     match source.pack(pack) {

@@ -1,4 +1,4 @@
-//! Chunks on their way: pages gathered until a chunk is full, and the ticket that says where it went.
+//! Chunks before they are placed: pages gathered until a chunk is full, and the ticket that tells its place.
 
 use std::sync::{
     Arc, Mutex, OnceLock,
@@ -14,7 +14,7 @@ use crate::format::{
     pack::ChunkKind,
 };
 
-/// Tells where a chunk went, once the pipeline has placed it.
+/// Tells the place of a chunk, once the pipeline has given it one.
 #[derive(Debug, Default)]
 pub(super) struct Ticket {
     place: AtomicU64,
@@ -25,25 +25,25 @@ pub(super) struct Ticket {
 impl Ticket {
     const ORDINAL_BITS: u32 = 12;
 
-    /// Called once, by the pipeline.
+    /// Sets the place. Called once, by the pipeline.
     pub(super) fn place(&self, part: u32, ordinal: u32) {
         let place = (u64::from(part) << Self::ORDINAL_BITS | u64::from(ordinal)) + 1;
         self.place.store(place, Ordering::Release);
     }
 
-    /// Called once, for a chunk that is referenced by its hash, before it is placed.
+    /// Sets the hash. Called once, before the chunk is placed, for a chunk that is referenced by its hash.
     pub(super) fn set_hash(&self, hash: PageHash) {
         if self.hash.set(hash).is_err() {
             unreachable!("a chunk is complete once");
         }
     }
 
-    /// Of its plain bytes, where that was set.
+    /// Hash of the chunk's plain bytes, if it was set.
     pub(super) fn hash(&self) -> Option<PageHash> {
         self.hash.get().copied()
     }
 
-    /// The chunk, when it is placed; all tickets are of this run.
+    /// The reference to the chunk, once it is placed. `run` is the run of all tickets.
     pub(super) fn chunk(&self, run: RunNo) -> Option<ChunkRef> {
         let place = self.place.load(Ordering::Acquire).checked_sub(1)?;
         let part = u32::try_from(place >> Self::ORDINAL_BITS).unwrap_or(u32::MAX);
@@ -51,12 +51,12 @@ impl Ticket {
         Some(ChunkRef { pack: PackId { run, part }, ordinal })
     }
 
-    /// Called before the chunk is placed, where its [`PatchBase`] was of use.
+    /// Notes that the chunk became a patch on its [`PatchBase`]. Called before the chunk is placed.
     pub(super) fn set_patch(&self) {
         self.is_patch.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a chunk that is placed is a patch on its [`PatchBase`].
+    /// Whether the chunk, once placed, is a patch on its [`PatchBase`].
     pub(super) fn is_patch(&self) -> bool {
         self.is_patch.load(Ordering::Relaxed)
     }
@@ -66,29 +66,29 @@ impl Ticket {
     }
 }
 
-/// A chunk that is complete, not yet compressed.
+/// A chunk that is complete, but not compressed yet.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) kind: ChunkKind,
     pub(super) plain: Vec<u8>,
     pub(super) unit_count: u32,
-    /// For chunks of pages, one for each.
+    /// For chunks of pages: the hash of each.
     pub(super) hashes: Vec<PageHash>,
     pub(super) ticket: Arc<Ticket>,
-    /// What a patch could be made on.
+    /// The chunk that a patch could be made on.
     pub(super) patch_base: Option<PatchBase>,
 }
 
 /// A chunk of the base that is likely to have much in common with a new one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PatchBase {
-    /// Where it is now. It is no patch itself.
+    /// Where it is now. It is not a patch itself.
     pub(super) chunk: ChunkRef,
-    /// The base's own version of the chunk is a patch on it already.
+    /// Whether the base's version of the new chunk is a patch on this one already.
     pub(super) is_again: bool,
 }
 
-/// Where a page went before its chunk is placed.
+/// The future place of a page, whose chunk may not be placed yet.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) ticket: Arc<Ticket>,
@@ -113,7 +113,7 @@ impl PageGatherer {
         self.hashes.is_empty()
     }
 
-    /// Appends one page. [`Self::is_full`] was false.
+    /// Appends one page. [`Self::is_full`] must be false.
     pub(super) fn push(&mut self, page: &[u8], hash: PageHash) -> Pending {
         let slot = self.hashes.len() as u32;
         self.plain.extend_from_slice(page);
@@ -137,7 +137,7 @@ impl PageGatherer {
     }
 }
 
-/// Buffers of chunks that have gone, to be used again. Does not bound how many there are: the queues do.
+/// A pool of buffers of chunks that are done. It does not limit how many buffers exist: the queues do.
 #[derive(Debug)]
 pub(super) struct Buffers {
     free: Mutex<Vec<Vec<u8>>>,
@@ -147,7 +147,7 @@ pub(super) struct Buffers {
 impl Buffers {
     const CAPACITY: usize = CHUNK_BYTES_MAX + TAG_BYTES;
 
-    /// Keeps at most `keep` for later.
+    /// Keeps at most `keep` free buffers.
     pub(super) fn new(keep: usize) -> Self {
         Self { free: Mutex::default(), keep }
     }
@@ -158,7 +158,7 @@ impl Buffers {
         free.unwrap_or_else(|| Vec::with_capacity(Self::CAPACITY))
     }
 
-    /// Keeps none of those that are free.
+    /// Frees the buffers that are not in use.
     pub(super) fn let_go(&self) {
         lock(&self.free).clear();
     }

@@ -12,16 +12,16 @@ use crate::{
 /// Why a backup could not be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The repository: the store, or what was read of the base.
+    /// The repository: the store failed, or the base could not be read.
     #[error(transparent)]
     Repo(#[from] RepoError),
     /// Compression failed.
     #[error(transparent)]
     Codec(#[from] CodecError),
-    /// What was given for a file cannot be a file.
+    /// The file as given is not valid.
     #[error("{path}: {problem}")]
     File {
-        /// Which.
+        /// The file.
         path: ItemPath,
         /// What is wrong.
         problem: FileProblem,
@@ -29,13 +29,13 @@ pub enum WriteError {
     /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
-    /// Whoever gave it pages has given it up.
+    /// The caller has given up the writer.
     #[error("the writer was given up")]
     GivenUp,
     /// A thread of the writer panicked.
     #[error("a thread of the writer ended without a word")]
     Lost,
-    /// Something failed before: [`BackupWriter::failure`](super::BackupWriter::failure) says what.
+    /// Something failed earlier: [`BackupWriter::failure`](super::BackupWriter::failure) tells what.
     #[error("the writer has stopped after an earlier error")]
     Stopped,
 }
@@ -49,24 +49,24 @@ impl From<StoreError> for WriteError {
 /// What is wrong with a file as it was given.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FileProblem {
-    /// Not whole pages.
+    /// The bytes are not whole pages.
     #[error("{len} bytes are no whole pages of {page_size}")]
     NotPages {
-        /// As given.
+        /// Bytes given.
         len: usize,
-        /// Of the file.
+        /// Page size of the file.
         page_size: usize,
     },
-    /// A page within the size was never given.
+    /// A page within the file's size was never given.
     #[error("page {page} was never read")]
     PageMissing {
-        /// The first such.
+        /// The first such page.
         page: u64,
     },
-    /// A page beyond the size was given.
+    /// A page beyond the file's size was given.
     #[error("page {page} is beyond the end at page {page_count}")]
     PageBeyondEnd {
-        /// One such.
+        /// One such page.
         page: u64,
         /// Pages of the file.
         page_count: u64,
@@ -74,19 +74,19 @@ pub enum FileProblem {
     /// The file is still being read.
     #[error("was not read to its end")]
     NotEnded,
-    /// It ended, or was dropped.
+    /// The file has ended, or was dropped.
     #[error("is no longer open")]
     NotOpen,
-    /// A range of a table was to come after one that is none of it.
+    /// A range was to come after one that is not in the table.
     #[error("has no such range")]
     NoSuchRange,
     /// A range of a table still takes rows, or was given up.
     #[error("has a range of rows that was not read to its end")]
     RangeNotEnded,
-    /// Two things that are to be stored have one path.
+    /// Two things to be stored have the same path.
     #[error("is given twice")]
     Twice,
-    /// It breaks a rule of the format.
+    /// The file breaks a rule of the format.
     #[error(transparent)]
     Format(FormatError),
 }

@@ -1,4 +1,4 @@
-//! A file while it is being written: its leaves, and what comes late.
+//! A file being written: its leaves, and pages that come late.
 
 use std::{
     collections::BTreeMap,
@@ -20,19 +20,19 @@ use crate::format::{
 /// A file that is about to be given.
 #[derive(Clone, Debug)]
 pub struct FileSpec {
-    /// Where it goes, below the data directory.
+    /// Its path below the data directory.
     pub path: ItemPath,
     /// A file, or the captured redo.
     pub item_type: ItemType,
-    /// What it is to the server.
+    /// Its role for the server.
     pub role: FileRole,
     /// Permission bits, at most 0777.
     pub mode: u16,
-    /// How it is cut into pages.
+    /// Size of the pages that it is cut into.
     pub page_size: PageSize,
-    /// For tablespaces; also finds the base of a renamed one.
+    /// Set for tablespaces; also finds the base of a renamed one.
     pub tablespace: Option<Tablespace>,
-    /// Where the file really is, absolute, when that is not below the data directory.
+    /// Absolute path of the file, if it is not below the data directory.
     pub outside: Option<Vec<u8>>,
 }
 
@@ -44,7 +44,7 @@ pub struct FileId(pub usize);
 pub(super) struct File {
     pub(super) page_size: PageSize,
     pub(super) inner: Mutex<FileInner>,
-    /// Pages of this file alone.
+    /// Gathers pages of this file alone.
     pub(super) gatherer: Mutex<Option<Box<PageGatherer>>>,
 }
 
@@ -54,16 +54,16 @@ pub(super) struct FileInner {
     pub(super) state: FileState,
     pub(super) base: Option<Arc<BaseFile>>,
     pub(super) leaves: Vec<Slot>,
-    /// Pages that came again after their leaf was closed.
+    /// Pages that came again after their leaf was closed, by leaf.
     pub(super) late: BTreeMap<u32, Vec<(u16, Change)>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FileState {
     Open,
-    /// Of this size; its pages are in the leaves.
+    /// Ended with this size; its pages are in the leaves.
     Ended(u64),
-    /// Of this size; its pages are these columns.
+    /// Ended with this size; its page entries are these columns.
     Small(u64, Box<[u8]>),
     Dropped,
 }
@@ -93,12 +93,12 @@ impl File {
 }
 
 impl FileInner {
-    /// Whether the base has leaves for this file, however small it is.
+    /// Whether the base has leaves for this file, however small the file is.
     pub(super) fn has_leaves_in_base(&self) -> bool {
         self.base.as_ref().is_some_and(|base| matches!(base.item.map, ItemMap::Leaves(_)))
     }
 
-    /// What the pages of an open leaf are compared with, as far as it is in memory.
+    /// What the pages of an open leaf are compared with; `None` if the leaf is not in memory.
     pub(super) fn base_in_memory(&self, leaf: u32) -> Option<Option<Arc<BaseLeaf>>> {
         match self.leaves.get(leaf as usize) {
             Some(Slot::Open(open)) => Some(open.base.clone()),
@@ -106,7 +106,7 @@ impl FileInner {
         }
     }
 
-    /// The open leaf, or where late pages of a closed one go.
+    /// The slot of a leaf, created if needed.
     pub(super) fn slot(&mut self, leaf: u32) -> &mut Slot {
         let position = leaf as usize;
         if self.leaves.len() <= position {
@@ -116,7 +116,7 @@ impl FileInner {
     }
 }
 
-/// Leaf of a page, and its position there.
+/// The leaf that a page is in, and the page's position there.
 pub(super) fn leaf_of(page: u64) -> (u32, u32) {
     let per_leaf = u64::from(PAGES_PER_LEAF);
     (u32::try_from(page / per_leaf).unwrap_or(u32::MAX), (page % per_leaf) as u32)

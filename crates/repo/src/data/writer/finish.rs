@@ -33,20 +33,20 @@ use crate::{
     log::run::{PartCounts, Run, WrittenRefs},
 };
 
-/// What a finished backup consists of; all of it is durable.
+/// What a finished backup consists of, all of it durable.
 #[derive(Debug)]
 pub struct FinishedData {
-    /// Chunks of the item table's roots, for the head.
+    /// Chunks of the item table's roots, for the manifest head.
     pub roots: Vec<RootPlace>,
-    /// Sizes, for the head.
+    /// Totals, for the manifest head.
     pub totals: Totals,
     /// What the outcome records of the refs.
     pub refs: WrittenRefs,
-    /// Numbers the run gave out, for the outcome.
+    /// How many part numbers the run gave out, for the outcome.
     pub parts: PartCounts,
 }
 
-/// A chunk of the item table on its way.
+/// A chunk of the item table whose place may not be known yet.
 struct PlacedItems {
     chunk: ItemChunk,
     hash: holdfast_pipe::PageHash,
@@ -54,12 +54,12 @@ struct PlacedItems {
 }
 
 impl BackupWriter {
-    /// Writes everything that is still missing and waits until all of it is durable.
+    /// Writes everything that is still missing, and waits until all of it is durable.
     ///
-    /// The outcome is left to the caller: until it exists there is no backup.
+    /// The caller writes the outcome: until that exists, there is no backup.
     pub fn finish(mut self, run: &Run) -> Result<FinishedData, WriteError> {
         let result = self.finish_all(run);
-        // The first error is the reason, whoever sees which.
+        // The first error is the reason, whichever thread sees it.
         result.map_err(|error| self.stop.take().unwrap_or(error))
     }
 
@@ -67,7 +67,7 @@ impl BackupWriter {
         self.all_ended()?;
         self.place_pages()?;
         self.amend()?;
-        // The pages are done; what the item table takes comes in their place.
+        // The pages are done: their buffers make room for what the item table takes.
         self.buffers.let_go();
         let (roots, items) = self.write_items()?;
         let pipeline = self.pipeline.take().ok_or(WriteError::Stopped)?;
@@ -106,7 +106,7 @@ impl BackupWriter {
         self.tables_ended()
     }
 
-    /// Every page has its place, every leaf its slot in a chunk that has its place.
+    /// Waits until every page has its place, and every leaf its slot in a placed chunk.
     fn place_pages(&self) -> Result<(), WriteError> {
         self.flush_pages()?;
         self.pipeline()?.wait_placed()?;
@@ -117,8 +117,8 @@ impl BackupWriter {
         self.pipeline()?.wait_placed()
     }
 
-    /// Pages that came after their leaf was closed, and files that were dropped after some of theirs were: reads
-    /// those leaves back.
+    /// Handles pages that came after their leaf was closed, and files and tables that were dropped after some
+    /// of their leaves were closed: reads those leaves back.
     fn amend(&mut self) -> Result<(), WriteError> {
         let undone = std::mem::take(&mut *lock(&self.undone));
         let files = read(&self.files).list.clone();
@@ -127,7 +127,8 @@ impl BackupWriter {
         if undone.is_empty() && files.is_empty() && dropped.is_empty() {
             return Ok(());
         }
-        // What is to be read back must be whole: the last pack is closed, and another pipeline goes on.
+        // Leaves to be read back must be in finished packs: the last pack
+        // is closed, and another pipeline continues.
         let pipeline = self.pipeline.take().ok_or(WriteError::Stopped)?;
         let progress = Pipeline::finish(pipeline)?;
         self.start_pipeline(progress)?;
@@ -231,7 +232,7 @@ impl BackupWriter {
         Ok((self.write_roots(&roots)?, totals))
     }
 
-    /// Everything that stays, in path order.
+    /// Everything that the backup keeps, in path order.
     fn entries(&self, logical: Vec<PlacedTable>) -> Result<Vec<(ItemPath, Entry)>, WriteError> {
         let files = read(&self.files);
         let directories =
@@ -324,7 +325,7 @@ impl BackupWriter {
         Ok(PlacedItems { chunk, hash, place })
     }
 
-    /// Where nothing at all has changed the base's roots are the roots.
+    /// Writes the roots. If nothing at all has changed, the base's roots are used.
     fn write_roots(&self, roots: &[RootEntry]) -> Result<Vec<RootPlace>, WriteError> {
         let base = self.base.as_ref().filter(|base| base.backup().roots() == roots);
         let of_base = base.and_then(|base| {
@@ -360,7 +361,7 @@ impl BackupWriter {
         Ok(places.into_iter().map(|(chunk, hash)| RootPlace::new(chunk, hash)).collect())
     }
 
-    /// The refs: what is needed of each pack, with the pack's size and units from wherever they are known.
+    /// The refs: what is needed of each pack, with the pack's size and units from wherever these are known.
     fn refs(&self, progress: &Progress) -> Result<BackupRefs, WriteError> {
         let needs = lock(&self.needs);
         let mut refs = BackupRefs::default();
@@ -387,7 +388,7 @@ impl BackupWriter {
         if let Some(known) = self.base.as_ref().and_then(|base| base.pack(pack)) {
             return Ok((known.size_bytes, known.chunks.iter().map(|chunk| chunk.units).collect()));
         }
-        // What an index says is nobody's word: what is recorded here must not be.
+        // The index is signed by nobody, but what is recorded here must be reliable: the pack itself is read.
         let rows = self.source.confirmed_pack(pack)?;
         Ok((rows.size_bytes, rows.rows().iter().map(|row| row.unit_count).collect()))
     }
@@ -396,7 +397,7 @@ impl BackupWriter {
 enum Entry {
     Directory(u16),
     File(super::FileId),
-    /// On the heap: there are many files, and each entry has room for the largest kind.
+    /// Boxed: there are many files, and each entry has room for the largest variant.
     Logical(Box<PlacedTable>),
 }
 

@@ -1,4 +1,4 @@
-//! Pages in: hashed and compared on the thread that gives them, then gathered into chunks.
+//! Takes pages: hashes and compares them on the thread that gives them, then gathers them into chunks.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -16,13 +16,14 @@ use crate::format::{
     page_map::PAGES_PER_LEAF,
 };
 
-/// A file gathers a chunk of its own when so much of what is given at once is new; less goes to the common one.
+/// A file gathers a chunk of its own once this many of the bytes given at once
+/// are new; less goes into the shared chunk.
 const OWN_CHUNK_BYTES_MIN: usize = 256 << 10;
 
-/// What was found out about a page before anything is locked.
+/// What was found out about a page, before any lock is taken.
 enum Found {
     Change(Change),
-    /// To be stored; `again`: although the base has it.
+    /// The page must be stored. `again`: although the base has it.
     New {
         hash: PageHash,
         again: bool,
@@ -30,8 +31,8 @@ enum Found {
 }
 
 impl BackupWriter {
-    /// Gives whole pages of a file from page `first` on; the last page of a file is padded with zeros. Mostly
-    /// ascending; a page that comes again replaces the one before.
+    /// Gives whole pages of a file, from page `first` on; the last page of a file is padded with zeros. Pages
+    /// should mostly ascend; a page given again replaces the earlier one.
     pub fn pages(&self, id: FileId, first: u64, bytes: &[u8]) -> Result<(), WriteError> {
         let file = self.file(id)?;
         let page_bytes = file.page_size.bytes();
@@ -57,7 +58,7 @@ impl BackupWriter {
         self.seal_waiting()
     }
 
-    /// Says that the source has no blocks for `count` pages from `first` on.
+    /// Declares that the source has no blocks for `count` pages from `first` on.
     pub fn holes(&self, id: FileId, first: u64, count: u64) -> Result<(), WriteError> {
         let file = self.file(id)?;
         let mut page = first;
@@ -148,18 +149,18 @@ impl BackupWriter {
         found
     }
 
-    /// Whether so many `bytes_again` may have been stored again by now.
+    /// Whether the limit allows this many `bytes_again` to have been stored again by now.
     fn is_rewrite_within(&self, bytes_again: u64) -> bool {
         let given = self.bytes_given.load(Ordering::Relaxed) as f64;
         bytes_again as f64 <= given * self.options.max_rewrite_fraction
     }
 
-    /// Whether `bytes` more may be stored again, if they are given now.
+    /// Whether `bytes` more may be stored again, if they are given now. Reserves nothing.
     pub(super) fn could_rewrite(&self, bytes: u64) -> bool {
         self.is_rewrite_within(self.bytes_again.load(Ordering::Relaxed) + bytes)
     }
 
-    /// Takes `bytes` of what may be stored again although unchanged.
+    /// Reserves `bytes` of the limit for pages that are stored again although unchanged.
     fn may_rewrite(&self, bytes: u64) -> bool {
         let may = self.is_rewrite_within(self.bytes_again.fetch_add(bytes, Ordering::Relaxed) + bytes);
         if !may {
@@ -192,7 +193,7 @@ impl BackupWriter {
         Ok(())
     }
 
-    /// Copies new pages into chunks; says where each went.
+    /// Copies new pages into chunks; returns the future place of each.
     fn gather(
         &self,
         file: &Arc<File>,
@@ -243,7 +244,7 @@ impl BackupWriter {
         lock(&self.gathering).retain(|other| !Arc::ptr_eq(other, file));
     }
 
-    /// The leaf of the base that covers leaf `leaf` of the file.
+    /// The leaf of the base that leaf `leaf` of the file is compared with.
     pub(super) fn base_leaf(&self, file: &File, leaf: u32) -> Result<Option<Arc<BaseLeaf>>, WriteError> {
         let inner = lock(&file.inner);
         if let Some(known) = inner.base_in_memory(leaf) {
@@ -255,7 +256,7 @@ impl BackupWriter {
         Ok(readable(&self.meters, base.leaf(&base_file, leaf))?.flatten().map(Arc::new))
     }
 
-    /// Takes down what was found about pages of a leaf; a leaf that this completes waits for its chunks.
+    /// Records what was found about pages of a leaf. A leaf that this completes then waits for its chunks.
     pub(super) fn record(
         &self,
         file: &Arc<File>,
@@ -284,7 +285,7 @@ impl BackupWriter {
             Slot::Closed(_) | Slot::Empty => {
                 let late = changes.into_iter().map(|(page, change)| {
                     let change = match (change, base_entry(base.as_deref(), page)) {
-                        // As in the base is not as in the leaf that was closed.
+                        // The base's entry may differ from that of the closed leaf, so it is given in full.
                         (Change::Same, Some(entry)) => Change::Known(entry),
                         (change, _) => change,
                     };
@@ -301,7 +302,7 @@ pub(super) fn base_entry(base: Option<&BaseLeaf>, page: u32) -> Option<PageEntry
     base?.entries.get(page as usize).copied()
 }
 
-/// Whether all bytes are 0; whole words, and out at the first that is not.
+/// Whether all bytes are zero. Checks a block of 256 bytes at a time, up to the first that has another.
 pub(super) fn is_zero(page: &[u8]) -> bool {
     page.chunks(256).all(|block| block.iter().fold(0, |all, byte| all | byte) == 0)
 }

@@ -1,7 +1,7 @@
-//! Leaves in the making: what is new in 4,096 pages, and what becomes of it.
+//! Leaves being made: which of their 4,096 pages are new, and how the leaf is stored.
 //!
-//! The last word about a page counts. A leaf nothing of which changed is the base's leaf; few changes are an
-//! overlay on the base's full leaf; anything else is a full leaf.
+//! The last change to a page counts. A leaf without changes is the base's leaf; few changes become an overlay
+//! on the base's full leaf; anything else becomes a full leaf.
 
 use std::{
     collections::BTreeMap,
@@ -20,11 +20,11 @@ use crate::format::{
 /// What was found out about a page.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    /// As in the base after all; takes back an earlier change.
+    /// As in the base; undoes an earlier change.
     Same,
     /// Its entry is known.
     Known(PageEntry),
-    /// It is on its way.
+    /// The page is new, and its chunk may not be placed yet.
     New(PageHash, Pending),
 }
 
@@ -37,29 +37,31 @@ impl Change {
     }
 }
 
-/// A leaf of the base, ready to be compared with and built upon. Its entries are where the chunks are now.
+/// A leaf of the base, to be compared with and built upon. Its entries
+/// are resolved to where the chunks are now.
 #[derive(Debug)]
 pub(super) struct BaseLeaf {
-    /// Every page.
+    /// The entry of every page.
     pub(super) entries: Vec<PageEntry>,
-    /// How it can be referenced; `None` when it cannot: it was inline, or its chunk is mostly dead.
+    /// How the leaf can be referenced; `None` if it cannot: it was inline, its
+    /// chunk is mostly dead, or its pack is lost.
     pub(super) form: Option<BaseForm>,
-    /// Pages whose entries as stored name chunks that have moved since.
+    /// Pages whose stored entries name chunks that have moved since.
     pub(super) moved: Vec<u32>,
 }
 
 /// How a leaf of the base can be referenced.
 #[derive(Debug)]
 pub(super) struct BaseForm {
-    /// The leaf itself; `None` where it would name something that has moved.
+    /// The leaf itself; `None` if it would name something that has moved.
     pub(super) leaf: Option<LeafRef>,
-    /// The full leaf: itself, or what it is an overlay on.
+    /// The full leaf: this one, or the one that it is an overlay on.
     pub(super) under: LeafRef,
     /// Pages that it patches, if it is an overlay.
     pub(super) patched: Vec<u32>,
 }
 
-/// Which pages have been given, and what was found.
+/// An open leaf: which pages have been given, and what was found.
 #[derive(Debug)]
 pub(super) struct OpenLeaf {
     pub(super) base: Option<Arc<BaseLeaf>>,
@@ -90,20 +92,20 @@ impl OpenLeaf {
         self.seen_count == PAGES_PER_LEAF
     }
 
-    /// The pages of a leaf that was closed before, with what was found since.
+    /// A leaf that was closed before, with the changes found since.
     pub(super) fn amend(base: BaseLeaf, changes: Vec<(u16, Change)>) -> ClosedLeaf {
         let page_count = base.entries.len() as u32;
         let open = Self { changes, ..Self::new(Some(Arc::new(base))) };
         open.close(page_count)
     }
 
-    /// The first page below `count` that was not given, or the first from `count` on that was.
+    /// The first page below `count` that was not given, or else the first from `count` on that was.
     pub(super) fn first_wrong(&self, count: u32) -> Option<u32> {
         (0..PAGES_PER_LEAF)
             .find(|page| (self.seen[*page as usize / 64] >> (page % 64) & 1 == 1) != (*page < count))
     }
 
-    /// No more pages will come: `page_count` of them count.
+    /// Closes the leaf, with the first `page_count` pages. No more pages come.
     pub(super) fn close(self, page_count: u32) -> ClosedLeaf {
         let changes: BTreeMap<u32, Change> =
             self.changes.into_iter().map(|(page, change)| (u32::from(page), change)).collect();
@@ -112,23 +114,23 @@ impl OpenLeaf {
     }
 }
 
-/// A leaf whose pages are known but for the places of some chunks.
+/// A leaf whose pages are all known, but not the places of all their chunks.
 #[derive(Debug)]
 pub(super) struct ClosedLeaf {
     base: Option<Arc<BaseLeaf>>,
     page_count: u32,
-    /// One for each page that differs, by page.
+    /// One change for each page that differs, by page.
     changes: Vec<(u32, Change)>,
 }
 
-/// What a leaf comes to.
+/// How a leaf is stored.
 #[derive(Debug)]
 pub(super) enum Sealed {
-    /// The base's leaf, and the full leaf if it is an overlay.
+    /// The base's leaf, and the full leaf below it if it is an overlay.
     Base(LeafRef, Option<LeafRef>),
     /// An overlay on a full leaf of the base.
     Overlay(Overlay),
-    /// All of it.
+    /// A full leaf.
     Full,
 }
 
@@ -137,7 +139,7 @@ impl ClosedLeaf {
         self.changes.len()
     }
 
-    /// What it holds until it is sealed.
+    /// Memory that the leaf holds until it is sealed.
     pub(super) fn memory_bytes(&self) -> usize {
         let base = self.base.as_ref().map_or(0, |base| base.entries.len() * size_of::<PageEntry>());
         base + self.changes.len() * size_of::<(u32, Change)>()
@@ -147,7 +149,7 @@ impl ClosedLeaf {
         self.changes.iter().all(|(_, change)| change.is_placed())
     }
 
-    /// The entries, and how to store them. Every chunk is placed.
+    /// The entries, and how to store them. Every chunk must be placed.
     pub(super) fn seal(self, run: RunNo) -> (Vec<PageEntry>, Sealed) {
         let Self { base, page_count, changes } = self;
         let count = page_count as usize;
@@ -197,20 +199,20 @@ impl Change {
     }
 }
 
-/// Where a leaf went.
+/// Where a leaf is stored.
 #[derive(Debug)]
 pub(super) struct LeafPlace {
     pub(super) leaf: LeafAt,
-    /// The full leaf, where it is an overlay.
+    /// The full leaf below it, if it is an overlay.
     pub(super) under: Option<LeafRef>,
 }
 
 /// The leaf itself.
 #[derive(Debug)]
 pub(super) enum LeafAt {
-    /// Known.
+    /// The reference is known.
     Known(LeafRef),
-    /// In a chunk of leaves that is on its way.
+    /// In a chunk of leaves that may not be placed yet.
     Own(Pending),
 }
 
@@ -225,5 +227,5 @@ impl LeafPlace {
     }
 }
 
-/// Set when the leaf is stored, or found to be the base's.
+/// Set once the leaf is gathered into a chunk, or found to be the base's.
 pub(super) type LeafSlot = Arc<OnceLock<LeafPlace>>;

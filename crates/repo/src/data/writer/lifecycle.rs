@@ -1,4 +1,4 @@
-//! Files come and go while the server lives: begun, ended, replaced, renamed, dropped.
+//! Files come and go while the server runs: they are begun, ended, replaced, renamed and dropped.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -17,11 +17,11 @@ use crate::format::{
     wire::FormatError,
 };
 
-/// So few page entries take no more memory than a leaf does until it is in the item table.
+/// This few page entries take no more memory than a leaf would, until the item table is written.
 const ALWAYS_INLINE_PAGES: u64 = 12;
 
 impl BackupWriter {
-    /// Begins a file. One that has the same path is dropped.
+    /// Begins a file. A file that has the same path is dropped.
     pub fn begin_file(&self, spec: FileSpec) -> Result<FileId, WriteError> {
         if spec.mode > 0o777 {
             let rule = FormatError::rule("mode", "has more than permission bits");
@@ -46,7 +46,7 @@ impl BackupWriter {
         Ok(id)
     }
 
-    /// No more pages come for the file, which is `size_bytes` long.
+    /// Ends a file, which is `size_bytes` long: no more pages come for it.
     pub fn end_file(&self, id: FileId, size_bytes: u64) -> Result<(), WriteError> {
         let file = self.file(id)?;
         self.flush_file(&file)?;
@@ -71,7 +71,7 @@ impl BackupWriter {
             inner.leaves = Vec::new();
             self.wait(open.close(pages as u32), Target::Small(Arc::clone(&file), size_bytes));
         } else if let Some(last) = inner.leaves.last_mut() {
-            // Zero when the last leaf is full, and then it is closed already.
+            // Zero if the last leaf is full, in which case it is closed already.
             self.close_leaf(last, (pages % u64::from(PAGES_PER_LEAF)) as u32);
         }
         inner.leaves.shrink_to_fit();
@@ -79,9 +79,9 @@ impl BackupWriter {
         self.seal_waiting()
     }
 
-    /// Whether the page entries of a small file stay in memory, to become part of its item. If all did, hundreds of
-    /// thousands of files would take all memory: when there are too many, those for which a leaf takes less get one, and
-    /// keep it from backup to backup, so that items stay as they are.
+    /// Whether the page entries of a small file stay in memory, to become part of its item. If all did,
+    /// hundreds of thousands of files would exhaust the memory. When there are too many, files that need less
+    /// memory with a leaf get one, and keep it from backup to backup, so that items do not change.
     fn may_be_inline(&self, inner: &FileInner, pages: u64) -> bool {
         if pages <= ALWAYS_INLINE_PAGES {
             return true;
@@ -98,7 +98,7 @@ impl BackupWriter {
         may
     }
 
-    /// The file is gone, and not part of the backup.
+    /// Drops a file that is gone: it is not part of the backup.
     pub fn drop_file(&self, id: FileId) -> Result<(), WriteError> {
         let file = self.file(id)?;
         let path = lock(&file.inner).spec.path.clone();
@@ -112,7 +112,7 @@ impl BackupWriter {
 
     pub(super) fn discard(&self, file: Option<Arc<File>>) -> Result<(), WriteError> {
         let Some(file) = file else { return Ok(()) };
-        // Closed leaves may wait for these pages; they are not needed, and not lost either.
+        // Closed leaves may wait for these pages: they are not needed, but must be stored all the same.
         self.flush_file(&file)?;
         let mut inner = lock(&file.inner);
         inner.state = FileState::Dropped;
@@ -128,7 +128,7 @@ impl BackupWriter {
         Ok(())
     }
 
-    /// The file has another path now. One that had this path is dropped.
+    /// Gives the file another path. A file that has this path is dropped.
     pub fn rename_file(&self, id: FileId, path: &ItemPath) -> Result<(), WriteError> {
         let file = self.file(id)?;
         let mut files = write(&self.files);
@@ -147,20 +147,20 @@ impl BackupWriter {
         self.discard(replaced)
     }
 
-    /// A directory of the backup.
+    /// Adds a directory to the backup.
     pub fn directory(&self, path: ItemPath, mode: u16) {
         let mut files = write(&self.files);
         files.directories.insert(path, mode & 0o777);
     }
 
-    /// Forgets a directory.
+    /// Drops a directory.
     pub fn drop_directory(&self, path: &ItemPath) {
         let mut files = write(&self.files);
         files.directories.remove(path);
     }
 }
 
-/// The first page that is missing among the first `pages`, or was given beyond them.
+/// The first page that is missing among the first `pages`, or that was given beyond them.
 fn wrong_page(leaves: &[Slot], pages: u64) -> Option<FileProblem> {
     let per_leaf = u64::from(PAGES_PER_LEAF);
     let count = leaf_count(pages).max(leaves.len() as u64);

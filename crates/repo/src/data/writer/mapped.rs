@@ -1,4 +1,4 @@
-//! Pages of which something is known before they are read: whoever copies a backup has its page maps.
+//! Pages of which something is known before they are read: a copy of a backup has its page maps.
 
 use std::sync::atomic::Ordering;
 
@@ -14,26 +14,26 @@ use crate::format::{
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedPage {
-    /// All its bytes are 0.
+    /// All its bytes are zero.
     Zero,
-    /// The source had no block there.
+    /// The source had no block for it.
     Hole,
-    /// It has the bytes that this page has in the file of the base that [`BackupWriter::base_path`] names.
+    /// It equals this page of the file of the base that [`BackupWriter::base_path`] names.
     AsInBase,
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
 }
 
 impl BackupWriter {
-    /// Path, in the base, of the file that this one is compared with.
+    /// Path, in the base, of the file that this file is compared with.
     pub fn base_path(&self, id: FileId) -> Result<Option<ItemPath>, WriteError> {
         let file = self.file(id)?;
         let inner = lock(&file.inner);
         Ok(inner.base.as_ref().map(|base| base.item.path.clone()))
     }
 
-    /// Takes down what is known of the pages from `first` on. Returns the numbers of those whose bytes are still to be
-    /// given: what is not known, what cannot be read of the base, and what is better stored again.
+    /// Records what is known of the pages from `first` on. Returns the numbers of the pages whose bytes must
+    /// still be given: unknown pages, pages of the base that cannot be read, and those better stored again.
     pub fn mapped(&self, id: FileId, first: u64, pages: &[MappedPage]) -> Result<Vec<u64>, WriteError> {
         let file = self.file(id)?;
         let page_bytes = file.page_size.bytes() as u64;
@@ -79,7 +79,7 @@ impl BackupWriter {
                 let is_better_stored_again = base.is_sparse(chunk) && self.could_rewrite(page_bytes);
                 (base.is_there(chunk) && !is_better_stored_again).then_some(Change::Same)
             }
-            // Of the base it is not stored: it cannot have bytes that are not zeros.
+            // The base does not store this page, so there are no bytes in it to be equal to.
             (MappedPage::AsInBase | MappedPage::Unknown, _) => None,
         }
     }

@@ -1,16 +1,17 @@
-//! Writes a backup: pages in from several threads, durable packs and refs out.
+//! Writes a backup: takes pages from several threads, and produces durable packs and refs.
 //!
-//! On the thread that gives a page it is hashed and compared: as in the base → its entry is kept; known to an adopted
-//! run → that entry is taken; else the page is gathered into a chunk. The chunk goes through the [`pipeline`]; once
-//! its place is known, the leaves that wait for it are sealed.
+//! The thread that gives a page hashes and compares it. A page as in the base keeps its entry; a page known
+//! to an adopted run takes that run's entry; any other page is gathered into a chunk. The chunk goes through
+//! the [`pipeline`]; once its place is known, the leaves that wait for it are sealed.
 //!
 //! Invariants:
-//! - The last word about a page, and the last file of a path, count.
-//! - A page that was never given, within the size of a file that stays, fails the backup.
-//! - What an adopted run had stored is read and compared before it is referenced: nobody has checked it since.
-//! - Nothing references a pack that a prune has named dead or emptied, nor one that is not there: the base is read
-//!   through the moves of all prunes, and packs that are gone count as never stored.
-//! - When [`BackupWriter::finish`] returns, all that the backup needs is durable and listed.
+//! - Of several versions of a page, and of several files with one path, the last one counts.
+//! - A page that was never given fails the backup, if it is within the size of a file that stays.
+//! - Pages that an adopted run stored are read and compared before they are
+//!   referenced: no check has read them since.
+//! - Nothing references a pack that a prune has declared dead or emptied, nor one that is missing: the base
+//!   is read through the moves of all prunes, and packs that are gone count as never stored.
+//! - When [`BackupWriter::finish`] returns, everything that the backup needs is durable and listed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -79,32 +80,34 @@ const PAGE_SIZES: usize = 7;
 pub struct Foundation {
     /// The backup to compare with.
     pub base: Option<RunNo>,
-    /// Runs that ended without effect, whose packs may be used again; whoever cannot read uses none.
+    /// Runs that ended without effect, whose packs may be used again. A key that cannot read uses none.
     pub adopted: Vec<RunNo>,
-    /// Where a writer keeps the page maps of what it adds, and has those of the base.
+    /// Where a writer keeps the page maps of the backups that it adds, and finds those of the base.
     pub local: Option<Arc<LocalMaps>>,
 }
 
 impl Foundation {
-    /// Stores what has changed since the newest backup that stands, whoever has added it.
+    /// Builds on the newest backup that stands, whichever key added it: stores only what has changed since.
     #[must_use]
     pub fn newest(history: &History) -> Self {
         Self { base: history.newest_backup(), ..Self::none(history) }
     }
 
-    /// The same since the newest that the key at hand may build on, of the same part of the source or else of all of it.
+    /// Like [`Self::newest`], but builds on the newest backup that the key at hand may build on, of the same
+    /// part of the source if there is one, or else of all of it.
     #[must_use]
     pub fn newest_of(repo: &Repo, history: &History, part: Option<PartId>) -> Self {
         Self { base: history.newest_base(repo, part), ..Self::none(history) }
     }
 
-    /// Shares nothing with any backup, and so no damage. What unfinished runs stored is used, since it is read first.
+    /// Shares no data, and so no damage, with any backup. Pages that unfinished runs stored are used, since
+    /// they are read first.
     #[must_use]
     pub fn none(history: &History) -> Self {
         Self { base: None, adopted: history.adoptable(), local: None }
     }
 
-    /// For a key that cannot read: builds on the backup whose page maps are kept, if it stands.
+    /// For a key that cannot read: builds on the backup whose page maps are kept on this host, if it stands.
     #[must_use]
     pub fn remembered(history: &History, local: Arc<LocalMaps>) -> Self {
         Self { base: local.backup(history), adopted: Vec::new(), local: Some(local) }
@@ -116,9 +119,9 @@ impl Foundation {
 pub struct WriterMeters {
     /// Pages, or rows, hashed and compared.
     pub compare: Meter,
-    /// Pages that are new; rows in chunks that are.
+    /// New pages; rows in new chunks.
     pub new: Meter,
-    /// Pages as in the base; rows in chunks that are.
+    /// Pages that are as in the base; rows in such chunks.
     pub reused: Meter,
     /// Pages that an adopted run had stored.
     pub adopted: Meter,
@@ -126,17 +129,17 @@ pub struct WriterMeters {
     pub rewritten: Meter,
     /// Pages of zeros, and holes.
     pub empty: Meter,
-    /// The stages behind.
+    /// The stages of the pipeline.
     pub pipeline: Arc<PipelineMeters>,
-    /// Parts of the base that could not be read, and were stored anew: findings for the user.
+    /// Parts of the base that could not be read and were stored anew: findings for the user.
     pub base_unreadable: Meter,
-    /// Chunks of adopted runs that could not be read, and were not adopted.
+    /// Chunks of adopted runs that could not be read, and so were not adopted.
     pub adopted_unreadable: Meter,
-    /// The most leaves that waited for chunks at one time.
+    /// The largest number of leaves that waited for chunks at one time.
     pub leaves_waiting_max: AtomicUsize,
 }
 
-/// Writes one backup. Shared between the threads that read.
+/// Writes one backup. Shared between the threads that read the source.
 pub struct BackupWriter {
     run: RunNo,
     hash_key: HashKey,
@@ -157,7 +160,7 @@ pub struct BackupWriter {
     /// Files that gather a chunk of their own.
     gathering: Mutex<Vec<Arc<File>>>,
     leaves: Mutex<LeafGatherer>,
-    /// Those of small files.
+    /// Leaves of small files.
     small_leaves: Mutex<LeafGatherer>,
     waiting: Mutex<Waiting>,
     needs: Mutex<Needs>,
@@ -167,7 +170,7 @@ pub struct BackupWriter {
     /// Page entries that stay in memory until the item table is written.
     entries_inline: AtomicUsize,
     bytes_given: AtomicU64,
-    /// Of these, what is stored again although unchanged.
+    /// Of `bytes_given`, those stored again although unchanged.
     bytes_again: AtomicU64,
 }
 
@@ -257,7 +260,7 @@ impl BackupWriter {
         self.pipeline()?.has_placed_all()
     }
 
-    /// What has been done so far; can be watched while the writer works.
+    /// What has been done so far; may be watched while the writer works.
     #[must_use]
     pub fn meters(&self) -> &Arc<WriterMeters> {
         &self.meters
@@ -272,20 +275,22 @@ impl BackupWriter {
         WriteError::File { path: lock(&file.inner).spec.path.clone(), problem }
     }
 
-    /// Stops the writer: whoever gives it pages, or waits for it, hears of it soon, even where its store does not answer.
-    /// Only dropping it waits for the store.
+    /// Stops the writer. Threads that give it pages or wait for it get an error soon, even if the store does
+    /// not answer. Only dropping the writer waits for the store.
     pub fn give_up(&self) {
         self.stop.fail(WriteError::GivenUp);
     }
 
-    /// Why the writer has stopped, if it has. Whoever gave it pages hears no more than [`WriteError::Stopped`].
+    /// Takes the reason why the writer has stopped, if it has; later calls return `None`. Threads that gave
+    /// it pages only got [`WriteError::Stopped`].
     #[must_use]
     pub fn failure(&self) -> Option<WriteError> {
         self.stop.take()
     }
 }
 
-/// What could not be read of the base counts as not there: it is stored anew. Only a store that fails is an error.
+/// Treats parts of the base that cannot be read as absent, so that they are
+/// stored anew. Only a failing store is an error.
 fn readable<T>(meters: &WriterMeters, result: Result<T, RepoError>) -> Result<Option<T>, WriteError> {
     match result {
         Ok(value) => Ok(Some(value)),

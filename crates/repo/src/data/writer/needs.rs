@@ -1,7 +1,7 @@
-//! Counts what a backup needs of every chunk: the body of its refs.
+//! Counts what a backup needs of every chunk, for its refs.
 //!
-//! A unit (page, leaf, item) counts once however often it is mapped, and can be taken back exactly when a file
-//! that mapped it is replaced.
+//! A unit (page, leaf, item) counts once however often it is mapped. Each mapping can be taken back exactly,
+//! when the file that made it is replaced.
 
 use std::collections::HashMap;
 
@@ -14,24 +14,25 @@ use crate::format::{
 #[derive(Debug, Default)]
 pub(super) struct Needs {
     units: Units,
-    /// How often units are mapped beyond the first time; empty but for duplicates found by adoption.
+    /// How often units are mapped beyond the first time; empty unless adoption found duplicates.
     again: HashMap<(ChunkRef, u32), u32>,
 }
 
 impl Needs {
-    /// One more mapping of a unit.
+    /// Adds one mapping of a unit.
     pub(super) fn add(&mut self, chunk: ChunkRef, slot: u32) {
         if !self.units.insert(chunk, slot) {
             *self.again.entry((chunk, slot)).or_default() += 1;
         }
     }
 
-    /// A unit is needed, however often that is said. For chunks that are needed whole, and told once for each leaf.
+    /// Marks a unit as needed, however often it is called. For chunks that are
+    /// needed whole, which each leaf names anew.
     pub(super) fn need(&mut self, chunk: ChunkRef, slot: u32) {
         self.units.insert(chunk, slot);
     }
 
-    /// One mapping less of a unit.
+    /// Removes one mapping of a unit.
     pub(super) fn remove(&mut self, chunk: ChunkRef, slot: u32) {
         match self.again.get_mut(&(chunk, slot)) {
             Some(count) if *count > 1 => *count -= 1,
@@ -42,21 +43,21 @@ impl Needs {
         }
     }
 
-    /// The pages that `entries` map.
+    /// Adds the pages that `entries` map.
     pub(super) fn add_pages<'a>(&mut self, entries: impl IntoIterator<Item = &'a PageEntry>) {
         for page in entries.into_iter().filter_map(PageEntry::stored) {
             self.add(page.chunk, page.slot);
         }
     }
 
-    /// Takes back [`Self::add_pages`].
+    /// Undoes [`Self::add_pages`].
     pub(super) fn remove_pages<'a>(&mut self, entries: impl IntoIterator<Item = &'a PageEntry>) {
         for page in entries.into_iter().filter_map(PageEntry::stored) {
             self.remove(page.chunk, page.slot);
         }
     }
 
-    /// Every pack that is needed, in order, with the needed units of its chunks up to the last needed one.
+    /// Every needed pack, in order, with the needed units of its chunks up to the last needed one.
     pub(super) fn packs(&self) -> impl Iterator<Item = (PackId, Vec<u32>)> + '_ {
         self.units.packs()
     }

@@ -1,4 +1,4 @@
-//! What the caller decides about a writer, and what follows for its memory.
+//! The options of a writer, and how its memory is divided.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,41 +8,42 @@ use crate::hooks::Hooks;
 
 const MIB: usize = 1 << 20;
 
-/// What the caller decides.
+/// Options of a writer.
 #[derive(Clone, Debug)]
 pub struct WriterOptions {
-    /// How chunks are made smaller.
+    /// How chunks are compressed.
     pub compression: Compression,
     /// Threads that compress.
     pub compress_threads: usize,
     /// Threads that seal.
     pub encrypt_threads: usize,
-    /// What the writer may hold: half for chunks in its queues, an eighth each for gathering, for the base's maps,
-    /// and for the hashes of adopted runs, and the rest for maps in the making. On top come about half a KiB for
-    /// each file and 40 bytes for each MiB that the backup needs; where the base, or `expected`, tells that this will be
-    /// more than 96 MiB, queues, gathering and what is adopted become smaller by as much, together down to a half. While adopted
-    /// chunks are read, there are 2 MiB more for each thread that gives pages. With tables: 2 MiB for each range of rows
-    /// that is open, 8 MiB for each thread that compresses, for patches, and 16 bytes for each chunk of the tables that
-    /// are being compared.
+    /// Memory for the writer: half of it for chunks in its queues, an eighth each for gathering, for the
+    /// base's maps and for the hashes of adopted runs, and the rest for maps being made. On top come about
+    /// half a KiB for each file and 40 bytes for each MiB that the backup needs. If the base, or `expected`,
+    /// shows that this will exceed 96 MiB, then queues, gathering and adoption shrink by about the excess,
+    /// together to no less than half. While adopted chunks are read, each thread that gives pages takes 2 MiB
+    /// more. Tables take 2 MiB for each open range of rows, 8 MiB for each compressing thread, for patches,
+    /// and 16 bytes for each chunk of the tables being compared.
     pub memory_bytes: usize,
-    /// What is known of the backup before its base is: whoever copies one knows it.
+    /// The size of the backup, if it is known before the base is read, as it is for a copy.
     pub expected: Expected,
-    /// A pack is closed when it has so many stored bytes.
+    /// A pack is closed once it holds this many stored bytes.
     pub pack_target_bytes: u64,
-    /// A pack is closed with the first chunk that comes so long after it was begun: what is not closed cannot be taken up
-    /// by another run, and its upload may be given up by the store.
+    /// A pack is closed by the first chunk that comes this long after the pack was begun: another run cannot
+    /// take up an open pack, and the store may give up its upload.
     pub pack_age: Duration,
-    /// Of the bytes given, how much may be stored again although unchanged, because its chunk is mostly dead.
+    /// Fraction of the bytes given that may be stored again although
+    /// unchanged, because their chunks are mostly dead.
     pub max_rewrite_fraction: f64,
-    /// An index part is written after so many stored bytes.
+    /// An index part is written after this many stored bytes.
     pub index_every_bytes: u64,
-    /// An index part is written at least so often while there is something to list.
+    /// An index part is written at least this often while there is something to list.
     pub index_every: Duration,
-    /// Packs whose upload is being made durable while the next ones are written.
+    /// How many packs may be made durable at one time while the next ones are written.
     pub finishing_packs: usize,
-    /// What the threads that compress leave to others.
+    /// How much processor time the compressing threads leave to others.
     pub headroom: Arc<Headroom>,
-    /// For tests.
+    /// Hooks for tests.
     pub hooks: Hooks,
 }
 
@@ -67,7 +68,7 @@ impl Default for WriterOptions {
     }
 }
 
-/// How large a backup is going to be.
+/// Expected size of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expected {
     /// Its files.
@@ -76,11 +77,11 @@ pub struct Expected {
     pub chunks: u64,
 }
 
-/// A file of the backup, from its beginning to the end.
+/// Bytes held for each file, from the beginning of the backup to its end.
 const FILE_BYTES: u64 = 512;
-/// A chunk that the backup needs: what the base's refs say of it, what is needed, and a row of the new refs.
+/// Bytes held for each chunk that the backup needs: the base's refs, the needs, and a row of the new refs.
 const CHUNK_BYTES: u64 = 28;
-/// What files and chunks may take beside the writer's memory.
+/// What files and chunks may take on top of the writer's memory.
 const BESIDE_BYTES: u64 = 96 << 20;
 
 /// How the memory is divided.
@@ -101,12 +102,12 @@ pub(super) struct Budget {
 }
 
 impl WriterOptions {
-    /// Where no base tells what is to come.
+    /// The budget while the base is not known.
     pub(super) fn budget(&self) -> Budget {
         self.budget_of(0, 0)
     }
 
-    /// Of a backup whose base has so many files, and chunks.
+    /// The budget for a backup whose base has this many files and chunks.
     pub(super) fn budget_of(&self, files: u64, chunks: u64) -> Budget {
         let (files, chunks) = (files.max(self.expected.files), chunks.max(self.expected.chunks));
         let beside = files.saturating_mul(FILE_BYTES).saturating_add(chunks.saturating_mul(CHUNK_BYTES));
@@ -115,11 +116,12 @@ impl WriterOptions {
         Budget {
             queue_chunks: (eighth * 4 / MIB / 3).clamp(2, 64),
             gathering_files: (eighth / MIB).max(2),
-            // The base is read with it before it tells anything.
+            // Fixed, since the base is read within it before its size is known.
             base_bytes: (self.memory_bytes / 8).max(4 * MIB),
             adoption_bytes: eighth,
             waiting_bytes: eighth.max(MIB),
-            // Of some 20 bytes each. As in the first backup, or the items of many files would change.
+            // At about 20 bytes each. The same for every backup of a source,
+            // or the items of many files would change.
             inline_entries: self.memory_bytes / 16 / 20,
         }
     }

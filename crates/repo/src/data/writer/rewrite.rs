@@ -1,7 +1,7 @@
-//! Writes the live chunks of mostly dead packs anew, for a prune.
+//! Rewrites the live chunks of mostly dead packs, for a prune.
 //!
-//! A chunk is opened, decompressed and its pages hashed before it is sealed again in its new place: what is damaged
-//! is not carried on under a fresh seal.
+//! A chunk is opened and decompressed, and its pages are hashed, before it is sealed again in its new place:
+//! damage is not carried over under a fresh seal.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -33,30 +33,32 @@ use crate::{
     store::{StoreError, StoreErrorKind, ahead::in_order},
 };
 
-/// Takes the stored bytes of each chunk of a pack.
+/// Receives the stored bytes of each chunk of a pack.
 pub type TakeChunkBytes<'a> = &'a mut dyn FnMut(PackId, Result<Vec<u64>, RepoError>) -> Result<(), RepoError>;
 
-/// How chunks are written anew.
+/// How chunks are rewritten.
 pub trait Rewrite {
-    /// Gives `take` the stored bytes of each chunk, by ordinal, of one pack after the other, as far as they can be read.
+    /// Passes to `take`, for one pack after the other, the stored bytes of each
+    /// chunk by ordinal, or why they cannot be read.
     fn chunk_bytes(&mut self, packs: &[PackId], take: TakeChunkBytes<'_>) -> Result<(), RepoError>;
 
-    /// Hears, before anything is checked, how many bytes will be: for whoever is told how far it is.
+    /// Announces, before anything is checked, how many bytes will be, so that progress can be shown.
     fn expect(&mut self, bytes: u64);
 
-    /// Reads `chunks`, which are of one pack, as [`copy`](Self::copy) will.
+    /// Reads and verifies `chunks`, which are of one pack, as [`copy`](Self::copy) will.
     fn check(&mut self, chunks: &[ChunkRef]) -> Result<(), RepoError>;
 
-    /// Writes `chunks`, in order of packs, into packs of `run`, and their index parts. All of it is durable on return.
+    /// Writes `chunks`, in the order of their packs, into packs of `run`, with index parts for these.
+    /// Everything is durable on return.
     fn copy(&mut self, run: &Run, chunks: &[ChunkRef]) -> Result<Rewritten, RepoError>;
 }
 
-/// What [`Rewrite::copy`] did.
+/// The result of [`Rewrite::copy`].
 #[derive(Clone, Debug, Default)]
 pub struct Rewritten {
     /// Where each chunk is now.
     pub moves: Vec<Move>,
-    /// What was stored.
+    /// How many packs and index parts were stored.
     pub parts: PartCounts,
 }
 
@@ -68,19 +70,19 @@ pub struct ChunkRewriter {
     steps: Steps,
     bytes_checked: u64,
     bytes_to_check: u64,
-    /// Chunks that were read and are whole, each as a unit of its own: nothing changes them.
+    /// Chunks that have been read and are intact, each as a unit of its own: they cannot change.
     whole: Units,
 }
 
 impl ChunkRewriter {
-    /// Reads the chunks of the log of `history`, within the memory of `options`. How they are compressed does not matter:
-    /// chunks stay as they are.
+    /// Reads the chunks of the log of `history`, within the memory that `options` allow. The compression in
+    /// `options` does not matter: chunks stay as they are.
     pub fn open(repo: &Arc<Repo>, history: &History, options: WriterOptions) -> Result<Self, RepoError> {
         let source = ChunkSource::new(Arc::clone(repo), history, options.budget().base_bytes)?;
         Ok(Self::new(Arc::new(source), options))
     }
 
-    /// Reads from `source`; of `options`, compression does not matter: chunks stay as they are.
+    /// Reads from `source`. The compression in `options` does not matter: chunks stay as they are.
     #[must_use]
     pub fn new(source: Arc<ChunkSource>, options: WriterOptions) -> Self {
         Self {
@@ -94,20 +96,21 @@ impl ChunkRewriter {
         }
     }
 
-    /// Ends with [`RepoError::Interrupted`] when somebody asks.
+    /// Sets what can end the rewriting early, with [`RepoError::Interrupted`].
     #[must_use]
     pub fn interrupted_by(self, interrupt: Interrupt) -> Self {
         Self { interrupt, ..self }
     }
 
-    /// Tells how far reading and writing are.
+    /// Sets what is told how far reading and writing are.
     #[must_use]
     pub fn telling(self, steps: Steps) -> Self {
         Self { steps, ..self }
     }
 
-    /// How many packs or chunks are read together: as many as the store is best asked for, in the memory in which a
-    /// backup would gather a chunk for each of several files. What is read is there twice, opened and as it is stored.
+    /// How many packs or chunks to read at once: as many as suit the store, within the memory in
+    /// which a backup would gather a chunk for each of several files. Each chunk read is in
+    /// memory twice, as stored and decompressed.
     fn reads_at_once(&self) -> usize {
         self.source.repo().store().reads_at_once().min(self.options.budget().gathering_files / 2)
     }
@@ -130,7 +133,7 @@ impl ChunkRewriter {
 
     fn feed(&self, run: &Run, pipeline: Pipeline, chunks: &[ChunkRef]) -> Result<Rewritten, WriteError> {
         let mut moves = Vec::with_capacity(chunks.len());
-        // Chunks on their way, in order.
+        // Chunks submitted but not placed yet, in order.
         let mut tickets: VecDeque<(ChunkRef, Arc<Ticket>)> = VecDeque::new();
         let mut bytes_done = 0;
         self.steps.phase("rewrite");
@@ -143,7 +146,7 @@ impl ChunkRewriter {
         };
         in_order(self.reads_at_once(), chunks, read, |from, (row, bytes, hashes)| {
             bytes_done += u64::from(row.sealed_len);
-            // All of them were checked.
+            // The total is known, since all chunks were checked before.
             self.steps.bytes(bytes_done, self.bytes_checked);
             let ticket = Arc::<Ticket>::default();
             pipeline.submit_compressed(Compressed {
@@ -170,8 +173,9 @@ impl ChunkRewriter {
         Ok(Rewritten { moves, parts: PartCounts { index: progress.index_part, pack: progress.pack_part } })
     }
 
-    /// Chunks of one pack. A page that is not as the pack's own directory says would get the hash of what it is, in the
-    /// directory of another: what a check has found would be found no more.
+    /// Checks chunks of one pack. A page that differs from the hash in its pack's own
+    /// directory would get a new hash in the directory of the new pack, and the damage that a
+    /// check has found would never be found again.
     fn check_within(&mut self, pack: PackId, chunks: &[ChunkRef]) -> Result<(), RepoError> {
         let size_bytes = self.source.confirmed_pack(pack)?.size_bytes;
         let (_, directory) = self.source.directory_of(pack, Some(size_bytes))?;
@@ -205,7 +209,7 @@ impl ChunkRewriter {
     }
 }
 
-/// Where a chunk went, once that is known.
+/// Where a chunk went, once it is placed.
 fn moved(from: ChunkRef, ticket: &Ticket, run: &Run) -> Option<Move> {
     Some(Move { from, to: ticket.chunk(run.no())? })
 }

@@ -1,4 +1,4 @@
-//! Leaves: they wait until every chunk of theirs has its place, and are encoded and gathered into chunks in turn.
+//! Leaves wait until all their chunks are placed, and are then encoded and gathered into chunks.
 
 use std::{
     collections::VecDeque,
@@ -20,10 +20,11 @@ use crate::format::{
     page_map::{LEAVES_PER_CHUNK_MAX, Leaf, encode_full, encode_leaf_chunk},
 };
 
-/// Small files are read in the order of their paths and were copied in another: for each a chunk has to be opened.
+/// Limit for chunks with leaves of small files. Such files are restored in path order but were copied in
+/// another, so a chunk has to be opened for each of them.
 const SMALL_LEAVES_CHUNK_BYTES: usize = 64 << 10;
 
-/// Encoded leaves on their way into a chunk.
+/// Encoded leaves gathered for one chunk.
 #[derive(Default)]
 pub(super) struct LeafGatherer {
     leaves: Vec<Vec<u8>>,
@@ -31,15 +32,15 @@ pub(super) struct LeafGatherer {
     ticket: Arc<Ticket>,
 }
 
-/// Leaves whose pages are known but for the places of some chunks.
+/// Leaves whose pages are all known, but not the places of all their chunks.
 #[derive(Default)]
 pub(super) struct Waiting {
-    /// In order of completion: what belongs together comes into one chunk.
+    /// Leaves in the order of their completion, so that related leaves come into one chunk.
     queue: VecDeque<(ClosedLeaf, Target)>,
-    /// What they hold: above all the leaves of the base that they are compared with.
+    /// Memory that they hold, most of it in the leaves of the base that they are compared with.
     bytes: usize,
-    /// Leaves without changes wait for nothing. Behind a change that waits for its chunk, which takes long where changes are few,
-    /// all of the base would gather.
+    /// Leaves without changes, which wait for nothing. Queued after a change whose chunk is not placed yet,
+    /// which takes long if changes are few, they would come to hold all of the base in memory.
     unchanged: Vec<(ClosedLeaf, Target)>,
 }
 
@@ -68,8 +69,8 @@ impl BackupWriter {
         self.meters.leaves_waiting_max.fetch_max(waiting.queue.len(), Ordering::Relaxed);
     }
 
-    /// Seals the leaves whose chunks are placed. If those that are not hold too much, gathered pages are sent on their way,
-    /// and waited for.
+    /// Seals the leaves whose chunks are placed. If the others hold too much memory, sends gathered pages to
+    /// the pipeline, and waits for places.
     pub(super) fn seal_waiting(&self) -> Result<(), WriteError> {
         loop {
             let mut waiting = lock(&self.waiting);
@@ -86,7 +87,8 @@ impl BackupWriter {
                 Some((leaf, target)) => self.seal(leaf, target)?,
                 None if is_too_much => {
                     self.flush_all()?;
-                    // Whoever takes the first looks at the next himself: that may be gathered still.
+                    // The thread that takes the first leaf must check the next one itself, since that one's
+                    // pages may still be gathered.
                     self.pipeline()?.wait_until(|| {
                         let waiting = lock(&self.waiting);
                         waiting.bytes <= self.budget.waiting_bytes
@@ -166,7 +168,7 @@ impl BackupWriter {
         self.submit_small(ChunkKind::Leaves, plain, leaves.len() as u32, ticket)
     }
 
-    /// A writer keeps what it could not read back.
+    /// Keeps a chunk in the local maps of a writer, which could not read it back.
     pub(super) fn remember(&self, hash: PageHash, plain: &[u8]) {
         if let Some(local) = &self.local {
             local.remember(hash, plain);
@@ -184,7 +186,7 @@ impl BackupWriter {
         self.pipeline()?.submit(chunk)
     }
 
-    /// Sends everything that is being gathered for several files on its way.
+    /// Submits all pages that are gathered for several files together.
     pub(super) fn flush_pages(&self) -> Result<(), WriteError> {
         for common in &self.gatherers {
             let open = lock(common).take();
@@ -195,7 +197,7 @@ impl BackupWriter {
         Ok(())
     }
 
-    /// Sends everything that is being gathered on its way.
+    /// Submits all pages that are being gathered.
     fn flush_all(&self) -> Result<(), WriteError> {
         let gathering = lock(&self.gathering).clone();
         gathering.iter().try_for_each(|file| self.flush_file(file))?;

@@ -1,4 +1,5 @@
-//! Chunks of pages that are compressed already: whoever copies a backup has them, and need not compress them again.
+//! Chunks of pages that are compressed already: a copy of a backup
+//! has them, and need not compress them again.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -21,8 +22,9 @@ use crate::{
 };
 
 impl BackupWriter {
-    /// Gives all pages of a chunk, which are those of `pages` in turn; it is stored as it is. Returns `false`, and takes
-    /// none of them, where one is known already: what is new of them is then to be given by itself.
+    /// Gives all pages of a chunk, which are those of `pages` in order, and stores the chunk as it is.
+    /// Returns `false` and takes none of them if the chunk does not fit `pages`, or if any page is zero or
+    /// known already: the new ones must then be given one by one.
     pub fn whole_chunk(&self, pages: &[(FileId, u64)], chunk: &WholeChunk<'_>) -> Result<bool, WriteError> {
         let page_bytes = chunk.page_size.bytes();
         if pages.is_empty() || chunk.plain.len() != pages.len() * page_bytes {

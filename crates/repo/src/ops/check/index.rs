@@ -1,4 +1,4 @@
-//! The index of each run: whole, and of one mind with the packs.
+//! Checks the index of each run: that it is intact, and agrees with the packs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -19,11 +19,11 @@ use crate::{
 };
 
 impl Check {
-    /// The index of every run whose packs are needed: whole, and agreeing with the packs.
+    /// Checks the index of every run whose packs are needed: that it is intact, and agrees with the packs.
     pub(super) fn index(&mut self) -> Result<(), RepoError> {
         let source = Arc::clone(&self.source);
         let void = self.history.void_index(source.repo())?;
-        // By run, the packs that its index lists; a run whose packs are needed has one.
+        // By run: the packs that its index lists. Every run whose packs are needed must have an index.
         let runs = self.needed.keys().map(|pack| pack.run);
         let mut listed: BTreeMap<RunNo, BTreeSet<PackId>> = runs.map(|run| (run, BTreeSet::new())).collect();
         let parts = source.repo().list_folder(source.log(), Folder::Index)?.into_iter();
@@ -57,7 +57,8 @@ impl Check {
                 let finding = Finding::of_object(object, Severity::Repairable);
                 self.find(Finding { problem, remedy: Remedy::Index(run), ..finding });
             }
-            // Parts all of whose packs are gone may be gone; that is seen by what they should list.
+            // Parts may be gone if all of their packs are; lost parts
+            // show by the packs that they should list.
             let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
             if recorded > 0 && !parts.iter().any(|((of, _), _)| *of == run) {
                 let object = source.log().index(run, 0).to_string();
@@ -72,7 +73,7 @@ impl Check {
         self.disputed_refs(&asked)
     }
 
-    /// What one part lists, beside what backups and packs say.
+    /// Compares what one part lists with what backups and packs say.
     fn index_part(
         &mut self,
         (run, part): (RunNo, u32),
@@ -95,8 +96,8 @@ impl Check {
         Ok(())
     }
 
-    /// Whether a pack that is needed is what the index says, as far as backups and the pack itself tell.
-    /// Packs that were asked for this are added to `asked`.
+    /// Whether a needed pack is as the index says, as far as backups and the pack itself tell. Adds packs
+    /// that were asked for this to `asked`.
     fn is_as_listed(
         &mut self,
         pack: PackId,
@@ -117,7 +118,8 @@ impl Check {
         Ok(self.bad_packs.contains_key(&pack) || self.needed.get(&pack).is_none_or(fits))
     }
 
-    /// Packs of which the index was found wrong on the way; those that were read `before` are compared once more.
+    /// Reports packs from which the index was found to differ. Packs for which that was found `before` are
+    /// compared once more.
     pub(super) fn misled(&mut self, before: &mut BTreeSet<PackId>) -> Result<(), RepoError> {
         for pack in before.iter().filter(|pack| self.needed.contains_key(pack)) {
             match self.source.confirmed_pack(*pack) {

@@ -1,4 +1,5 @@
-//! Reading page maps: leaves are whole, entries agree with the directories of packs, and all of it with the refs.
+//! Reads page maps: leaves are intact, and their entries agree with
+//! the directories of packs and with the refs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, btree_map::Entry},
@@ -21,15 +22,15 @@ use crate::{
     },
 };
 
-/// Which files a finding has been told of: page after page of one leads to the same.
+/// Files already added to findings: many pages of a file lead to the same finding.
 #[derive(Default)]
 pub(super) struct Affected {
-    /// Findings and hashes of paths.
+    /// Positions of findings, with hashes of paths.
     told: HashSet<(usize, u64)>,
     hashes: RandomState,
 }
 
-/// Pairs that are remembered, 16 bytes each. What comes behind them is named as others are, and not counted.
+/// How many pairs are remembered, at 16 bytes each. Files beyond that are named like others, but not counted.
 const AFFECTED_MAX: usize = 1 << 20;
 
 impl Affected {
@@ -56,7 +57,8 @@ impl Affected {
 }
 
 impl Check {
-    /// Every backup opens; with `read_data` its page maps are read, compared with its refs and the directories.
+    /// Checks that every backup opens. With `read_data`, also reads its page maps, and compares them with its
+    /// refs and with the directories of packs.
     pub(super) fn backups(&mut self, rows: &ProvenRows) -> Result<(), RepoError> {
         let standing: Vec<RunNo> = self.history.standing().map(|outcome| outcome.run).collect();
         let mut directories = Directories::new(self.options.budget().directories_bytes);
@@ -183,7 +185,7 @@ impl Check {
 
     fn need_leaf(&self, leaf: LeafRef, mapped: &mut Mapped) {
         mapped.add(self.source.resolve(leaf.chunk), leaf.slot);
-        // An unreadable leaf is found when its pages are read.
+        // An unreadable leaf becomes a finding when its pages are read.
         if let Ok(Some(under)) = self.source.under(leaf) {
             mapped.add(under.chunk, under.slot);
         }
@@ -194,8 +196,8 @@ impl Check {
         self.affected.add(finding, position, run, &item.path, self.options.files_named);
     }
 
-    /// What the refs of a backup record, where it is now. That they cannot be read was found before: then there is
-    /// nothing to compare with.
+    /// What the refs of a backup record, resolved to where it is now. Refs that cannot be read became a
+    /// finding earlier; then there is nothing to compare with.
     fn recorded(&self, run: RunNo) -> Result<Mapped, RepoError> {
         let prunes = self.source.prunes();
         let mut mapped = Mapped { is_compared: true, ..Mapped::default() };
@@ -226,7 +228,7 @@ impl Check {
             }
         }
         for chunk in &mapped.strangers {
-            // It could be pruned.
+            // A prune could delete it.
             let problem = format!("the page maps of backup {run} need it, its refs do not");
             self.differs(run, *chunk, Severity::Lost, problem);
         }
@@ -239,17 +241,17 @@ impl Check {
     }
 }
 
-/// What page maps lead to, beside what the refs record: everything where it is now.
+/// What page maps need, beside what the refs record, everything resolved to where it is now.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
     /// Whether there are refs to compare with.
     is_compared: bool,
     recorded: BTreeMap<PackId, Vec<ChunkNeed>>,
-    /// Of chunks that are recorded.
+    /// The needed units of recorded chunks.
     units: Units,
-    /// Chunks of which everything is needed, however many units that is.
+    /// Chunks that are needed whole, however many units they have.
     whole: BTreeSet<ChunkRef>,
-    /// Chunks that are not recorded.
+    /// Needed chunks that the refs do not record.
     strangers: BTreeSet<ChunkRef>,
 }
 
@@ -264,7 +266,7 @@ impl Mapped {
         chunks[ordinal].needed = chunks[ordinal].needed.saturating_add(need.needed);
     }
 
-    /// All chunks of a pack in which they still are.
+    /// Records all chunks of a pack from which none has moved.
     fn record_pack(&mut self, NeededPack { pack, chunks, .. }: &NeededPack) {
         let pack = *pack;
         if let Entry::Vacant(entry) = self.recorded.entry(pack) {
@@ -305,12 +307,12 @@ impl Mapped {
     }
 }
 
-/// The page hashes of packs that are looked at just now.
+/// Cache of the page hashes of packs.
 struct Directories(Cache<PackId, PackHashes>);
 
 struct PackHashes {
     hashes: Directory,
-    /// Where the hashes of each chunk begin; `None` where it holds no pages.
+    /// Where the hashes of each chunk begin; `None` if it holds no pages.
     begins: Vec<Option<usize>>,
 }
 

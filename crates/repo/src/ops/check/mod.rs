@@ -1,11 +1,12 @@
-//! Is the repository whole? Structure from outcomes, refs and index; with `read_data`, every byte that backups need;
-//! without, at least what a check before has found damaged.
+//! Checks whether the repository is intact: its structure from outcomes, refs and index,
+//! and with `read_data` every byte that backups need. Without `read_data`, only packs that
+//! an earlier check found damaged are read.
 //!
-//! Nothing stops at the first finding. Each names the object, what is wrong with it, and the backups and files that
-//! it takes down.
+//! No finding stops the check. Each one names the object, what is wrong with it,
+//! and the backups and files that it affects.
 //!
-//! A check takes no lock, and others drop and prune beside it. What is found while they do may only have been dropped
-//! or moved: then all but the packs that were found whole is looked at again.
+//! A check takes no lock, and others may drop and prune meanwhile. Objects that seem missing may then only
+//! have been dropped or moved, so everything is checked again, except packs already found intact.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -44,38 +45,38 @@ use needs::Needed;
 pub use report::{CheckReport, Finding, Remedy, Severity};
 use rows::ProvenRows;
 
-/// More fill a screen and help nobody.
+/// More than this fill a screen and help nobody.
 const FILES_NAMED: usize = 20;
-/// More would not make it quicker.
+/// More memory would not make it faster.
 const MAPS_BYTES_MAX: usize = 64 << 20;
 const DIRECTORIES_BYTES_MAX: usize = 32 << 20;
-/// Where others do not stop dropping and pruning, what is found in the end is told.
+/// If others keep dropping and pruning, the findings of the last pass are reported.
 const PASSES_MAX: u32 = 4;
 
-/// What to check.
+/// Options of a check.
 #[derive(Clone, Debug)]
 pub struct CheckOptions {
-    /// Reads every chunk of this share of the packs (1: of all), and all page maps. What the last check that has read it
-    /// found damaged is read in any case.
+    /// Reads every chunk of this fraction of the packs (1: of all), and all page maps. Packs that the last
+    /// check to read them found damaged are always read.
     pub read_data: Option<f64>,
-    /// Chooses which, where the share is below 1.
+    /// Selects the packs, if the fraction is below 1.
     pub seed: u64,
-    /// Of these, only packs that nobody has read for so long, as far as it is recorded.
+    /// Reads only those of these packs that have not been read for this long, as far as records tell.
     pub unread_for: Option<Duration>,
-    /// Begins no more packs after so many bytes: those that were read longest ago first.
+    /// Begins no more packs after this many bytes. Packs unread for longest come first.
     pub bytes_max: Option<u64>,
-    /// Begins no more packs after this time: those that were read longest ago first.
+    /// Begins no more packs after this time. Packs unread for longest come first.
     pub time_max: Option<Duration>,
-    /// Threads that read packs; fewer where the memory does not do for all of them.
+    /// Threads that read packs; fewer if the memory does not suffice for all of them.
     pub threads: usize,
-    /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data,
-    /// 20 for each chunk of rows, and 10 KiB for each backup.
+    /// Memory for buffers and caches. On top come 30 bytes for each MiB of the data, 20 for each chunk of
+    /// rows, and 10 KiB for each backup.
     pub memory_bytes: usize,
-    /// Files that a finding names, at most.
+    /// Maximum number of files that a finding names.
     pub files_named: usize,
-    /// Ends it early, with [`RepoError::Interrupted`].
+    /// Ends the check early, with [`RepoError::Interrupted`].
     pub interrupt: Interrupt,
-    /// Hears how far it is.
+    /// Is told how far the check is.
     pub steps: Steps,
 }
 
@@ -99,11 +100,11 @@ impl Default for CheckOptions {
 
 /// How the memory is divided.
 struct Budget {
-    /// Bytes of items and leaves.
+    /// Bytes for items and leaves.
     maps_bytes: usize,
-    /// Bytes of the directories of packs that page maps are compared with.
+    /// Bytes for the directories of packs that page maps are compared with.
     directories_bytes: usize,
-    /// Threads that read packs, before any page map is.
+    /// Threads that read packs, which happens before any page map is read.
     threads: usize,
 }
 
@@ -119,14 +120,14 @@ impl CheckOptions {
     }
 }
 
-/// What is sealed for operators only.
+/// What only operators can open.
 const NOT_READ: [&str; 3] = [
     "what is in manifests and page maps (their signatures are right)",
     "what is in packs (they are there, of the size that was recorded, and begin and end as they should)",
     "what is in indexes and reports",
 ];
 
-/// Checks one log. Errors are those of the store; what is wrong with the repository is a finding.
+/// Checks one log. Errors are those of the store; anything wrong with the repository is a finding.
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
     let mut whole = Proven::default();
     let mut passes = 1;
@@ -148,17 +149,17 @@ fn has_dropped_since(repo: &Repo, history: &History) -> Result<bool, RepoError> 
     }))
 }
 
-/// What was read and found right: it is not read again where others drop and prune beside a check.
+/// What was read and found intact: it is not read again if others drop and prune during a check.
 #[derive(Default)]
 pub(crate) struct Proven {
-    /// Packs of which every byte was read, with their sizes.
+    /// Packs whose every byte was read, with their sizes.
     packs: HashMap<PackId, u64>,
     rows: ProvenRows,
-    /// Packs of which the index said something else when they were read.
+    /// Packs from which the index differed when they were read.
     misled: BTreeSet<PackId>,
 }
 
-/// `whole`: what was found right by a check before.
+/// Makes one pass. `whole`: what earlier passes found intact.
 fn check_once(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -181,7 +182,7 @@ fn check_once(
     check_history(repo, history, prunes, report, options, whole)
 }
 
-/// What follows from `history`; `report` says what is wrong with that.
+/// Checks everything that follows from `history`. `report` has the findings about the history itself.
 pub(crate) fn check_history(
     repo: &Arc<Repo>,
     history: History,
@@ -251,11 +252,11 @@ struct Check {
     needed: BTreeMap<PackId, Needed>,
     /// Packs that exist.
     there: BTreeMap<PackId, ObjectInfo>,
-    /// What checks before have read of them.
+    /// What earlier checks have read of them.
     checked: Checked,
-    /// Packs that were read.
+    /// Packs that this check has read.
     read: HashSet<PackId>,
-    /// Findings about packs and chunks, to which backups and files are still to be added.
+    /// Positions of findings about packs and chunks, to which backups and files are still to be added.
     bad_packs: HashMap<PackId, usize>,
     bad_chunks: HashMap<ChunkRef, usize>,
     affected: Affected,
@@ -267,7 +268,7 @@ impl Check {
         self.report.findings.len() - 1
     }
 
-    /// Makes an error that is about an object a finding.
+    /// Turns an error about an object into a finding.
     fn finding(
         &mut self,
         error: RepoError,

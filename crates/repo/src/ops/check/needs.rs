@@ -1,4 +1,4 @@
-//! What backups need of packs, as their refs say, and whose word counts where they disagree.
+//! What backups need of packs, by their refs, and which of them counts when they disagree.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -21,11 +21,11 @@ use crate::{
 /// What all backups together need of a pack, and what is in it.
 #[derive(Debug, Default)]
 pub(super) struct Needed {
-    /// As the first refs have it that name the pack; of a pack that was asked, what it says itself.
+    /// From the first refs that name the pack; once the pack itself was asked, from that.
     pub(super) shape: Option<Shape>,
-    /// Whether some refs, the index or the store have another size or other chunks.
+    /// Whether some refs, the index or the store give another size or other chunks.
     pub(super) is_disputed: bool,
-    /// Which of its chunks.
+    /// The chunks that are needed.
     pub(super) chunks: Ordinals,
 }
 
@@ -33,11 +33,11 @@ pub(super) struct Needed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) size_bytes: u64,
-    /// Units of each chunk; `None` where the key at hand cannot tell.
+    /// Units of each chunk; `None` if the key at hand cannot tell.
     pub(super) units: Option<ChunkUnits>,
 }
 
-/// Units of each chunk of a pack, as runs of chunks that have as many: nearly all have.
+/// Units of each chunk of a pack, run-length encoded: nearly all chunks have equally many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ChunkUnits(Box<[(u32, u32)]>);
 
@@ -69,7 +69,7 @@ impl Shape {
         Self { size_bytes: rows.size_bytes, units: Some(units) }
     }
 
-    /// Whether it is what the refs have, which tell of all chunks.
+    /// Whether it equals what the refs have, which cover all chunks.
     fn is_of_refs(&self, pack: &NeededPack) -> bool {
         let units = self.units.as_ref();
         self.size_bytes == pack.size_bytes
@@ -87,7 +87,7 @@ impl Needed {
         self.chunks.contains(ordinal)
     }
 
-    /// Takes what refs have of the pack, of which they need something.
+    /// Takes in what the refs of a backup that needs something of the pack say of it.
     fn compare(&mut self, pack: &NeededPack) {
         match &self.shape {
             Some(shape) => self.is_disputed |= !shape.is_of_refs(pack),
@@ -97,7 +97,7 @@ impl Needed {
 }
 
 impl Check {
-    /// Refs of every backup: whole, and what they need is not dead.
+    /// Checks the refs of every backup: that they are intact, and that nothing they need is dead.
     pub(super) fn refs(&mut self) -> Result<(), RepoError> {
         self.report.backups += self.history.standing().count() as u64;
         let prunes = self.source.prunes();
@@ -124,7 +124,7 @@ impl Check {
                 }
                 Ok(())
             })?;
-            // Of refs that are not whole nothing counts: all others once more, without them.
+            // Nothing counts of refs that are not intact: go through all others again, without these.
             if !takes_too_much {
                 self.needed = needed;
                 break;
@@ -139,7 +139,7 @@ impl Check {
         Ok(())
     }
 
-    /// The refs of all backups, or why they cannot be read.
+    /// Calls `each` with the refs of all backups, or with why they cannot be read.
     fn each_refs(
         &mut self,
         mut each: impl FnMut(&mut Self, RunNo, Result<StoredRefs<'_>, RepoError>) -> Result<(), RepoError>,
@@ -151,8 +151,8 @@ impl Check {
         })
     }
 
-    /// Goes through the refs of all backups that are whole: `each` notes what it finds in one pack of a backup, and `end`
-    /// has what was noted of that backup, once all of its refs were right.
+    /// Goes through all refs that are intact. `each` collects what it finds in one pack of a backup; `end`
+    /// gets what was collected for that backup, once all of its refs have been read.
     fn each_whole<T: Default>(
         &mut self,
         each: impl Fn(&Self, &mut T, &NeededPack),
@@ -163,7 +163,7 @@ impl Check {
             let gone_through = refs.and_then(|refs| refs.each_pack(|pack| each(check, &mut found, pack)));
             match gone_through {
                 Ok(()) => end(check, run, found),
-                // What is wrong with them was found before.
+                // Their damage is a finding already.
                 Err(error) if error.is_of_the_object() => {}
                 Err(error) => return Err(error),
             }
@@ -171,8 +171,8 @@ impl Check {
         })
     }
 
-    /// Packs of which refs or the store say different things: what a pack says of itself decides, and refs that say
-    /// something else are to be made anew. Nobody can harm one backup by what he says of its packs in another.
+    /// Settles packs about which refs or the store disagree: what the pack says of itself decides, and refs
+    /// that differ must be rebuilt. So nobody can harm one backup by what another backup says of its packs.
     pub(super) fn disputes(&mut self) -> Result<(), RepoError> {
         let disputed = self.needed.iter().filter(|(_, needed)| needed.is_disputed);
         let disputed: Vec<PackId> = disputed.map(|(pack, _)| *pack).collect();
@@ -182,7 +182,7 @@ impl Check {
         self.disputed_refs(&disputed.into_iter().collect())
     }
 
-    /// Asks a pack itself what is in it. Without a key for that its size is all that can be told.
+    /// Asks a pack itself what it holds. Without a key for that, only its size is known.
     pub(super) fn ask(&mut self, pack: PackId) -> Result<(), RepoError> {
         self.options.interrupt.check()?;
         let Some(size_bytes) = self.there.get(&pack).map(|info| info.size_bytes) else { return Ok(()) };
@@ -207,8 +207,8 @@ impl Check {
         Ok(())
     }
 
-    /// Finds the refs that say something else of `packs` than these do. If all that name one do, it may be another pack
-    /// than they mean: their page maps tell.
+    /// Finds the refs that disagree with these `packs`. If all refs that name a pack do, it may be another
+    /// pack than the one they mean: their page maps tell.
     pub(super) fn disputed_refs(&mut self, packs: &BTreeSet<PackId>) -> Result<(), RepoError> {
         let asked = packs.iter().filter(|pack| !self.bad_packs.contains_key(pack));
         let asked: BTreeSet<PackId> = asked.copied().collect();
@@ -234,7 +234,7 @@ impl Check {
             },
         )?;
         if !self.source.repo().can_read() {
-            // Whose word is right cannot be told; that nobody's is can.
+            // It is not known which refs are right, but it is known when none are.
             for pack in asked.difference(&agreed) {
                 let size_bytes = self.there.get(pack).map_or(0, |info| info.size_bytes);
                 let problem = format!("is {size_bytes} bytes, and no backup that needs it says so");
@@ -295,7 +295,7 @@ impl Check {
     }
 }
 
-/// Takes what one backup needs of a pack, where it is now.
+/// Takes in what one backup needs of a pack, resolved to where it is now.
 fn take_pack(needed: &mut BTreeMap<PackId, Needed>, prunes: &Prunes, pack: &NeededPack) {
     if prunes.leaves(pack.pack) {
         let mut ordinals = pack.ordinals().peekable();

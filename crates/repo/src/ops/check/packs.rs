@@ -1,4 +1,4 @@
-//! Reading packs: every chunk opens, decompresses, and its pages have the hashes of the directory.
+//! Reads packs: every chunk can be opened and decompressed, and its pages have the hashes in the directory.
 
 use std::{
     cmp::Reverse,
@@ -23,17 +23,19 @@ use crate::{
     log::check_record,
 };
 
-/// One read of a pack is at most about so long.
+/// One read of a pack is at most about this long.
 const READ_BYTES: u64 = 8 << 20;
-/// After so many packs it is recorded which are good: about 64 GiB.
+/// After this many packs, about 64 GiB, it is recorded which ones are good.
 const BATCH_PACKS: usize = 1024;
-/// What a thread holds: a read, a plain chunk, and the largest directory, as stored and as rows and hashes.
+/// Memory of a thread: a read, a plain chunk, and the largest
+/// directory, both as stored and as rows and hashes.
 pub(super) const THREAD_BYTES: usize = 20 << 20;
 
 impl Check {
-    /// Reads needed packs: every chunk opens, decompresses, and its pages have the hashes of the directory. Those that
-    /// are `proven` have been read already. What is good is recorded as it goes. Without `read_data` only what the last
-    /// check that has read it found damaged: nobody is to take that for whole before it was looked at again.
+    /// Reads needed packs: every chunk can be opened and decompressed, and its pages have the hashes in the
+    /// directory. Packs that are `proven` have been read already. Records which packs are good as it goes.
+    /// Without `read_data`, reads only packs that the last check to read them found damaged: they must not
+    /// count as intact before they are read again.
     pub(super) fn read_packs(&mut self, proven: &mut Proven) -> Result<(), RepoError> {
         let Proven { packs: whole, rows, .. } = proven;
         let known: Vec<(PackId, u64)> = whole.iter().map(|(pack, bytes)| (*pack, *bytes)).collect();
@@ -69,7 +71,7 @@ impl Check {
         Ok(())
     }
 
-    /// The packs that are to be read now, in order.
+    /// The packs to read now, in order.
     fn choose(&mut self) -> Result<Vec<PackId>, RepoError> {
         let CheckOptions { read_data, seed, unread_for, bytes_max, time_max, .. } = &self.options;
         let share = read_data.unwrap_or(0.0);
@@ -104,7 +106,8 @@ impl Check {
         Ok(due.into_iter().map(|(_, pack, _)| pack).collect())
     }
 
-    /// Reads some packs, and records which of them are good, and which are not. With the error that ended it early.
+    /// Reads some packs, and records which of them are good and which are bad. Returns what was read, and the
+    /// error that ended it early, if any.
     fn read_batch(
         &mut self,
         batch: &[PackId],
@@ -147,7 +150,7 @@ impl Check {
         results.sort_by_key(|(pack, _)| *pack);
         let good = results.iter().filter(|(_, read)| read.findings.is_empty());
         let good: Vec<_> = good.map(|(pack, read)| (*pack, read.bytes)).collect();
-        // Damage of what nobody needs makes a pack neither.
+        // Damage in chunks that no backup needs makes a pack neither good nor bad.
         let is_bad = |(pack, read): &&(PackId, PackRead)| {
             read.findings.iter().any(|(ordinal, _)| {
                 ordinal.is_none_or(|ordinal| self.needs(ChunkRef { pack: *pack, ordinal }))
@@ -157,7 +160,7 @@ impl Check {
         if !results.is_empty() {
             let (repo, log) = (self.source.repo(), self.source.log());
             let recorded = began_at.map_err(RepoError::from);
-            // A store that can only be read can be checked all the same.
+            // A read-only store can be checked all the same.
             if let Err(error) = recorded.and_then(|at| check_record::record(repo, log, &good, &bad, at)) {
                 self.report.not_recorded.get_or_insert(error.to_string());
             }
@@ -193,7 +196,7 @@ impl Check {
                 return Ok(read);
             }
         };
-        // What the index says of it instead is found once all are read.
+        // If the index differs, that is reported once all packs are read.
         if let Err(error) = source.take_own(pack, rows.clone()) {
             note(None, error)?;
             return Ok(read);
@@ -230,7 +233,7 @@ impl Check {
             let from = usize::try_from(offset - buffer_begin).unwrap_or(usize::MAX);
             let bytes = &mut sealed[from..from + row.sealed_len as usize];
             if let Err(error) = source.open_chunk(chunk, row, &key, bytes, &mut plain) {
-                // Its own bytes were there.
+                // If something is missing, it is the base of a patch: the chunk's own bytes were read.
                 if !error.is_missing() || self.needs(chunk) {
                     note(Some(ordinal), error)?;
                 }
@@ -248,18 +251,19 @@ impl Check {
         Ok(read)
     }
 
-    /// Whether a backup needs it.
+    /// Whether a backup needs the chunk.
     fn needs(&self, chunk: ChunkRef) -> bool {
         self.needed.get(&chunk.pack).is_some_and(|needed| needed.needs(chunk.ordinal))
     }
 
-    /// Whether it is a patch without its base: nothing keeps that of a patch that no backup needs.
+    /// Whether the chunk is a patch whose base is gone: nothing keeps
+    /// the base of a patch that no backup needs.
     fn is_cut_off(&self, chunk: ChunkRef, row: &ChunkRow) -> bool {
         let is_gone = |base| !self.there.contains_key(&self.source.resolve(base).pack);
         row.base.is_some_and(is_gone) && !self.needs(chunk)
     }
 
-    /// Takes down what was found in a pack.
+    /// Takes in the result of reading a pack.
     fn take_in(
         &mut self,
         pack: PackId,
@@ -276,12 +280,12 @@ impl Check {
         for (ordinal, finding) in read.findings {
             match ordinal {
                 Some(ordinal) if self.needs(ChunkRef { pack, ordinal }) => {
-                    // Many chunks may be patches on one that cannot be read: that is one finding.
+                    // Many chunks may be patches on one that cannot be read: that is a single finding.
                     let same = (finding.object.clone(), finding.problem.clone());
                     let position = *found.entry(same).or_insert_with(|| self.find(finding));
                     self.bad_chunks.insert(ChunkRef { pack, ordinal }, position);
                 }
-                // A dead chunk takes nothing down, but whoever damaged it may have done more.
+                // A dead chunk affects no backup, but whatever damaged it may have done more.
                 Some(_) => {
                     self.find(Finding { severity: Severity::Repairable, ..finding });
                 }
@@ -296,21 +300,21 @@ impl Check {
     }
 }
 
-/// How far the reading of packs is, for all that read.
+/// Progress of reading packs, shared by all threads.
 struct Progress {
     bytes_read: AtomicU64,
     bytes_total: u64,
-    /// No pack is begun after it.
+    /// No pack is begun after this time.
     deadline: Option<Instant>,
 }
 
 type BatchRead = Vec<(PackId, PackRead)>;
 
-/// What reading one pack came to.
+/// The result of reading one pack.
 #[derive(Default)]
 struct PackRead {
     bytes: u64,
-    /// With the chunk, or without where the whole pack is meant.
+    /// Findings, with the chunk's ordinal, or `None` if they concern the whole pack.
     findings: Vec<(Option<u32>, Finding)>,
 }
 

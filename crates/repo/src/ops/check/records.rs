@@ -1,4 +1,4 @@
-//! What is stored beside data: outcomes that are not there, segments, reports.
+//! Checks what is stored beside data: missing outcomes, segments, reports.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Check {
-    /// Outcomes that are not there, and whose absence shows: after the newest that is, nothing tells of one but what its
-    /// run stored before it, and what later runs did.
+    /// Finds missing outcomes that leave a trace. After the newest existing outcome, the only traces are what
+    /// the run stored before its outcome, and what later runs did.
     pub(super) fn endings(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
         let next = self.history.next_run();
@@ -52,7 +52,7 @@ impl Check {
             self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
         }
         let Some(newest) = begun.into_iter().max() else { return Ok(()) };
-        // It may have come since the history was read.
+        // The outcome may have been written since the history was read.
         let is_there = |run| exists(&**repo.store(), &log.outcome(run));
         if is_there(next)? {
             return Ok(());
@@ -83,7 +83,7 @@ impl Check {
         Ok(())
     }
 
-    /// Segments that are needed: signed, whole, and none missing between others.
+    /// Checks segments that are needed: signed, intact, and without gaps between them.
     pub(super) fn segments(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
         for run in list_segments(&repo, &log)?.into_keys() {
@@ -100,7 +100,7 @@ impl Check {
                 }
             };
             if let Err(error) = read
-                // The run may have ended meanwhile, and its segments gone.
+                // The run may have ended meanwhile, and its segments may be gone.
                 && !is_superseded(&self.history.renewed(&repo)?, run)
             {
                 self.finding(error, Severity::Lost, Vec::new())?;
@@ -109,7 +109,7 @@ impl Check {
         Ok(())
     }
 
-    /// The report of every backup that has one. No restore needs it.
+    /// Checks the report of every backup that has one. No restore needs it.
     pub(super) fn reports(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
         let there: Vec<_> = repo.list_folder(&log, Folder::Reports)?.into_iter().collect();

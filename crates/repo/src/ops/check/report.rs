@@ -9,7 +9,7 @@ use crate::{
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Backups can be restored; what is wrong can be made anew from what is there, or no restore needs it.
+    /// Backups can be restored: what is wrong can be rebuilt from what exists, or no restore needs it.
     Repairable,
     /// Data of a backup is gone, or cannot be trusted.
     Lost,
@@ -18,16 +18,16 @@ pub enum Severity {
 /// What a repair can do about a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Remedy {
-    /// It drops the backups that need what is lost; without any, nothing.
+    /// Drops the backups that need what is lost; does nothing if there are none.
     #[default]
     Drop,
-    /// It makes the refs of these backups anew from their page maps.
+    /// Rebuilds the refs of these backups from their page maps.
     Refs,
-    /// It makes the index of this run anew from its packs.
+    /// Rebuilds the index of this run from its packs.
     Index(RunNo),
-    /// It deletes the object, which no restore needs.
+    /// Deletes the object, which no restore needs.
     Discard,
-    /// It says that the run came to nothing, or finds out what its prune did.
+    /// Declares that the run had no effect, or finds out what its prune did.
     Outcome,
 }
 
@@ -44,38 +44,39 @@ pub struct Finding {
     pub remedy: Remedy,
     /// The backups that need it.
     pub backups: Vec<RunNo>,
-    /// The files that need it, as far as page maps were read: the first few.
+    /// The files that need it, as far as page maps were read. Only the first few.
     pub files: Vec<ItemPath>,
-    /// How many more files, as far as they were counted.
+    /// How many more files need it, as far as they were counted.
     pub files_more: u64,
 }
 
 /// What a check did and found.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// What is wrong, worst first.
+    /// The findings, worst first.
     pub findings: Vec<Finding>,
-    /// What every run builds on is damaged: nothing more can be written to this log ([`RepoError::History`]).
+    /// What every run builds on is damaged: nothing can be written to this log any more
+    /// ([`RepoError::History`]).
     pub stops_runs: bool,
     /// Backups that stand.
     pub backups: u64,
-    /// Packs that they need.
+    /// Packs that these backups need.
     pub packs: u64,
-    /// Of these, packs that were read.
+    /// Needed packs that were read.
     pub packs_read: u64,
-    /// Bytes of them.
+    /// Bytes of the packs that were read.
     pub bytes_read: u64,
-    /// Packs that were to be read, and are left for want of time or by the number of bytes.
+    /// Packs that should have been read, but were left because of the limits on time or bytes.
     pub packs_left: u64,
-    /// Bytes of them.
+    /// Bytes of the packs that were left.
     pub bytes_left: u64,
-    /// For how long what backups need was not read, after this check.
+    /// For how long data that backups need has not been read, after this check.
     pub unread: Unread,
-    /// Why it is not recorded what was read.
+    /// Why the packs that were read could not be recorded.
     pub not_recorded: Option<String>,
     /// Items whose page maps were read.
     pub items_walked: u64,
-    /// What was not looked at, because the key cannot read it.
+    /// What was not checked, because the key cannot read it.
     pub not_checked: Vec<&'static str>,
 }
 

@@ -1,9 +1,9 @@
-//! Reading tables: leaves are whole, chunks hold what leaves say, rows sum up to what their table says, and all of it
-//! agrees with the refs.
+//! Reads tables: leaves are intact, chunks hold what leaves say, rows add up to what their table says, and
+//! everything agrees with the refs.
 //!
-//! Packs have been read by then, each once, and what was found of chunks of rows is known by a fingerprint of 8 bytes.
-//! Where a leaf has another, the chunk is read again, to say what is wrong. Only rows that take several chunks are read
-//! twice: what is said of them is said of all of these together.
+//! Packs have been read before, each once, and the content of each chunk of whole rows is known by a
+//! fingerprint of 8 bytes. If that of a leaf's entry differs, the chunk is read again, to tell what is wrong.
+//! Only rows that span several chunks are read twice, since their totals cover all of these chunks.
 
 use std::{
     collections::{HashSet, hash_map::RandomState},
@@ -27,10 +27,10 @@ use crate::{
     },
 };
 
-/// What was found of chunks of whole rows.
+/// Fingerprints of chunks of whole rows that were read.
 #[derive(Default)]
 pub(super) struct ProvenRows {
-    /// Keyed anew by each process: nobody can make up a chunk that has the fingerprint of another.
+    /// The hash key differs in each process, so nobody can make up a chunk with the fingerprint of another.
     random: RandomState,
     known: Mutex<HashSet<u64>>,
 }
@@ -40,7 +40,7 @@ impl ProvenRows {
         self.random.hash_one((chunk, hash, totals.rows, totals.bytes, totals.checksum.0))
     }
 
-    /// Takes down what a chunk of rows holds.
+    /// Notes what a chunk of rows holds.
     pub(super) fn take(&self, source: &ChunkSource, chunk: ChunkRef, plain: &[u8]) -> Result<(), RepoError> {
         let damaged = |damage| source.damaged(chunk, damage);
         let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::Format(error)))?;
@@ -60,17 +60,17 @@ impl ProvenRows {
     }
 }
 
-/// How far the rows of a table are.
+/// Progress through the rows of a table.
 struct Progress {
-    /// Of the next entry.
+    /// Number of the next entry.
     number: u64,
     joints: Joints,
-    /// The row that goes on was not read from its beginning on.
+    /// The current row was not read from its beginning.
     is_partial: bool,
 }
 
 impl Progress {
-    /// Goes on behind entries that cannot be read.
+    /// Continues after entries that cannot be read.
     fn skip_to(&mut self, number: u64) {
         self.number = number;
         self.is_partial = true;
@@ -79,7 +79,7 @@ impl Progress {
 }
 
 impl Check {
-    /// A table or a definition. Whether all that lists its chunks could be read.
+    /// Checks a table or a definition. Returns whether everything that lists its chunks could be read.
     pub(super) fn walk_rows(
         &mut self,
         backup: &Backup,
@@ -179,7 +179,7 @@ impl Check {
         Ok(())
     }
 
-    /// The chunk holds what the leaf says.
+    /// Checks that the chunk holds what the leaf says.
     fn compare_rows_of(&self, entry: &RowEntry, progress: &mut Progress) -> Result<(), RepoError> {
         let damaged = |damage| self.source.damaged(entry.chunk, damage);
         let plain = verified(&self.source, entry.chunk, entry.hash)?;
@@ -198,7 +198,7 @@ impl Check {
         }
     }
 
-    /// The leaf, by which refs are made, names the base chunk that the pack names.
+    /// Checks that the leaf, from which refs are made, names the same base chunk as the pack.
     fn compare_base(&self, entry: &RowEntry) -> Result<(), RepoError> {
         let row = self.source.pack(entry.chunk.pack).and_then(|rows| self.source.row(&rows, entry.chunk));
         match row {
@@ -207,7 +207,7 @@ impl Check {
                 Err(self.source.damaged(entry.chunk, Damage::Malformed { what }))
             }
             Err(error) if !error.is_of_the_object() => Err(error),
-            // That it cannot be told was found when the pack was read.
+            // If this cannot be told, reading the pack made that a finding.
             _ => Ok(()),
         }
     }
@@ -218,7 +218,7 @@ impl Check {
         Ok(())
     }
 
-    /// A chunk that the item leads to. Whether it was read, and nothing is wrong with it.
+    /// Notes that the item needs a chunk. Returns whether the chunk was read, and nothing is wrong with it.
     fn need_rows(&mut self, backup: &Backup, item: &Item, mapped: &mut Mapped, chunk: ChunkRef) -> bool {
         let chunk = self.source.resolve(chunk);
         mapped.add(chunk, 0);

@@ -1,4 +1,4 @@
-//! What can be checked of packs and indexes without opening them.
+//! Checks packs and indexes as far as possible without opening them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -16,13 +16,13 @@ use crate::{
 };
 
 impl Check {
-    /// Every run whose packs are needed has the index parts that its outcome counts.
+    /// Checks that every run whose packs are needed has index parts, if its outcome counts any.
     pub(super) fn index_names(&mut self) -> Result<(), RepoError> {
         let there = self.source.repo().list_folder(self.source.log(), Folder::Index)?;
         let runs: BTreeSet<RunNo> = self.needed.keys().map(|pack| pack.run).collect();
         for run in runs {
             let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
-            // Those all of whose packs are gone may be gone; which these are is sealed.
+            // Parts may be gone if all of their packs are; which parts these are is sealed.
             if recorded > 0 && there.range((run, 0)..=(run, u32::MAX)).next().is_none() {
                 let object = self.source.log().index(run, 0).to_string();
                 let problem = Damage::Missing.to_string();
@@ -36,7 +36,7 @@ impl Check {
         Ok(())
     }
 
-    /// Needed packs that somebody who could read them has found damaged.
+    /// Reports needed packs that an earlier check, which could read them, found damaged.
     pub(super) fn found_bad(&mut self) {
         let bad = self.needed.keys().copied().filter(|pack| self.checked.is_bad(*pack));
         let bad: Vec<PackId> = bad.filter(|pack| !self.bad_packs.contains_key(pack)).collect();
@@ -47,7 +47,7 @@ impl Check {
         }
     }
 
-    /// Needed packs begin with the header of their place and end with a trailer that fits.
+    /// Checks that needed packs begin with the header of their place and end with a valid trailer.
     pub(super) fn sealed_packs(&mut self) -> Result<(), RepoError> {
         let packs = self.needed.keys().filter(|pack| !self.bad_packs.contains_key(pack));
         let packs: Vec<(PackId, u64)> =
@@ -66,11 +66,11 @@ impl Check {
         })
     }
 
-    /// Every needed pack is there, and what refs say of it.
+    /// Checks that every needed pack exists, and is as the refs say.
     pub(super) fn packs(&mut self) -> Result<(), RepoError> {
         let there = self.source.repo().list_folder(self.source.log(), Folder::Packs)?;
         self.there = there.into_iter().map(|((run, part), info)| (PackId { run, part }, info)).collect();
-        // A listing may be behind, or leave something out: only the object itself tells that it is gone.
+        // A listing may lag behind or be incomplete: only the object itself shows that it is gone.
         let unlisted: Vec<PackId> =
             self.needed.keys().copied().filter(|pack| !self.there.contains_key(pack)).collect();
         for pack in unlisted {
@@ -96,8 +96,8 @@ impl Check {
         self.disputes()
     }
 
-    /// For how long what backups need was not read. A record that cannot be believed is found, if no check has written
-    /// another since.
+    /// Determines for how long data that backups need has not been read. A record that cannot be trusted is a
+    /// finding, unless a check has written another one since.
     pub(super) fn unread(&mut self) -> Result<(), RepoError> {
         let mut damaged = Vec::new();
         let (repo, log) = (self.source.repo(), self.source.log());

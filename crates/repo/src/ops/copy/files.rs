@@ -1,4 +1,4 @@
-//! The files of a backup, from its page maps into the writer of another repository.
+//! Copies the files of a backup, from its page maps into the writer of another repository.
 
 use holdfast_pipe::meter::Meter;
 
@@ -20,7 +20,7 @@ use crate::{
 /// Copies the files of one backup.
 pub(super) struct Files<'a> {
     pub(super) from: &'a Backup,
-    /// What the writer's base is a copy of.
+    /// The backup of the source that the writer's base is a copy of.
     pub(super) twin: Option<&'a Backup>,
     pub(super) writer: &'a BackupWriter,
     pub(super) budget: &'a Budget,
@@ -31,14 +31,14 @@ pub(super) struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Gives all of them.
+    /// Gives all items to the writer.
     pub(super) fn give(&self) -> Result<(), CopyError> {
         let mut window = Window::new(self);
         for item in self.from.items() {
             let item = item?;
             match item.item_type {
                 ItemType::Directory => self.writer.directory(item.path, item.mode),
-                // The file of a tablespace, the captured redo: all are pages.
+                // The file of a tablespace, or captured redo: both consist of pages.
                 _ if is_of_pages(&item) => self.file(item, &mut window)?,
                 _ => {
                     let bytes = self.logical(&item)?;
@@ -82,7 +82,8 @@ impl Files<'_> {
                 Some((page, *stored))
             });
             let wanted: Vec<_> = wanted.collect();
-            // The writer keeps those of its base until it has all pages of the leaf. How many it has is about the same.
+            // The writer keeps its base's entries until it has all pages of
+            // the leaf. Their number is about the same.
             let base_entries = if has_base { entries.len() } else { 0 };
             if window.is_full(wanted.len(), base_entries) {
                 file = window.turn(file)?;
@@ -92,7 +93,7 @@ impl Files<'_> {
         window.end(file, item.size_bytes)
     }
 
-    /// What is known of the pages of a leaf from the page maps alone.
+    /// What the page maps alone tell of the pages of a leaf.
     fn compared(
         &self,
         item: &Item,
@@ -108,7 +109,7 @@ impl Files<'_> {
         let page = |(position, entry): (usize, &PageEntry)| match (entry, &before) {
             (PageEntry::Zero, _) => MappedPage::Zero,
             (PageEntry::Hole, _) => MappedPage::Hole,
-            // The whole leaf is the same.
+            // The whole leaf is equal.
             (PageEntry::Stored(_), None) => MappedPage::AsInBase,
             (PageEntry::Stored(stored), Some(before)) => match before.get(position) {
                 Some(PageEntry::Stored(known)) if known.hash == stored.hash => MappedPage::AsInBase,
@@ -123,7 +124,7 @@ fn is_of_pages(item: &Item) -> bool {
     matches!(item.item_type, ItemType::File | ItemType::CapturedRedo)
 }
 
-/// Whether both files have the very same leaf.
+/// Whether both files reference the same leaf.
 fn is_same_leaf(item: &Item, twin: &Item, leaf: u64) -> bool {
     let position = usize::try_from(leaf).unwrap_or(usize::MAX);
     match (&item.map, &twin.map) {

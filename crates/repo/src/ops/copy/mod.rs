@@ -1,16 +1,18 @@
 //! Copies backups to another repository.
 //!
-//! A copy is an ordinary run of the target's log: sealed for the target's keys, signed by the one at hand, built on the
-//! target's newest backup. What it is a copy of stands in its outcome ([`CopyOf`]); by that it is known again.
+//! A copy is an ordinary run of the target's log: sealed for the target's keys, signed by the key at hand,
+//! and built on the target's newest backup. Its outcome records what it is a copy of ([`CopyOf`]), by which
+//! it is recognized later.
 //!
 //! Invariants:
-//! - Every page that is stored was read, opened, decompressed and has the hash that the source's page map names.
-//! - A page is taken for that of the backup in the target that the copy builds on, unread, only where that is a copy of a
-//!   backup that stands in the source, the source's page maps have the same hash for both, and the key at hand may build
-//!   on it: no hash of the source tells what a writer's key has put there.
-//! - Copies stand in the order in which the backups were taken: nothing older than the newest is ever copied, so that
-//!   "latest" stays the latest.
-//! - An item of a type that this version does not know fails the copy by its name.
+//! - Every page that is stored was read, opened and decompressed, and has the
+//!   hash that the source's page map names.
+//! - A page is taken, unread, from the backup of the target that the copy builds on only if that backup is a
+//!   copy of one that stands in the source, the source's page maps have the same hash for both, and the key
+//!   at hand may build on it: no hash in the source tells what a writer's key has put into the target.
+//! - Copies are in the order in which the backups were taken: nothing older than the newest is ever copied,
+//!   so that "latest" stays the latest.
+//! - An item of a type that this version does not know fails the copy, with the item's name.
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
 
@@ -48,24 +50,26 @@ mod files;
 mod tables;
 mod window;
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Clone, Debug)]
 pub struct CopyOptions {
     /// How the runs in the target present themselves.
     pub run: RunOptions,
-    /// How chunks are made smaller in the target, and how packs are written. Its memory follows from `memory_bytes`.
+    /// How chunks are compressed in the target, and how packs are written. The
+    /// memory for this is a part of `memory_bytes`.
     pub writer: WriterOptions,
-    /// Chunks all of whose pages are new in the target stay compressed as they are, by whatever codec.
+    /// Chunks whose pages are all new in the target stay compressed as they are, whatever their codec.
     pub keep_chunks: bool,
-    /// Threads that read, open and verify; fewer where the memory does not do for all of them.
+    /// Threads that read, open and verify; fewer if the memory does not suffice for all of them.
     pub threads: usize,
     /// Memory for buffers and caches of both sides.
     pub memory_bytes: usize,
-    /// Where a key that cannot read the target keeps the page maps of the last backup that it has added.
+    /// Directory in which a key that cannot read the target keeps the
+    /// page maps of the last backup that it added.
     pub cache_dir: Option<PathBuf>,
-    /// Ends it early, with [`RepoError::Interrupted`].
+    /// Ends the copy early, with [`RepoError::Interrupted`].
     pub interrupt: Interrupt,
-    /// Hears how far it is.
+    /// Is told how far the copy is.
     pub steps: Steps,
 }
 
@@ -87,9 +91,9 @@ impl Default for CopyOptions {
 
 /// How the memory is divided.
 struct Budget {
-    /// Items and leaves of the source.
+    /// For items and leaves of the source.
     maps_bytes: usize,
-    /// Pages that are fetched together, with what the writer holds until it has them.
+    /// For pages that are fetched together, with what the writer holds until it has them.
     window_bytes: usize,
     threads: usize,
     writer_bytes: usize,
@@ -100,7 +104,7 @@ impl CopyOptions {
         let eighth = self.memory_bytes / 8;
         let threads = self.threads.clamp(1, (eighth * 2 / window::THREAD_BYTES).max(1));
         let window_bytes = eighth.max(window::BYTES_MIN);
-        // Two backups of the source are open at a time, and share what is known of its packs.
+        // Two backups of the source are open at a time; they share what is known of its packs.
         let fixed = catalog::CACHE_BYTES + 2 * ITEM_CACHE_BYTES;
         let reading = fixed + eighth + window_bytes + threads * window::THREAD_BYTES;
         let writer_bytes = self.memory_bytes.saturating_sub(reading).max(eighth);
@@ -117,7 +121,7 @@ pub enum CopyError {
     /// The target could not be read or written.
     #[error(transparent)]
     To(RepoError),
-    /// What was to be written was refused.
+    /// The writer failed for another reason.
     #[error(transparent)]
     Write(WriteError),
     /// The run in the target could not begin.
@@ -126,36 +130,36 @@ pub enum CopyError {
     /// The run in the target could not end.
     #[error(transparent)]
     Finish(FinishError),
-    /// This version cannot copy what the backup consists of.
+    /// This version does not know the type of an item.
     #[error("{path}: this version cannot copy it: it knows nothing of its kind")]
     Unknown {
         /// The item.
         path: ItemPath,
     },
-    /// Copies stand in order.
+    /// The backup is older than the newest in the target: copies are kept in order.
     #[error(
         "{log} {run} was taken before backup {newest}, the newest that the other repository has: copies stand in order"
     )]
     Older {
-        /// Whose log, in the source.
+        /// The log in the source.
         log: LogName,
-        /// What was to be copied.
+        /// The backup to be copied.
         run: RunNo,
-        /// In the target.
+        /// The newest backup in the target.
         newest: RunNo,
     },
-    /// It does not stand.
+    /// The backup does not stand.
     #[error("{log} has no backup {run}")]
     NoSuchBackup {
-        /// Whose log, in the source.
+        /// The log in the source.
         log: LogName,
-        /// What was to be copied.
+        /// The backup to be copied.
         run: RunNo,
     },
-    /// The target is the source.
+    /// The target is the same repository as the source.
     #[error("both are the same repository, or one is a replica of the other: {id}")]
     SameRepository {
-        /// Its id.
+        /// The id of the repository.
         id: String,
     },
 }
@@ -169,40 +173,40 @@ impl From<WriteError> for CopyError {
     }
 }
 
-/// What is to become of a backup.
+/// What to do with a backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is to be copied.
+    /// Copy it.
     Copy,
-    /// The target has it, as this backup.
+    /// Nothing: the target has it, as this backup.
     IsThere(RunNo),
-    /// It stays, since the target's newest backup, this one, is younger.
+    /// Nothing: the target's newest backup, this one, is younger.
     Older(RunNo),
 }
 
-/// What a copy came to.
+/// The result of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// Copied now.
+    /// It was copied now.
     Now(CopyReport),
-    /// The target had it.
+    /// The target had it already, as this backup.
     WasThere(RunNo),
 }
 
-/// What a copy did. Stored with its run.
+/// What a copy did. Stored as the report of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct CopyReport {
     /// Number of the backup in the target.
     pub backup: u64,
-    /// What it built on there.
+    /// The backup there that it built on.
     pub base: Option<u64>,
-    /// Whether the base was known to be a copy, so that pages that are the same were not read.
+    /// Whether the base was known to be a copy, so that equal pages were not read.
     pub compared_by_maps: bool,
     /// Plain bytes of pages that were read and verified.
     pub bytes_read: u64,
     /// Wall time.
     pub total_ms: u64,
-    /// What was stored.
+    /// Totals of the backup.
     pub totals: Totals,
 }
 
@@ -212,15 +216,16 @@ pub struct Copier<'a> {
     history: &'a History,
     to: &'a Arc<Repo>,
     log: LogName,
-    /// The log in the target, as of the last look.
+    /// History of the log in the target, as last read.
     there: History,
-    /// The chunks of the source, once something was copied.
+    /// Reads the chunks of the source, once something was copied.
     source: Option<Arc<ChunkSource>>,
     options: CopyOptions,
 }
 
 impl<'a> Copier<'a> {
-    /// Copies what stands in `history` of `from` to the log of the same kind under the name `source` in `to`.
+    /// Copies backups that stand in `history` of `from` to the log of the
+    /// same kind under the name `source` in `to`.
     pub fn new(
         from: &'a Arc<Repo>,
         history: &'a History,
@@ -243,14 +248,15 @@ impl<'a> Copier<'a> {
         &self.log
     }
 
-    /// The history of the log in the target, as it is now.
+    /// The history of the log in the target, read again.
     pub fn there(&mut self) -> Result<&History, CopyError> {
         self.there.refresh(self.to).map_err(CopyError::To)?;
         Ok(&self.there)
     }
 
-    /// The writer's key on whose word alone it is so, as of the last look: not the key at hand, and no operator's. That a
-    /// backup is what it is, and no copy, is nobody's word.
+    /// The key on whose word alone the verdict rests, as of the last reading of the
+    /// target, if that is a writer's key other than the one at hand. That a backup is
+    /// itself, and no copy, depends on nobody's word.
     #[must_use]
     pub fn word_of(&self, verdict: Verdict) -> Option<KeyId> {
         let outcome = match verdict {
@@ -262,7 +268,7 @@ impl<'a> Copier<'a> {
         by_others.map(|outcome| outcome.author.key_id)
     }
 
-    /// What is to become of each of `runs`, as the target is now.
+    /// What to do with each of `runs`, as the target is now.
     pub fn plan(&mut self, runs: &[RunNo]) -> Result<Vec<(RunNo, Verdict)>, CopyError> {
         self.there()?;
         runs.iter().map(|run| Ok((*run, self.verdict(self.backup(*run)?, &self.there)))).collect()
@@ -280,7 +286,8 @@ impl<'a> Copier<'a> {
     /// Copies backup `run`, unless the target has it.
     pub fn copy(&mut self, run: RunNo) -> Result<Copied, CopyError> {
         let backup = self.backup(run)?;
-        // Before anything is begun in the target: most of what is asked for again is there.
+        // Checked before anything begins in the target: most backups
+        // that a copy is asked for are there already.
         self.there()?;
         if let Some(copied) = self.decided(backup, &self.there)? {
             return Ok(copied);
@@ -289,17 +296,17 @@ impl<'a> Copier<'a> {
         let mut to = begun.map_err(CopyError::Begin)?;
         let copied = match self.decided(backup, to.history()) {
             Ok(None) => self.copy_in(&mut to, backup),
-            // Another was quicker.
+            // Another run has copied it first.
             Ok(Some(there)) => {
                 to.abandon("the backup to be copied was there").map_err(CopyError::Finish)?;
                 return Ok(there);
             }
             Err(error) => Err(error),
         };
-        // What another has ended may miss its base by now: that is not what went wrong.
+        // If another has ended this run, its base may be missing by now: such an error is not the cause.
         let copied = copied.map_err(|error| to.lost().map_or(error, CopyError::Finish));
         if let Err(error) = &copied {
-            // Frees the source for the next run at once; should it fail, the lease runs out by itself.
+            // Frees the source for the next run at once. If this fails, the lease expires by itself.
             drop(to.abandon(&error.to_string()));
         }
         copied.map(Copied::Now)
@@ -353,7 +360,7 @@ impl<'a> Copier<'a> {
             steps: &self.options.steps,
         };
         let given = files.give();
-        // What the writer met first is the reason, whoever hears of it.
+        // The writer's own error is the cause, whichever call reports it.
         given.map_err(|error| match error {
             CopyError::Write(WriteError::Stopped) => writer.failure().map_or(error, CopyError::from),
             error => error,
@@ -387,13 +394,13 @@ impl<'a> Copier<'a> {
         let ending = Ending::Backup { head: head.clone(), refs: data.refs, parts: data.parts };
         let ended = to.finish(ending);
         if let (Some(local), Some(outcome)) = (local, stored_outcome(&ended)) {
-            // What is not kept is stored anew by the next one; the copy stands all the same.
+            // Page maps that are not kept are stored anew by the next copy; this copy stands all the same.
             let _ = local.commit(outcome, &head);
         }
         ended.map(|_| report).map_err(CopyError::Finish)
     }
 
-    /// The page maps that are kept of the target, for a key that cannot read them there.
+    /// The page maps kept for the target, for a key that cannot read them there.
     fn local(&self) -> Result<Option<Arc<LocalMaps>>, CopyError> {
         match &self.options.cache_dir {
             Some(directory) if !self.to.can_read() => {
@@ -404,7 +411,7 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// The backup of the source that the target's `base` is, if it stands and can be read.
+    /// The backup of the source that the target's `base` is a copy of, if it stands and can be read.
     fn twin_of(
         &self,
         there: &History,
@@ -418,13 +425,13 @@ impl<'a> Copier<'a> {
         let Some(twin) = twin else { return Ok(None) };
         match Backup::open_with(source, self.history, twin.run) {
             Ok(twin) => Ok(Some(twin)),
-            // Then all pages are read and compared.
+            // All pages are read and compared instead.
             Err(error) if error.is_of_the_object() => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// What the source's run measured goes with the backup, and what the copy did.
+    /// The report of the copy: what the source's run measured, and what the copy did.
     fn report(&self, backup: &Outcome, origin: &CopyOf, copy: &CopyReport) -> Result<Vec<u8>, CopyError> {
         let place = Place { log: self.history.log(), kind: ObjectKind::Report, run: backup.run, part: 0 };
         let taken = match self.from.read_object(&place, REPORT_BYTES_MAX) {
@@ -445,7 +452,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// What is to become of `backup`, of `history` in `from`, in a log of `to` as it is `there`.
+/// What to do with `backup`, of `history` in `from`, given the history `there` of a log of `to`.
 #[must_use]
 pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, there: &History) -> Verdict {
     let origin = backup.origin(from, history.log());
@@ -455,7 +462,7 @@ pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, ther
     }
     let Some(newest) = there.standing().next_back() else { return Verdict::Copy };
     let origin_of_newest = origin_there(newest);
-    // Runs of one log are in order whatever the clocks said.
+    // Runs of one log are in order, whatever their clocks said.
     let is_older = match known_as(from, history, &origin_of_newest) {
         Some(run) => backup.run < run,
         None => is_older(&origin, &origin_of_newest),
@@ -463,7 +470,7 @@ pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, ther
     if is_older { Verdict::Older(newest.run) } else { Verdict::Copy }
 }
 
-/// As which run `history` has the backup `origin`, or had it: outcomes stay.
+/// The run as which `history` has, or had, the backup `origin`: outcomes stay.
 fn known_as(from: &Repo, history: &History, origin: &CopyOf) -> Option<RunNo> {
     let is_same = |outcome: &&Outcome| outcome.copy_of.as_ref().is_some_and(|of| of.is_same(origin));
     let copy = || history.outcomes().iter().rev().find(is_same);
@@ -474,8 +481,8 @@ fn known_as(from: &Repo, history: &History, origin: &CopyOf) -> Option<RunNo> {
     own.or_else(copy).map(|outcome| outcome.run)
 }
 
-/// Whether the backup `origin` was taken before `other`, which the source does not know. A repository that was set back to
-/// an old state gives out numbers again: then it is told by the time alone.
+/// Whether the backup `origin` was taken before `other`, which the source does not know. A repository that
+/// was reset to an old state gives out numbers again; then only the times tell.
 fn is_older(origin: &CopyOf, other: &CopyOf) -> bool {
     match (origin.repository, &origin.source) == (other.repository, &other.source) {
         true => origin.run < other.run && origin.at <= other.at,

@@ -1,6 +1,8 @@
-//! The tables and definitions of a backup, chunk by chunk as they are, into the writer of another repository.
+//! Copies the tables and definitions of a backup, chunk by chunk as they
+//! are, into the writer of another repository.
 //!
-//! All chunks are read: the hashes of two repositories cannot be compared. What the other has is not stored again.
+//! All chunks are read, since the hashes of two repositories cannot be compared. Chunks that the other
+//! repository has are not stored again.
 
 use super::{CopyError, files::Files};
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
 };
 
 impl Files<'_> {
-    /// Gives what has no pages. Returns how many bytes it is.
+    /// Gives an item that has no pages. Returns its bytes.
     pub(super) fn logical(&self, item: &Item) -> Result<u64, CopyError> {
         let unknown = || CopyError::Unknown { path: item.path.clone() };
         let definition = self.from.definition(item)?.ok_or_else(unknown)?;
@@ -21,7 +23,7 @@ impl Files<'_> {
             self.writer.definition(item.path.clone(), &map.kind, &definition)?;
             return Ok(item.size_bytes);
         };
-        // Keys come with the chunks.
+        // The keys come with the chunks.
         let id = self.writer.begin_table(TableSpec { path: item.path.clone(), has_key: true })?;
         let mut range = self.writer.begin_range(id, RangeStart::default())?;
         let threads = self.budget.threads;

@@ -1,4 +1,4 @@
-//! Pages that are fetched together: sorted by where they are stored, so that each chunk is read once.
+//! Pages that are fetched together, sorted by where they are stored, so that each chunk is read once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,20 +17,20 @@ use crate::{
     },
 };
 
-/// Memory that a fetching thread takes: one read and one chunk.
+/// Memory of a fetching thread: one read and one chunk.
 pub(super) const THREAD_BYTES: usize = 10 << 20;
-/// Memory for a page that is wanted: wants double while they are sorted, and the writer notes each page of a leaf that is
-/// not complete.
+/// Memory for each wanted page: sorting doubles the wants, and the
+/// writer notes each page of an incomplete leaf.
 pub(super) const PAGE_BYTES: usize = 3 * size_of::<PageWant>();
-/// What a window has at least, so that chunks with pages of several files are not read too often: as much as so many pages
-/// take.
+/// Minimum memory of a window, enough for this many pages, so that chunks with pages
+/// of several files are not read too often.
 pub(super) const BYTES_MIN: usize = (16 << 10) * PAGE_BYTES;
-/// A leaf that the writer has open: which of its pages it was given.
+/// Memory of a leaf that the writer has open: which of its pages it was given.
 const LEAF_BYTES: usize = 1 << 10;
-/// Files of a window, at most.
+/// Maximum number of files in a window.
 const FILES_MAX: usize = 64 << 10;
 
-/// A token is the number of a file and of a page in it; 2^40 pages are more than a file can have.
+/// A token holds the number of a file and of a page in it; no file can have more than 2^40 pages.
 const PAGE_BITS: u32 = 40;
 
 fn token(file: usize, page: u64) -> u64 {
@@ -41,7 +41,7 @@ fn of_token(token: u64) -> (usize, u64) {
     ((token >> PAGE_BITS) as usize, token & ((1 << PAGE_BITS) - 1))
 }
 
-/// What the window and the writer hold of a leaf of which so many pages are wanted.
+/// Memory that the window and the writer hold for a leaf, `wanted` pages of which are wanted.
 fn held_bytes(wanted: usize, base_entries: usize) -> usize {
     wanted * PAGE_BYTES + LEAF_BYTES + base_entries * size_of::<PageEntry>()
 }
@@ -50,22 +50,22 @@ struct OpenFile {
     id: FileId,
     path: ItemPath,
     page_size: PageSize,
-    /// Whether the window has pages of it.
+    /// Whether the window wants pages of it.
     is_wanted: bool,
     /// Its size, once all of it is wanted.
     end: Option<u64>,
 }
 
-/// A file of the window, as the high bits of a token.
+/// Number of a file in the window: the high bits of a token.
 #[derive(Clone, Copy)]
 pub(super) struct FileNo(usize);
 
-/// Files that are being copied, and the pages that are wanted of them.
+/// The files being copied, and the pages wanted of them.
 pub(super) struct Window<'a> {
     files: &'a Files<'a>,
     open: Vec<OpenFile>,
     wants: Vec<PageWant>,
-    /// What the wants take, and what the writer holds until it has them.
+    /// Memory of the wants, and of what the writer holds until it has them.
     held_bytes: usize,
     bytes_done: AtomicU64,
 }
@@ -75,7 +75,7 @@ impl<'a> Window<'a> {
         Self { files, open: Vec::new(), wants: Vec::new(), held_bytes: 0, bytes_done: AtomicU64::new(0) }
     }
 
-    /// Takes a file in.
+    /// Adds a file.
     pub(super) fn file(&mut self, item: &Item, id: FileId) -> Result<FileNo, CopyError> {
         if self.open.len() >= FILES_MAX {
             self.flush()?;
@@ -85,13 +85,14 @@ impl<'a> Window<'a> {
         Ok(FileNo(self.open.len() - 1))
     }
 
-    /// Whether the wants of another leaf, which the writer compares with so many entries of its base, do not fit.
+    /// Whether the wants of another leaf, which the writer compares with
+    /// `base_entries` entries of its base, do not fit.
     pub(super) fn is_full(&self, wanted: usize, base_entries: usize) -> bool {
         !self.wants.is_empty()
             && self.held_bytes + held_bytes(wanted, base_entries) > self.files.budget.window_bytes
     }
 
-    /// Wants pages of a leaf, which the writer compares with so many entries of its base.
+    /// Adds wanted pages of a leaf, which the writer compares with `base_entries` entries of its base.
     pub(super) fn want(&mut self, file: FileNo, pages: &[(u64, StoredPage)], base_entries: usize) {
         if pages.is_empty() {
             return;
@@ -108,7 +109,8 @@ impl<'a> Window<'a> {
         }));
     }
 
-    /// All of the file, the last one, is wanted. If that is nothing, it ends here: most of many files are as they were.
+    /// Notes that all pages of the file, the last one, are wanted. If there are none, ends it right away: of
+    /// many files, most are unchanged.
     pub(super) fn end(&mut self, file: FileNo, size_bytes: u64) -> Result<(), CopyError> {
         debug_assert!(file.0 + 1 == self.open.len());
         match self.open.get_mut(file.0) {
@@ -122,20 +124,20 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// Fetches what is wanted, and goes on with `file`, the last one, in the next window.
+    /// Fetches what is wanted, and continues with `file`, the last one, in the next window.
     pub(super) fn turn(&mut self, file: FileNo) -> Result<FileNo, CopyError> {
         self.flush()?;
         debug_assert!(file.0 >= self.open.len() || self.open.len() == 1);
         Ok(FileNo(0))
     }
 
-    /// Tells how much more needs no reading.
+    /// Reports that `bytes` more are done.
     pub(super) fn done(&self, bytes: u64) {
         let done = self.bytes_done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.files.steps.bytes(done, self.files.from.head().totals.bytes);
     }
 
-    /// Fetches what is wanted, and ends the files of which all is wanted.
+    /// Fetches what is wanted, and ends the files of which everything has been wanted.
     pub(super) fn flush(&mut self) -> Result<(), CopyError> {
         let mut wants = std::mem::take(&mut self.wants);
         wants.sort_unstable_by_key(|want| (want.chunk, want.slot, want.token));
@@ -159,7 +161,7 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// Gives the pages of one chunk, those that follow one another together.
+    /// Gives the pages of one chunk, consecutive ones together.
     fn give(&self, pages: &ChunkPages<'_>) -> Result<(), CopyError> {
         self.files.interrupt.check()?;
         if self.files.keep_chunks && self.give_whole(pages)? {
@@ -184,7 +186,7 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// Gives a chunk all of whose pages are new, as it is.
+    /// Gives a chunk as it is, if all of its pages are new. Returns whether it did.
     fn give_whole(&self, pages: &ChunkPages<'_>) -> Result<bool, CopyError> {
         let Some(chunk) = pages.whole() else { return Ok(false) };
         let place = |want: &PageWant| {

@@ -1,14 +1,15 @@
-//! Prune: freeing what no backup needs (`docs/reference/repository.md` section 14).
+//! Prune: frees what no backup needs (`docs/reference/repository.md` section 14).
 //!
-//! - *Sweeping* deletes what an earlier prune declared, after a grace. It needs no run: dead is dead for good. It comes
-//!   first, so that it also frees space where a run cannot begin: because another lives, or for want of that space.
-//! - *Declaring* is a run: its outcome names packs dead, for good, and says where chunks went that were written anew.
-//!   What cannot be read is not written anew: it stays where it is, and is told. So is what is missing; meanwhile what
-//!   unfinished runs left stays, too. Nothing is written anew at the cost of the space that is left: of what is free,
-//!   half is taken at most, and where the store gives out all the same, what was written is taken back and what nothing
-//!   needs is declared without it.
+//! - *Sweeping* deletes what an earlier prune declared dead, after a grace. It needs no run, since what is
+//!   dead stays dead. It comes first, so that it frees space even if no run can begin: because another one is
+//!   alive, or for lack of that space.
+//! - *Declaring* is a run: its outcome names packs dead, for good, and says where rewritten chunks went.
+//!   Chunks that cannot be read are not rewritten: they stay where they are, and are reported. Missing packs
+//!   are reported, too, and while some are missing, the remains of unfinished runs also stay. Rewriting never
+//!   uses up the remaining space: it takes at most half of what is free, and if the store runs out of space
+//!   all the same, what was written is deleted, and what nothing needs is declared without it.
 //!
-//! Only outcomes and refs are read, so that a keeper, who can read no backup, can prune; writing chunks anew takes a
+//! Only outcomes and refs are read, so a keeper, who can read no backup, can prune. Rewriting chunks takes a
 //! [`Rewrite`], and an operator.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -39,18 +40,20 @@ use crate::{
     repo::Repo,
 };
 
-/// How to prune.
+/// Options of a prune.
 #[derive(Clone, Debug)]
 pub struct PruneOptions {
-    /// How long a pack stays after it was declared dead, for restores that are under way.
+    /// How long a pack stays after it was declared dead, so that restores under way can finish.
     pub grace: Duration,
-    /// How long the remains of unfinished runs stay for a run that could take them over.
+    /// How long the remains of unfinished runs stay for a run that may take them up.
     pub resume_window: Duration,
-    /// Packs are written anew when less than so many percent of their stored bytes are needed.
+    /// Packs are rewritten when less than this percentage of their stored bytes is needed.
     pub rewrite_below_percent: u64,
-    /// At most so many bytes are written anew, and at most half of what is free: no backup begins meanwhile.
+    /// At most this many bytes are rewritten, and at most half of the
+    /// free space: no backup can begin meanwhile.
     pub rewrite_bytes_max: u64,
-    /// Ends it early, with [`RepoError::Interrupted`]: then nothing is declared, or nothing more is deleted.
+    /// Ends the prune early, with [`RepoError::Interrupted`]: then nothing
+    /// is declared, or nothing more is deleted.
     pub interrupt: Interrupt,
 }
 
@@ -71,11 +74,11 @@ impl Default for PruneOptions {
 pub struct Pruned {
     /// What it deleted.
     pub swept: Swept,
-    /// What it declared; nothing where there was nothing to declare.
+    /// What it declared; empty if there was nothing to declare.
     pub declared: PrunePlan,
 }
 
-/// Why a prune failed. What it had declared or deleted by then is right.
+/// Why a prune failed. What it declared or deleted before stays valid.
 #[derive(Debug, Error)]
 pub enum PruneError {
     /// The run could not begin.
@@ -84,12 +87,12 @@ pub enum PruneError {
     /// The run could not end.
     #[error(transparent)]
     Finish(#[from] FinishError),
-    /// What is needed of mostly dead packs could not be written anew; all else is done.
+    /// The needed chunks of mostly dead packs could not be rewritten; everything else is done.
     #[error("mostly dead packs could not be written anew: {error}")]
     NotRewritten {
-        /// What was declared all the same.
+        /// What was declared nevertheless.
         declared: Box<PrunePlan>,
-        /// Why.
+        /// Why they could not be rewritten.
         error: RepoError,
     },
     /// The repository failed, or is damaged.
@@ -97,15 +100,16 @@ pub enum PruneError {
     Repo(#[from] RepoError),
 }
 
-/// What a prune would declare now. Others may change the log meanwhile: what they have deleted is not missed once their
-/// outcomes are seen. What is still missed then frees nothing, and keeps nothing else from being freed.
+/// What a prune would declare now. Others may change the log meanwhile: packs that they have deleted no
+/// longer count as missing once their outcomes are seen. Packs that are still missing then free nothing, and
+/// do not keep anything else from being freed.
 pub fn plan_prune(
     repo: &Repo,
     history: &mut History,
     options: &PruneOptions,
     mut rewrite: Option<&mut dyn Rewrite>,
 ) -> Result<PrunePlan, RepoError> {
-    /// An archiver may end runs as fast as a plan is made.
+    /// Limited, since an archiver may end runs as fast as a plan is made.
     const LOOKS_MAX: u32 = 3;
     let mut looks = 0;
     loop {
@@ -125,7 +129,7 @@ pub fn plan_prune(
     }
 }
 
-/// Sweeps what was declared earlier and declares what is dead.
+/// Sweeps what was declared earlier, and declares what is dead now.
 pub fn prune(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -148,7 +152,7 @@ pub fn declare(
     run_options: &RunOptions,
 ) -> Result<PrunePlan, PruneError> {
     history.refresh(repo)?;
-    // What a dead run left is garbage only once it is known to be dead.
+    // The remains of a dead run are garbage only once it is known to be dead.
     end_if_dead(repo, history, &run_options.client)?;
     history.refresh(repo)?;
     let mut plan = plan_prune(repo, history, options, reborrow(&mut rewrite))?;
@@ -157,7 +161,8 @@ pub fn declare(
     }
     let mut run = Run::begin_as(Intent::Prune, repo, history, run_options)?;
     let declare = || {
-        // From here on no other backup can appear that counts. Where one has since it was planned, it is planned anew.
+        // From here on no other backup can appear that counts. If one has
+        // appeared since the plan was made, plan again.
         if run.no() != history.next_run() {
             plan = PrunePlan::make(repo, run.history(), options, reborrow(&mut rewrite))?;
         }
@@ -171,7 +176,7 @@ pub fn declare(
     }
 }
 
-/// A second borrow of what is behind the option.
+/// Reborrows what the option holds.
 fn reborrow<'a>(rewrite: &'a mut Option<&mut dyn Rewrite>) -> Option<&'a mut dyn Rewrite> {
     match rewrite {
         Some(rewrite) => Some(&mut **rewrite),
@@ -179,12 +184,12 @@ fn reborrow<'a>(rewrite: &'a mut Option<&mut dyn Rewrite>) -> Option<&'a mut dyn
     }
 }
 
-/// All that a prune's outcome stands for, stored.
+/// Everything that a prune's outcome refers to, stored.
 struct Declaration {
     plan: PrunePlan,
     refs: WrittenRefs,
     parts: PartCounts,
-    /// Why what the plan was to write anew stays where it is.
+    /// Why the chunks that were to be rewritten stay where they are.
     not_rewritten: Option<RepoError>,
 }
 
@@ -197,7 +202,7 @@ fn write_declaration(
     let mut not_rewritten = None;
     let copied = match rewrite {
         Some(rewrite) if !plan.rewrite.is_empty() => copy(run, rewrite, &plan).or_else(|error| {
-            // Room for what is still to be written. Where this fails, sweeping does it later.
+            // Makes room for what is still to be written. If this fails, a sweep does it later.
             let _ = sweep::discard(run.repo(), run.log(), run.no());
             plan.rewrite.clear();
             if plan.dead.is_empty() || matches!(error, RepoError::Interrupted) {
@@ -216,7 +221,8 @@ fn write_declaration(
     Ok(Declaration { plan, refs, parts: copied.parts, not_rewritten })
 }
 
-/// Writes anew what the plan says, and makes sure that all of it went somewhere: its packs are about to die.
+/// Rewrites what the plan says, and makes sure that every chunk went somewhere: the
+/// old packs are about to be declared dead.
 fn copy(run: &Run, rewrite: &mut dyn Rewrite, plan: &PrunePlan) -> Result<Rewritten, RepoError> {
     let chunks: Vec<ChunkRef> = plan.rewrite.iter().flat_map(RewritePack::chunks).collect();
     let mut copied = rewrite.copy(run, &chunks)?;

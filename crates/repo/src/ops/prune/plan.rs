@@ -1,4 +1,4 @@
-//! What to declare: which packs nothing needs, which are mostly dead.
+//! Plans what to declare: which packs nothing needs, and which are mostly dead.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -23,7 +23,8 @@ use crate::{
     store::ObjectInfo,
 };
 
-/// Chunks that one prune moves, at most: with all the packs that it can name dead, what its refs have room for.
+/// How many chunks one prune moves at most: as many as its refs have room for,
+/// besides all the packs that it can declare dead.
 const MOVES_MAX: u64 = 1 << 22;
 
 /// What a prune declares.
@@ -31,30 +32,30 @@ const MOVES_MAX: u64 = 1 << 22;
 pub struct PrunePlan {
     /// Packs that nothing needs, with their sizes.
     pub dead: Vec<(PackId, u64)>,
-    /// Packs of which little is needed, which is written anew.
+    /// Packs of which little is needed, to be rewritten.
     pub rewrite: Vec<RewritePack>,
-    /// Packs that would be written anew if what is needed of them could be read.
+    /// Packs that would be rewritten if the needed chunks could be read.
     pub unreadable: Vec<UnreadablePack>,
-    /// Packs that a backup needs, and that are gone or declared dead.
+    /// Packs that a backup needs, but that are missing or declared dead.
     pub missing: Vec<UnreadablePack>,
-    /// Bytes of packs that would be written anew if there were more room, or more could be at once.
+    /// Bytes of packs that would be rewritten if there were more room, or if one prune could rewrite more.
     pub postponed_bytes: u64,
     /// Bytes in packs that backups need.
     pub live_bytes: u64,
-    /// Bytes in packs that an earlier prune declared dead and that are still there.
+    /// Bytes in packs that an earlier prune declared dead and that still exist.
     pub waiting_bytes: u64,
-    /// Bytes in packs of unfinished runs, kept for a run that could take them over.
+    /// Bytes in packs of unfinished runs, kept for a run that may take them up.
     pub unfinished_bytes: u64,
 }
 
-/// A pack to be written anew.
+/// A pack to be rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RewritePack {
-    /// Which.
+    /// The pack.
     pub pack: PackId,
-    /// Its size.
+    /// Size of the pack.
     pub size_bytes: u64,
-    /// Stored bytes of its needed chunks.
+    /// Stored bytes of the needed chunks.
     pub live_bytes: u64,
     /// The needed chunks.
     pub ordinals: Vec<u32>,
@@ -70,7 +71,7 @@ impl RewritePack {
 /// A pack that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadablePack {
-    /// Which.
+    /// The pack.
     pub pack: PackId,
     /// The object, down to the chunk.
     pub object: String,
@@ -79,8 +80,8 @@ pub struct UnreadablePack {
 }
 
 impl UnreadablePack {
-    /// An error that is about one object. That it is missing is one of these only where it is known that something is:
-    /// otherwise others may have moved it meanwhile.
+    /// Converts an error about one object. Accepts that the pack is missing only if packs are known to be
+    /// missing: otherwise others may have moved it meanwhile.
     fn of(pack: PackId, error: RepoError, is_something_missing: bool) -> Result<Self, RepoError> {
         if (error.is_missing() && !is_something_missing) || !error.is_of_the_object() {
             return Err(error);
@@ -98,18 +99,18 @@ impl UnreadablePack {
 #[derive(Default)]
 struct Needed {
     ordinals: Ordinals,
-    /// How many chunks the pack has, where a backup tells.
+    /// How many chunks the pack has, if a backup tells.
     chunk_count: Option<usize>,
 }
 
 impl PrunePlan {
-    /// Whether no run is needed.
+    /// Whether there is nothing to declare, so that no run is needed.
     #[must_use]
     pub fn declares_nothing(&self) -> bool {
         self.dead.is_empty() && self.rewrite.is_empty()
     }
 
-    /// Bytes that are free once what this declares is swept.
+    /// Bytes that sweeping will free for what this declares.
     #[must_use]
     pub fn freed_bytes(&self) -> u64 {
         let dead: u64 = self.dead.iter().map(|(_, size)| size).sum();
@@ -118,7 +119,7 @@ impl PrunePlan {
         dead + rewritten
     }
 
-    /// From outcomes, refs and names only. Packs of runs without an outcome are not looked at.
+    /// Makes the plan from outcomes, refs and names only. Packs of runs without an outcome are ignored.
     pub(super) fn make(
         repo: &Repo,
         history: &History,
@@ -145,8 +146,8 @@ impl PrunePlan {
             false
         });
         let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
-        // What is missing may have been moved by a prune whose outcome is lost, into packs that look like what an
-        // unfinished run has left: a repair finds it there.
+        // Missing packs may have been moved by a prune whose outcome is lost, into packs that look like the
+        // remains of an unfinished run: a repair finds them there.
         let oldest_missing = plan.missing.iter().map(|it| it.pack.run).min();
         let may_be_moved =
             |run| oldest_missing.is_some_and(|oldest| run > oldest) && may_have_moved(history, run);
@@ -167,7 +168,8 @@ impl PrunePlan {
             }
         }
         if let Some(rewrite) = rewrite {
-            // Half of what is free: the other half is for the backups that come before the old packs can go.
+            // Half of the free space: the other half is for backups that
+            // come before the old packs can be deleted.
             let free = repo.store().free_bytes()?;
             let bytes = free.map_or(u64::MAX, |free| free / 2).min(options.rewrite_bytes_max);
             let budget = Budget { bytes, moves: MOVES_MAX };
@@ -176,7 +178,7 @@ impl PrunePlan {
         Ok(plan)
     }
 
-    /// Mostly dead packs, as many as `budget` is enough for, and of these only what can be read.
+    /// Chooses mostly dead packs to rewrite, as many as `budget` allows, and only those that can be read.
     fn choose_rewrites(
         &mut self,
         log: &LogName,
@@ -200,7 +202,7 @@ impl PrunePlan {
             }
             Ok(())
         })?;
-        // What frees most for what is written comes first.
+        // Packs that free the most for the bytes written come first.
         found.sort_by(|a, b| {
             let of = |pack: &RewritePack, other: &RewritePack| {
                 u128::from(pack.live_bytes) * u128::from(other.size_bytes)
@@ -217,7 +219,8 @@ impl PrunePlan {
                 self.postponed_bytes += pack.size_bytes;
                 continue;
             }
-            // Before any run: what cannot be written anew must not make every prune begin one in vain.
+            // Checked before any run begins: otherwise every prune would begin a run in vain for packs that
+            // cannot be rewritten.
             match rewrite.check(&pack.chunks().collect::<Vec<_>>()) {
                 Ok(()) => {
                     budget = left;
@@ -233,7 +236,7 @@ impl PrunePlan {
     }
 }
 
-/// What one prune may still write anew.
+/// What one prune may still rewrite.
 #[derive(Clone, Copy)]
 struct Budget {
     bytes: u64,
@@ -241,7 +244,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// Whether it was enough for what is needed of a pack.
+    /// Takes what is needed of a pack from the budget; returns `false`,
+    /// and takes nothing, if that is not enough.
     fn take(&mut self, pack: &RewritePack) -> bool {
         let left = self.bytes.checked_sub(pack.live_bytes);
         let moves = self.moves.checked_sub(pack.ordinals.len() as u64);
@@ -289,13 +293,13 @@ fn needed(
     Ok(all)
 }
 
-/// Whether the run can have been a prune whose outcome is lost: others may have ended it since. What ended itself without
-/// effect has moved nothing.
+/// Whether the run can have been a prune whose outcome is lost: another run may have ended it since. A run
+/// that ended itself without effect has moved nothing.
 fn may_have_moved(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_none_or(|outcome| outcome.outcome_type == OutcomeType::Tombstone)
 }
 
-/// Runs whose remains may still be taken over.
+/// Runs whose remains may still be taken up.
 fn kept_for_resume(history: &History, options: &PruneOptions, now: SystemTime) -> HashSet<RunNo> {
     let is_recent = |run: &RunNo| {
         history
@@ -305,7 +309,7 @@ fn kept_for_resume(history: &History, options: &PruneOptions, now: SystemTime) -
     history.adoptable().into_iter().filter(is_recent).collect()
 }
 
-/// The pack, if less of it is needed than is worth keeping.
+/// The pack as one to rewrite, if less of it is needed than is worth keeping.
 fn mostly_dead(
     log: &LogName,
     pack: PackId,
@@ -330,7 +334,8 @@ mod tests {
     use super::*;
     use crate::format::refs::{Move, PruneRefs, REFS_BYTES_MAX};
 
-    /// What fits is taken, whatever came before it did not, and no more is moved than can be recorded.
+    /// Packs that fit are taken, even after one that did not fit, and no
+    /// more chunks are moved than refs can record.
     #[test]
     fn a_budget_is_kept() {
         let pack = |live_bytes, chunks| RewritePack {
@@ -345,7 +350,7 @@ mod tests {
             .map(|pack| budget.take(pack))
             .collect();
         assert_eq!(taken, [true, false, false, true, false]);
-        // The longest names that there can be.
+        // The longest possible names.
         let at = |run, ordinal| ChunkRef { pack: PackId { run: RunNo(run), part: 999_999 }, ordinal };
         let moved = Move { from: at(9_999_999_998, 99_999), to: at(9_999_999_999, 99_999) };
         let bytes_of = |refs: &PruneRefs| refs.encode().len() as u64;

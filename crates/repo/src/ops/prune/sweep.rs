@@ -1,7 +1,8 @@
-//! Deleting what earlier prunes declared dead, what prunes left that came to nothing, and what ended runs left lying.
+//! Deletes what earlier prunes declared dead, the remains of prunes that had no
+//! effect, and what ended runs left behind.
 //!
-//! Every rule here holds for good once it holds, so it does no harm to sweep late, twice, at once with others, or from
-//! a process that was frozen since it looked.
+//! Every condition for deletion here holds for good once it holds, so it does no harm to sweep late, twice,
+//! at the same time as others, or from a process that was frozen since it looked.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -24,35 +25,37 @@ use crate::{
     store::{ObjectPath, exists, locks::Kept},
 };
 
-/// Objects are deleted in batches of so many.
+/// Objects are deleted in batches of this many.
 const BATCH: usize = 1000;
-/// Uploads that began so long ago will not be finished: far longer than it takes to fill a pack, or to close it.
+/// Uploads that began this long ago will never be finished: far longer than
+/// it takes to fill a pack, or to close it.
 const UPLOAD_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Packs.
+    /// Packs deleted.
     pub packs: u64,
-    /// Their bytes.
+    /// Bytes of these packs.
     pub pack_bytes: u64,
-    /// Other objects.
+    /// Other objects deleted.
     pub others: u64,
-    /// Packs that nothing needs, and that stay because the store keeps them from being deleted.
+    /// Packs that nothing needs, but that stay because the store does not allow deleting them.
     pub kept_packs: u64,
-    /// Their bytes.
+    /// Bytes of these packs.
     pub kept_bytes: u64,
     /// When the last of their locks ends, as far as the store tells.
     pub kept_until: Option<SystemTime>,
 }
 
-/// Deletes what earlier prunes declared dead, after the grace, in the order in which things depend on each other:
-/// packs, index parts, refs and reports, segments whose bytes are in packs, leases. `history` may be old.
+/// Deletes what earlier prunes declared dead, after the grace, in the order of dependencies: packs, index
+/// parts, refs and reports, segments whose bytes are in packs, leases. `history` may be outdated.
 pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<Swept, RepoError> {
     let prunes = history.prunes(repo)?;
     let now = repo.store().now()?;
     let targets = prunes.targets();
-    // What a run stored whose outcome was hidden, and lies beneath another's by now, may be what it needs.
+    // If a run's outcome was hidden, and another one covers it by now, then
+    // what the run stored may be needed by it.
     let spared_to = match repo.info().object_lock {
         Some(_) => last_covered(outcomes_beneath(repo, history.log())?, history),
         None => None,
@@ -73,7 +76,7 @@ struct Sweep<'a> {
     repo: &'a Repo,
     history: &'a History,
     interrupt: &'a Interrupt,
-    /// What runs up to this one stored is spared: it may be needed by what nobody sees.
+    /// What runs up to this one stored is spared: outcomes that nobody sees may need it.
     spared_to: Option<RunNo>,
 }
 
@@ -82,7 +85,7 @@ impl Sweep<'_> {
         self.spared_to.is_some_and(|spared_to| run <= spared_to)
     }
 
-    /// Deletes the packs that are dead. Those that stay, dead or not.
+    /// Deletes the packs that are dead. Returns those that stay, dead or not.
     fn packs(
         &self,
         is_dead: &dyn Fn(PackId) -> bool,
@@ -116,7 +119,8 @@ impl Sweep<'_> {
         Ok(stay)
     }
 
-    /// Deletes all else that is of no use, where these packs stay. How many objects.
+    /// Deletes everything else that is useless while only the packs in `stay`
+    /// stay. Returns how many objects were deleted.
     fn others(&self, stay: &HashSet<PackId>) -> Result<u64, RepoError> {
         let (repo, log) = (self.repo, self.history.log());
         let runs_with_packs: BTreeSet<RunNo> = stay.iter().map(|pack| pack.run).collect();
@@ -145,7 +149,7 @@ impl Sweep<'_> {
         Ok(gone + deleted(repo, &records, self.interrupt)?)
     }
 
-    /// Whether anybody may need what a run has in a folder.
+    /// Whether what a run has in a folder may still be needed.
     fn is_useful(&self, folder: Folder, run: RunNo, runs_with_packs: &BTreeSet<RunNo>) -> bool {
         let history = self.history;
         run >= history.next_run()
@@ -155,7 +159,7 @@ impl Sweep<'_> {
                 Folder::Refs => keeps_records(history, run) && !history.is_rebuilt(run),
                 Folder::Reports => keeps_records(history, run),
                 Folder::Segments => !is_superseded(history, run),
-                // By the newest its number is known to be taken, also where its outcome is lost.
+                // The newest lease shows that its number is taken, even if the outcome is lost.
                 Folder::Runs => run.0 + 1 >= history.next_run().0,
                 Folder::Outcomes => !history.is_lost(run),
                 Folder::Asks => false,
@@ -164,8 +168,9 @@ impl Sweep<'_> {
     }
 }
 
-/// Whether nothing can ever reference packs of this run but moves of its own: it has ended, and neither became a backup
-/// nor was to become one. Nobody waits for such packs, so there is no grace for them.
+/// Whether nothing but the run's own moves can ever reference packs of this run: the run
+/// has ended, did not become a backup, and was not meant to become one. Nothing waits for
+/// such packs, so there is no grace for them.
 fn is_for_nobody(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => false,
@@ -178,10 +183,10 @@ fn is_for_nobody(history: &History, run: RunNo) -> bool {
     })
 }
 
-/// Deletes all packs of a prune that has not ended, and their index: nothing references them before its outcome does,
-/// and nobody takes over what a prune leaves that has stored no refs.
+/// Deletes all packs of a prune that has not ended, and their index: nothing references them before its
+/// outcome does, and nothing takes over the remains of a prune that has stored no refs.
 pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
-    // Whoever has ended it may have found in its packs what is lost elsewhere.
+    // If another run has ended it, that run may have found in these packs what is lost elsewhere.
     if exists(&**repo.store(), &log.outcome(run))? {
         return Ok(());
     }
@@ -193,7 +198,8 @@ pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), Repo
     Ok(())
 }
 
-/// Refs and reports are of use as long as a backup stands; those of prunes for good, since moves are.
+/// Whether the refs and reports of a run are still of use: those of backups while the backup stands, those of
+/// prunes and other runs with an effect for good, as moves are.
 pub(crate) fn keeps_records(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => history.stands(run),
@@ -206,13 +212,13 @@ pub(crate) fn keeps_records(history: &History, run: RunNo) -> bool {
     })
 }
 
-/// How many of them are gone.
+/// Deletes objects; returns how many are gone.
 fn deleted(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<u64, RepoError> {
     let kept = delete(repo, paths, interrupt)?.len();
     Ok(paths.len().saturating_sub(kept) as u64)
 }
 
-/// What of them stays because it is locked.
+/// Deletes objects; returns those that stay because they are locked.
 fn delete(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<Vec<Kept>, RepoError> {
     let mut kept = Vec::new();
     for batch in paths.chunks(BATCH) {

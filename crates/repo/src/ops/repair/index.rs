@@ -1,4 +1,4 @@
-//! The index of a run, made anew from its packs.
+//! Rebuilds the index of a run from its packs.
 
 use crate::{
     data::reader::catalog::read_directory,
@@ -12,14 +12,15 @@ use crate::{
     store::ahead::in_order,
 };
 
-/// Packs in a part: as many as a writer lists in one of its own, since whoever looks for one pack reads all of the part.
+/// Packs in an index part: as many as a writer lists in one, since looking up a
+/// single pack means reading the whole part.
 const PACKS_PER_PART: usize = 32;
 
-/// Writes the index of run `of`: all packs that are there and tell what is in them. Returns the parts, by run and number,
-/// in whose place this is.
+/// Writes the index of run `of`: all its packs that exist and whose directories can be read. Returns the
+/// parts, by run and number, that this replaces.
 ///
-/// The parts bear numbers that nobody has given out before, so that nothing is written over, and a repair that dies
-/// leaves parts that say nothing wrong.
+/// The new parts have numbers that were never given out, so nothing is overwritten, and if the repair dies,
+/// its parts say nothing wrong.
 pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError> {
     let (repo, log) = (run.repo(), run.log());
     let there = repo.list_folder(log, Folder::Index)?;
@@ -31,11 +32,11 @@ pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError
     let mut listed = Vec::new();
     let packs = repo.list_folder(log, Folder::Packs)?.into_iter().filter(|((run, _), _)| *run == of);
     let packs: Vec<(u32, u64)> = packs.map(|((_, part), info)| (part, info.size_bytes)).collect();
-    // Nobody has signed the parts that are there: only the packs themselves tell what is in them.
+    // The existing parts are signed by nobody: only the packs themselves tell their content.
     let ask = |(part, size_bytes): &(u32, u64)| {
         match read_directory(repo, log, PackId { run: of, part: *part }, Some(*size_bytes)) {
             Ok(own) => Ok(Some(own.directory.rows)),
-            // A pack that does not say what is in it is a finding of its own.
+            // A pack with an unreadable directory is a finding of its own.
             Err(error) if error.is_of_the_object() => Ok(None),
             Err(error) => Err(error),
         }

@@ -1,10 +1,11 @@
-//! Repair: what was lost is made anew from what is there, and what is beyond help is dropped, by name
+//! Repair: rebuilds what was lost from what still exists, and drops by name what is beyond help
 //! (`docs/reference/repository.md` section 14a).
 //!
-//! - A repair is a run. Only its outcome changes anything, so one that dies has done nothing, and two cannot undo each
-//!   other's work: nothing is written over, and what it deletes afterwards nobody needs any more, for good.
-//! - It deletes no pack and names none dead but in the place of a prune whose own word is lost.
-//! - What can be read is believed for what it is; what somebody has signed is never taken for damage.
+//! - A repair is a run. Only its outcome changes anything, so a repair that dies has done nothing, and two
+//!   repairs cannot undo each other's work: nothing is overwritten, and objects that it deletes afterwards
+//!   are never needed again.
+//! - A repair deletes no packs. It declares packs dead only on behalf of a prune whose own record is lost.
+//! - Anything that can be read counts as what it is; anything validly signed is never treated as damage.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,66 +42,68 @@ mod walk;
 
 /// Caches of items and leaves for the walks of a repair.
 const CACHE_BYTES: usize = 64 << 20;
-/// Each round reads with what the one before has made anew; more than moves, refs, and a look at both come to nothing.
+/// Each round reads with what the round before has rebuilt. After moves, refs, and another look at both,
+/// further rounds find nothing new.
 const ROUNDS_MAX: u32 = 6;
-/// Outcomes that one can name lost: what fits into its own.
+/// How many outcomes one repair can declare lost: as many as fit into its own outcome.
 const LOST_MAX: u64 = 10_000;
-/// Bytes of refs of backups that one makes anew, at most, but for a single one's: with those of prunes they are one
-/// object.
+/// Maximum bytes of refs that one repair rebuilds, unless a single backup's refs exceed it: the rebuilt refs
+/// of backups and prunes are one object.
 const REFS_AT_ONCE_MAX: u64 = REFS_BYTES_MAX / 2;
-/// Deleted in batches of so many.
+/// Objects are deleted in batches of this many.
 const BATCH: usize = 1000;
 
-/// A backup that cannot be restored whole.
+/// A backup that cannot be restored in full.
 #[derive(Clone, Debug)]
 pub struct BeyondHelp {
-    /// Which.
+    /// The backup.
     pub run: RunNo,
-    /// What of it is lost, with the files and tables that need it.
+    /// What it has lost, with the files and tables that need that.
     pub findings: Vec<Finding>,
 }
 
-/// A prune whose word is lost.
+/// A prune whose record of what it did is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RebuiltPrune {
-    /// Which.
+    /// The prune.
     pub run: RunNo,
-    /// Chunks that were found where it had moved them.
+    /// How many chunks were found where it had moved them.
     pub moves: u64,
-    /// Packs that nothing needs, which it may have named dead.
+    /// How many packs, needed by nothing, it may have declared dead.
     pub dead: u64,
 }
 
 /// What a repair is about to do.
 #[derive(Clone, Debug, Default)]
 pub struct RepairPlan {
-    /// Outcomes that are lost: their runs count as if they had come to nothing.
+    /// Lost outcomes: their runs count as having had no effect.
     pub outcomes: Vec<Finding>,
-    /// Prunes whose word is lost.
+    /// Prunes whose record is lost, and is rebuilt.
     pub prunes: Vec<RebuiltPrune>,
-    /// Backups whose refs are made anew.
+    /// Backups whose refs are rebuilt.
     pub refs: Vec<RunNo>,
-    /// Runs whose index is made anew.
+    /// Runs whose index is rebuilt.
     pub index: Vec<RunNo>,
-    /// Objects that nobody needs, and are damaged.
+    /// Damaged objects that nothing needs.
     pub discarded: Vec<Finding>,
-    /// Backups that are dropped.
+    /// Backups that are beyond help and are dropped.
     pub dropped: Vec<BeyondHelp>,
-    /// Backups that would be dropped, and are held.
+    /// Backups that are beyond help, but are held.
     pub held: Vec<BeyondHelp>,
-    /// What stays as it is.
+    /// Findings that the repair leaves as they are.
     pub left: Vec<Finding>,
-    /// Why something that is useless now could not be deleted; the next prune deletes it.
+    /// Why an object that is useless now could not be deleted; the next prune deletes it.
     pub not_deleted: Option<String>,
-    /// Outcomes as the repair's own will name them.
+    /// The lost outcomes, as the repair's own outcome will name them.
     lost: Vec<LostOutcome>,
     made: RepairRefs,
-    /// The history that it is made on: the number after its last outcome, and the hash of that.
+    /// The history that the plan is based on: the number after its
+    /// last outcome, and the hash of that outcome.
     after: Option<(RunNo, ObjectHash)>,
 }
 
 impl RepairPlan {
-    /// Whether there is nothing to be done.
+    /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.outcomes.is_empty()
@@ -111,7 +114,7 @@ impl RepairPlan {
             && self.dropped.is_empty()
     }
 
-    /// In one line, for the outcome.
+    /// A one-line summary, for the outcome.
     fn summary(&self) -> String {
         format!(
             "outcomes lost: {}; prunes and refs made anew: {}; indexes made anew: {}; objects given up: {}; backups dropped: {}",
@@ -127,36 +130,36 @@ impl RepairPlan {
 /// Why nothing was repaired.
 #[derive(Debug, Error)]
 pub enum RepairError {
-    /// An object that somebody who may has signed, and that is not understood.
+    /// An object is signed with a trusted key, but is not understood.
     #[error(
         "{object} is whole and signed, and not what this version can go on from ({problem}): nothing is repaired"
     )]
     Intact {
-        /// Which.
+        /// The object.
         object: String,
-        /// What is the matter with it.
+        /// What is wrong with it.
         problem: String,
     },
-    /// A whole outcome, signed with a key of which nothing is known.
+    /// An intact outcome is signed with an unknown key.
     #[error(
         "{object} is whole, and signed with a key that nobody vouches for here: nothing is repaired before it is known \
          whose it is"
     )]
     Stranger {
-        /// Which.
+        /// The outcome.
         object: String,
     },
-    /// Outcomes do not open, and something is wrong with what says whose signatures are believed.
+    /// Outcomes cannot be opened, and the records of whose signatures to trust have a problem.
     #[error(
         "{object}: {problem}: outcomes that seem lost may only be signed with a key that it tells of; nothing is repaired"
     )]
     Keys {
-        /// Which.
+        /// The record.
         object: String,
-        /// What is the matter with it.
+        /// What is wrong with it.
         problem: String,
     },
-    /// A logical backup seems beyond help, and may only lean on what a prune has moved.
+    /// A logical backup seems beyond help, but may only need chunks that a prune has moved.
     #[error(
         "what the prune of {object} moved is not known, and backup {backup} may only need that: nothing is dropped for it"
     )]
@@ -166,17 +169,17 @@ pub enum RepairError {
         /// The first such backup.
         backup: RunNo,
     },
-    /// A backup is beyond help, and what is held is not known.
+    /// A backup is beyond help, and it is not known what is held.
     #[error(
         "backup {backup} of {log} is beyond help, and may be held: run {run} was to hold backups, and its outcome is gone, \
          or never was: nothing is repaired"
     )]
     MayBeHeld {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// The run.
+        /// The run that was to hold backups.
         run: RunNo,
-        /// The first such backup.
+        /// The first backup that is beyond help.
         backup: RunNo,
     },
     /// More outcomes are missing than one outcome can name.
@@ -185,29 +188,29 @@ pub enum RepairError {
          nobody's whom you trust, delete it"
     )]
     Gap {
-        /// The outcome behind them.
+        /// The outcome after the missing ones.
         object: String,
-        /// How many.
+        /// How many are missing.
         count: u64,
     },
-    /// What seems lost is there.
+    /// An object that seems lost still exists as an older version.
     #[error(
         "{object} {} {}, and what it held is still there: nothing is repaired, since nothing need be lost",
         if *.is_hidden { "was deleted" } else { "was written over" },
         told_since(*.since)
     )]
     Beneath {
-        /// Which.
+        /// The object.
         object: String,
         /// Whether it was deleted.
         is_hidden: bool,
-        /// When, where that is known.
+        /// When that happened, if known.
         since: Option<SystemTime>,
     },
-    /// Two looks at what everything builds on, or at what is to be dropped, differ.
+    /// Two readings of what everything builds on, or of what is to be dropped, differ.
     #[error("what is lost of {log} does not read the same twice: nothing is repaired; try again")]
     Unsteady {
-        /// Whose.
+        /// The log.
         log: LogName,
     },
     /// The run could not begin.
@@ -226,8 +229,8 @@ fn told_since(time: Option<SystemTime>) -> String {
     time.map_or_else(|| "once".to_owned(), |time| format!("at {time:.0}"))
 }
 
-/// What a repair of one log would do. `options` say how much is read: nothing, and only what is missing or does not
-/// open is found; all, and every damaged byte is. Writes nothing.
+/// Plans a repair of one log. `options` tell how much data to read: with none, only objects that are missing
+/// or cannot be opened are found; with all, every damaged byte is. Writes nothing.
 pub fn plan_repair(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -238,8 +241,8 @@ pub fn plan_repair(
     Planning::begin(repo, log, options)?.finish(now)
 }
 
-/// Does what [`plan_repair`] says. A log that is whole is left as it is; what is lost may be more by now than a plan that
-/// was shown said, and `is_agreed` is asked about what is really done.
+/// Carries out what [`plan_repair`] plans. A log without damage is left as it is. More may be lost by now
+/// than the plan that was shown said, so `is_agreed` is asked about what is really done.
 pub fn repair(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -252,22 +255,22 @@ pub fn repair(
         return Ok(plan);
     }
     let mut run = Run::begin_repair(repo, log, run_options)?;
-    // Made within the run: no backup can appear now that counts.
+    // Planned again within the run: no backup can appear now that counts.
     let mut inside = plan_repair(repo, log, options, repo.now()?)?;
     if inside.after != Some((run.history().next_run(), run.history().last_hash())) {
-        // What this run would say of its end would not continue the chain: whoever comes next ends it.
+        // An outcome of this run would not continue the chain; the next run ends this one.
         run.leave();
         return Err(RepairError::Unsteady { log: log.clone() });
     }
     let is_dropped = |it: &BeyondHelp| plan.dropped.iter().any(|known| known.run == it.run);
     let is_lost = |it: &LostOutcome| {
-        // That a run had died without one was no word of anybody's.
+        // In the first plan, a run that died without an outcome is only a finding.
         let name = log.outcome(RunNo(it.run)).to_string();
         plan.lost.iter().any(|known| known.run == it.run)
             || plan.outcomes.iter().any(|known| known.object == name)
     };
     if !inside.dropped.iter().all(is_dropped) {
-        // One look is not enough to give up a backup: something may have been read wrongly once.
+        // One reading is not enough to give up a backup: it may have gone wrong once.
         run.abandon("what was lost did not read the same twice")?;
         return Err(RepairError::Unsteady { log: log.clone() });
     }
@@ -279,7 +282,7 @@ pub fn repair(
     let written = inside.write(&run).map_err(|error| run.lost_or(error))?;
     run.set_why(inside.summary());
     run.finish(written)?;
-    // It has been done, and must be told: what is in the way of this is no reason to say otherwise.
+    // The repair is done, and must be reported as such, even if the cleanup fails.
     inside.not_deleted = inside.clean_up(repo, log).err().map(|error| error.to_string());
     // Runs that had ended without an outcome have one by now.
     let known: BTreeSet<String> = inside.outcomes.iter().map(|it| it.object.clone()).collect();
@@ -288,9 +291,9 @@ pub fn repair(
 }
 
 impl RepairPlan {
-    /// Leaves refs of backups that come to more than `bytes_max`, with those of prunes, to the next repair. Refs that can be
-    /// read and lack what their backup needs come first: those that cannot keep every prune from what it would take for
-    /// unneeded meanwhile.
+    /// Leaves refs of backups that exceed `bytes_max`, together with those of prunes, to the next repair.
+    /// Refs that can be read but lack what their backup needs come first: unreadable refs keep every prune
+    /// from treating what the backup needs as garbage meanwhile.
     fn leave_refs_beyond(&mut self, bytes_max: u64, log: &LogName, can_be_read: impl Fn(RunNo) -> bool) {
         let sizes: Vec<(RunNo, bool, u64)> = self
             .made
@@ -310,7 +313,7 @@ impl RepairPlan {
             backups.into_iter().partition(|(run, ..)| can_be_read(*run));
         let mut within = BTreeSet::new();
         for (run, _, size) in lacking.into_iter().chain(damaged) {
-            // Whatever its size, one at a time gets done.
+            // A single backup's refs are rebuilt whatever their size.
             let is_only = prunes.is_empty() && within.is_empty();
             if bytes + size > bytes_max && !is_only {
                 break;
@@ -334,7 +337,7 @@ impl RepairPlan {
         });
     }
 
-    /// Stores all that the outcome will stand for.
+    /// Stores everything that the outcome will refer to.
     fn write(&mut self, run: &Run) -> Result<Ending, RepoError> {
         for of in &self.index {
             self.made.void_index.extend(index::write(run, *of)?);
@@ -350,7 +353,8 @@ impl RepairPlan {
         })
     }
 
-    /// Deletes what the outcome has made useless for good. What is left of this the next prune deletes.
+    /// Deletes objects that the outcome has made useless for good. The
+    /// next prune deletes what is left of them.
     fn clean_up(&self, repo: &Repo, log: &LogName) -> Result<(), RepoError> {
         let mut useless: Vec<ObjectPath> =
             self.lost.iter().map(|lost| log.outcome(RunNo(lost.run))).collect();
@@ -364,11 +368,11 @@ impl RepairPlan {
     }
 }
 
-/// A plan in the making.
+/// A plan being made.
 struct Planning<'a> {
     repo: &'a Arc<Repo>,
     options: CheckOptions,
-    /// What is whole of it.
+    /// What is intact of the history.
     history: History,
     lost: BTreeMap<RunNo, RepoError>,
     lost_prunes: BTreeSet<RunNo>,
@@ -410,7 +414,7 @@ impl<'a> Planning<'a> {
             lost_prunes.insert(run);
             Ok(())
         })?;
-        // Page maps are read in any case, packs as far as was asked.
+        // Page maps are always read, packs as far as requested.
         let read_data = options.read_data.or(Some(0.0));
         let options = CheckOptions { read_data, files_named: FILES_NAMED, ..options.clone() };
         Ok(Self { repo, options, history, lost, lost_prunes, made: RepairRefs::default() })
@@ -430,7 +434,7 @@ impl<'a> Planning<'a> {
         self.plan(report, now)
     }
 
-    /// What is wrong, with what was made anew so far.
+    /// Checks the log, with everything that has been rebuilt so far.
     fn look(&self, proven: &mut Proven) -> Result<CheckReport, RepoError> {
         let history = self.history.with_planned(self.made.clone());
         let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
@@ -444,7 +448,8 @@ impl<'a> Planning<'a> {
         Ok(Arc::new(ChunkSource::with_prunes(Arc::clone(self.repo), &history, prunes, CACHE_BYTES)))
     }
 
-    /// Refs of backups whose own are lost, or disagree with their page maps. Whether there are new ones.
+    /// Rebuilds the refs of backups whose refs are lost, or disagree with
+    /// their page maps. Returns whether any are new.
     fn rebuild_refs(&mut self, report: &CheckReport) -> Result<bool, RepoError> {
         let wanted = report.findings.iter().filter(|it| it.remedy == Remedy::Refs);
         let wanted: BTreeSet<RunNo> = wanted.flat_map(|it| it.backups.iter().copied()).collect();
@@ -459,7 +464,8 @@ impl<'a> Planning<'a> {
         Ok(is_new)
     }
 
-    /// Packs that nothing needs may have been named dead by a prune whose word is lost: nothing may ever need them.
+    /// Declares packs dead that nothing needs, since a prune whose record is lost may have done so: nothing
+    /// may ever need them.
     fn name_dead(&mut self) -> Result<(), RepoError> {
         if self.lost_prunes.is_empty() {
             return Ok(());
@@ -478,7 +484,7 @@ impl<'a> Planning<'a> {
             }
             Ok::<_, RepoError>(())
         })?;
-        // What is not known to be needed may be, and nobody shall say that nothing does.
+        // If refs are unreadable, packs that seem unneeded may be needed, so none may be declared dead.
         if !is_known {
             return Ok(());
         }
@@ -486,7 +492,7 @@ impl<'a> Planning<'a> {
         let there: Vec<PackId> = there.into_keys().map(|(run, part)| PackId { run, part }).collect();
         let unneeded = there.into_iter().filter(|pack| !needed.contains(pack) && !prunes.is_dead(*pack));
         for pack in unneeded {
-            // The first that came after it says so for all.
+            // The first lost prune after the pack declares it, on behalf of all.
             let by = self.lost_prunes.iter().find(|run| **run > pack.run);
             if let Some(RebuiltRefs::Prune(refs)) = by.and_then(|run| self.made.rebuilt.get_mut(run)) {
                 refs.dead.push(pack);
@@ -495,7 +501,7 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
-    /// That nothing of what would be given up is only hidden or covered in a store that keeps versions.
+    /// Checks that nothing to be given up is merely hidden or covered in a store that keeps versions.
     fn require_nothing_beneath(&self, report: &CheckReport) -> Result<(), RepairError> {
         let log = self.history.log();
         let is_acted_on = |it: &&Finding| {
@@ -546,7 +552,7 @@ impl<'a> Planning<'a> {
                 _ if finding.severity == Severity::Repairable || finding.backups.is_empty() => {
                     plan.left.push(finding);
                 }
-                // What could not be made anew shows in what its page maps have lost.
+                // If refs could not be rebuilt, the losses of the page maps tell why.
                 Remedy::Drop | Remedy::Refs => {
                     for run in &finding.backups {
                         beyond.entry(*run).or_default().push(finding.clone());
@@ -554,7 +560,8 @@ impl<'a> Planning<'a> {
                 }
             }
         }
-        // Nothing tells what was in a chunk that others are patches on, so that it is not found where it was moved.
+        // Nothing records the content of a chunk that others are patches on,
+        // so it cannot be found where it was moved.
         let of_rows = self.history.log().kind == Kind::Logical;
         if let Some(run) = self.lost_prunes.first().filter(|_| of_rows)
             && let Some((backup, _)) = beyond.first_key_value()
@@ -591,10 +598,11 @@ impl<'a> Planning<'a> {
     }
 }
 
-/// More than anybody reads; what is left out is counted.
+/// More files than anybody reads; those left out are counted.
 const FILES_NAMED: usize = 1000;
 
-/// That the outcome is damaged, and not only beyond this version, or beside a chain that somebody has altered.
+/// Checks that the outcome is damaged, rather than not understood by this version,
+/// or intact beside a chain that was altered.
 fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) -> Result<(), RepairError> {
     let path = log.outcome(run);
     let bytes = match read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::from) {
@@ -603,7 +611,7 @@ fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) ->
     };
     match outcome::signed_by(repo, log, run, &bytes)? {
         SignedBy::Nobody => Ok(()),
-        // By a key that was removed, and nothing behind it tells that it was signed before.
+        // Signed by a key that was removed, and nothing after it proves that it was signed before that.
         SignedBy::Believed if error.is_of_removed_signer() => Ok(()),
         SignedBy::Stranger => Err(RepairError::Stranger { object: path.to_string() }),
         SignedBy::Believed => {
@@ -612,8 +620,8 @@ fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) ->
     }
 }
 
-/// That it is known whose signatures are to be believed: what is lost with a record of a key would else be taken for
-/// damage, for good.
+/// Checks that it is known whose signatures to trust: otherwise outcomes that are unreadable only because the
+/// record of a key is lost would be taken for damaged, for good.
 fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
     match manage::list(repo) {
         Ok(keys) => match keys.problems.into_iter().next() {
@@ -628,7 +636,7 @@ fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
     }
 }
 
-/// Whether what is left of a run whose outcome is lost is that of a prune.
+/// Whether the remains of a run whose outcome is lost are those of a prune.
 fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     let place = Place { log, kind: ObjectKind::Refs, run, part: 0 };
     match repo.read_object(&place, REFS_BYTES_MAX) {
@@ -641,13 +649,13 @@ fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> 
     }
 }
 
-/// Whether packs of a run with this outcome may hold what a prune has moved there.
+/// Whether packs of a run may hold chunks that a prune moved there, going by the run's outcome.
 fn may_hold_moved(history: &History, run: RunNo) -> bool {
     history.outcome(run).is_none_or(|outcome| match outcome.outcome_type {
         OutcomeType::Backup => false,
         OutcomeType::Expire | OutcomeType::Hold | OutcomeType::Release | OutcomeType::Repair => false,
         OutcomeType::Prune => true,
-        // Of others everything may be deleted at any time: by a sweep, or by a prune that wakes.
+        // Everything of other runs may be deleted at any time: by a sweep, or by a prune that wakes up.
         OutcomeType::Tombstone | OutcomeType::Abandoned => outcome.intent == Some(outcome::Intent::Backup),
     })
 }
@@ -657,7 +665,7 @@ mod tests {
     use super::*;
     use crate::format::refs::{BackupRefs, ChunkNeed, NeededPack};
 
-    /// Whatever there is to be made anew, each repair makes some of it, and names what it leaves.
+    /// However much there is to rebuild, each repair rebuilds some of it, and names what it leaves.
     #[test]
     fn refs_that_do_not_fit_are_left_to_the_next_repair() {
         let log: LogName = crate::repo::tests::log();
@@ -675,7 +683,7 @@ mod tests {
         };
         assert_eq!(plan(10_000), (vec![1, 2, 3, 4], vec![]));
         assert_eq!(plan(500), (vec![1, 2, 3], vec![4]));
-        // What is damaged keeps prunes away by itself; what can be read and lacks something does not.
+        // Damaged refs stop prunes by themselves; refs that can be read but lack something do not.
         assert_eq!(plan(300), (vec![2, 3], vec![1, 4]));
         assert_eq!(plan(0), (vec![3], vec![1, 2, 4]));
     }

@@ -1,4 +1,4 @@
-//! Where a prune whose word is lost has moved chunks: told by what is in them.
+//! Finds where a prune whose record is lost has moved chunks, by their content.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -22,19 +22,20 @@ use crate::{
     ops::check::{CheckReport, Remedy, Severity},
 };
 
-/// Roots lead to items, these to leaves, these to other leaves, and these to pages: what is found lets more be found.
+/// Roots lead to items, items to leaves, leaves to other leaves, and these to
+/// pages: each level found leads to the next.
 const LEVELS_MAX: usize = 8;
 
-/// Chunks that are looked for, by what is in them.
+/// Chunks to look for, by their content.
 #[derive(Default)]
 struct Wanted {
-    /// By the hash of all of it.
+    /// By the hash of the whole chunk.
     plain: HashMap<PageHash, BTreeSet<ChunkRef>>,
-    /// In packs that are there: by the hashes of all pages.
+    /// For chunks in existing packs: by the hashes of all their pages.
     alike: HashMap<[u8; 32], BTreeSet<ChunkRef>>,
-    /// In packs that are gone: the pages of which is known that they are in it.
+    /// For chunks in missing packs: the pages known to be in them.
     pages: HashMap<ChunkRef, BTreeMap<u32, PageHash>>,
-    /// Which of these have this page.
+    /// Which chunks in missing packs have this page at this slot.
     having: HashMap<(u32, PageHash), BTreeSet<ChunkRef>>,
 }
 
@@ -47,7 +48,7 @@ fn fingerprint(hashes: &[PageHash]) -> [u8; 32] {
 }
 
 impl Planning<'_> {
-    /// Finds where chunks are that are missing, or that a prune may have moved. Whether that makes a difference.
+    /// Finds chunks that are missing, or that a prune may have moved. Returns whether this changes anything.
     pub(super) fn find_moves(&mut self, report: &CheckReport) -> Result<bool, RepoError> {
         let is_lost = report
             .findings
@@ -89,7 +90,8 @@ impl Planning<'_> {
         Ok(!self.made.rebuilt.is_empty())
     }
 
-    /// What standing backups lead to and is not there, or may have been moved by a prune whose word is lost.
+    /// Chunks that standing backups need and that are missing, or may have
+    /// been moved by a prune whose record is lost.
     fn wanted(&self, source: &Arc<ChunkSource>, there: &BTreeSet<PackId>) -> Result<Wanted, RepoError> {
         let mut wanted = Wanted::default();
         let mut alike: BTreeMap<PackId, BTreeSet<u32>> = BTreeMap::new();
@@ -127,7 +129,7 @@ impl Planning<'_> {
         Ok(wanted)
     }
 
-    /// Looks through the packs of runs that may have moved something.
+    /// Searches the packs of runs that may have moved something.
     fn find(
         &self,
         source: &Arc<ChunkSource>,
@@ -162,7 +164,7 @@ impl Planning<'_> {
                     Some((run, Move { from, to }))
                 });
                 let moved: Vec<(RunNo, Move)> = moved.collect();
-                // A directory says only what should be there, and nothing may lean on what is not.
+                // A directory only says what should be in its pack, and nothing may rely on what is not.
                 if !moved.is_empty() && holds(source, to, row, hashes)? {
                     found.extend(moved);
                 }
@@ -171,8 +173,8 @@ impl Planning<'_> {
         Ok(found)
     }
 
-    /// Which run can have moved the chunk: the first after it of those whose word is lost. What is there was moved only by
-    /// what is known to have been a prune.
+    /// The run that can have moved the chunk: the first run after it whose record is lost. An existing chunk
+    /// was moved only by a run that is known to have been a prune.
     fn moved_by(&self, from: ChunkRef, to: ChunkRef, is_there: bool) -> Option<RunNo> {
         let between = |run: &RunNo| from.pack.run < *run && *run <= to.pack.run;
         let lost = self.lost_prunes.iter().copied().find(between);
@@ -184,7 +186,7 @@ impl Planning<'_> {
     }
 }
 
-/// Whether the chunk can be read whole, and is what the directory of its pack says.
+/// Whether the chunk can be read in full, and matches the directory of its pack.
 fn holds(
     source: &ChunkSource,
     chunk: ChunkRef,
@@ -198,7 +200,7 @@ fn holds(
     Ok(row == *listed && readable(source.compare_pages(chunk, &row, &plain, hashes))?.is_some())
 }
 
-/// What was read, or `None` where it is damaged.
+/// The value read, or `None` if the object is damaged.
 fn readable<T>(read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
     match read {
         Ok(read) => Ok(Some(read)),

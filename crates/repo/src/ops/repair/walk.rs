@@ -1,4 +1,4 @@
-//! Everything that a backup leads to, from its page maps.
+//! Finds everything that a backup needs, from its page maps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,22 +23,22 @@ use crate::{
     log::history::History,
 };
 
-/// What a reference says must be there.
+/// What a reference says about the chunk that it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A chunk with this hash.
+    /// The chunk has this hash.
     Plain(PageHash),
-    /// A chunk with a page of this hash there.
+    /// The chunk has a page with this hash at this slot.
     Page(u32, PageHash),
-    /// It does not say.
+    /// Nothing.
     Unsaid,
 }
 
-/// A chunk that is led to, where it is now as far as is known.
+/// A reference to a chunk, resolved to where that is now, as far as is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub(super) chunk: ChunkRef,
-    /// Which unit of it; `None` for all.
+    /// The unit of the chunk; `None` for all.
     pub(super) slot: Option<u32>,
     pub(super) content: Content,
 }
@@ -50,7 +50,7 @@ struct Walk<'a> {
     is_whole: bool,
 }
 
-/// Tells `each` of all that the backup leads to. Whether all of its page maps could be read.
+/// Calls `each` with every reference of the backup. Returns whether all of its page maps could be read.
 pub(super) fn walk(
     source: &Arc<ChunkSource>,
     history: &History,
@@ -64,7 +64,7 @@ pub(super) fn walk(
 }
 
 impl Walk<'_> {
-    /// What was read, or `None` where it is damaged.
+    /// The value read, or `None` if the object is damaged.
     fn read<T>(&mut self, read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
         match read {
             Ok(read) => Ok(Some(read)),
@@ -173,7 +173,7 @@ impl Walk<'_> {
     }
 }
 
-/// The refs of a backup; `None` where they cannot be told, since something that lists chunks is lost.
+/// The refs of a backup; `None` if they cannot be known, since something that lists chunks is lost.
 pub(super) fn refs(
     source: &Arc<ChunkSource>,
     history: &History,
@@ -184,7 +184,8 @@ pub(super) fn refs(
     let mut whole: BTreeMap<PackId, BTreeSet<u32>> = BTreeMap::new();
     let mut chunks: BTreeMap<PackId, BTreeSet<u32>> = BTreeMap::new();
     let is_whole = walk(source, history, run, interrupt, &mut |Reference { chunk, slot, .. }| {
-        // What the format allows: a set of units takes the place of all before the last.
+        // Ordinals beyond the format's limit are kept out of the set of units,
+        // which makes room for all before the last.
         let is_sane = chunk.ordinal < crate::format::columns::CHUNKS_PER_PACK_MAX;
         match slot.filter(|_| is_sane) {
             Some(slot) => drop(units.insert(chunk, slot)),

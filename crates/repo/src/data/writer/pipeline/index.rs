@@ -1,4 +1,4 @@
-//! Listing confirmed packs, in part order without gaps.
+//! Lists confirmed packs, in part order without gaps.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -12,7 +12,7 @@ use crate::format::{
 
 pub(super) struct Indexer {
     pub(super) progress: Progress,
-    /// Confirmed before a pack of a lower part.
+    /// Packs that were confirmed before one of a lower part.
     early: BTreeMap<u32, IndexedPack>,
     listed: Vec<IndexedPack>,
     listed_bytes: u64,
@@ -43,7 +43,7 @@ impl Indexer {
                 self.write(shared)?;
             }
         }
-        // What is confirmed is worth listing even when the run has failed: a later run can adopt it.
+        // Confirmed packs are worth listing even if the run has failed: a later run can adopt them.
         self.write(shared)
     }
 
@@ -64,7 +64,7 @@ impl Indexer {
             return Ok(());
         }
         let part = self.progress.index_part;
-        // The number is used up even if the writing fails: no number seals two contents.
+        // The number is used up even if the write fails, so that no number ever seals two contents.
         self.progress.index_part += 1;
         let sealed = shared.secrets.seal_index(part, &index::encode(&self.listed))?;
         let (log, run) = (shared.secrets.log(), shared.secrets.run());

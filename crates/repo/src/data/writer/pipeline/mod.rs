@@ -1,11 +1,13 @@
 //! From complete chunks to confirmed packs: compress → place and seal → upload → make durable → index.
 //!
-//! - What is not to be compressed does not pass the threads that do.
-//! - A place (part, ordinal) is given out once in a run, so no nonce seals two contents.
-//! - Placing is cheap and under a lock; sealing is not under it, so it scales; the uploader puts chunks back in order.
-//! - Making a pack durable (an fsync, the end of a multipart upload) runs beside the packs that follow.
-//! - An index part lists confirmed packs only, in part order without gaps.
-//! - Every queue is bounded. Whoever fails says so in [`Stop`] and hangs up; the others see their queue close.
+//! - Chunks that need no compression bypass the compressing threads.
+//! - Each place (part, ordinal) is given out once in a run, so no nonce ever seals two contents.
+//! - Placing is cheap and done under a lock. Sealing needs no lock, so it scales; the
+//!   uploader restores the order of chunks.
+//! - A pack is made durable (by an fsync, or by ending a multipart upload) while the next packs are written.
+//! - An index part lists only confirmed packs, in part order without gaps.
+//! - Every queue that holds chunks is bounded. A stage that fails reports it to [`Stop`] and closes its
+//!   queues; the other stages see that.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -41,10 +43,10 @@ mod upload;
 use index::Indexer;
 use stages::Placer;
 
-/// Of the threads that compress (Linux has it for each thread).
+/// Niceness of the compressing threads (Linux has one for each thread).
 const COMPRESS_NICENESS: i32 = 10;
 
-/// Who waits for the stages looks so often whether they have been stopped.
+/// How often a thread that waits for the stages checks whether they have been stopped.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
 /// What the stages of the pipeline did.
@@ -52,7 +54,7 @@ const LOOKS_EVERY: Duration = Duration::from_millis(50);
 pub struct PipelineMeters {
     /// Plain bytes compressed.
     pub compress: Meter,
-    /// Of these, chunks that were stored as patches; bytes are those stored.
+    /// Of the chunks compressed, those stored as patches; bytes are those of the patches.
     pub patched: Meter,
     /// Chunks of the base that could not be read when a patch was to be made on them.
     pub base_unreadable: Meter,
@@ -64,14 +66,14 @@ pub struct PipelineMeters {
     pub finish: Meter,
 }
 
-/// Where the run's numbering stands; a pipeline continues where the one before it ended.
+/// How far the run's numbering has got; a pipeline continues where the one before it ended.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Next part of a pack.
     pub(super) pack_part: u32,
     /// Next part of the index.
     pub(super) index_part: u32,
-    /// Size and units of the chunks of each pack so far, by part.
+    /// Size and chunk units of each pack so far, by part.
     pub(super) packs: Vec<OwnPack>,
 }
 
@@ -105,7 +107,7 @@ struct Shared {
 /// The running stages.
 pub(super) struct Pipeline {
     input: Option<Sender<Chunk>>,
-    /// Past compression, for chunks that are compressed already.
+    /// Bypasses compression, for chunks that are compressed already.
     compressed: Option<Sender<Compressed>>,
     threads: Vec<JoinHandle<()>>,
     indexer: Option<JoinHandle<Progress>>,
@@ -119,7 +121,7 @@ pub(super) struct PipelineParts {
     pub(super) stop: Stop<WriteError>,
     pub(super) meters: Arc<PipelineMeters>,
     pub(super) buffers: Arc<Buffers>,
-    /// Where the chunks are that patches are made on.
+    /// Reads the chunks that patches are made on.
     pub(super) source: Arc<ChunkSource>,
 }
 
@@ -132,7 +134,7 @@ pub(super) struct Compressed {
     pub(super) bytes: Vec<u8>,
     pub(super) hashes: Vec<PageHash>,
     pub(super) ticket: Arc<Ticket>,
-    /// For codec 4.
+    /// The base chunk, for codec 4.
     pub(super) base: Option<ChunkRef>,
 }
 
@@ -175,7 +177,7 @@ impl Pipeline {
         let (input, to_compress) = bounded(queue_chunks);
         let (compressed, to_seal) = bounded(queue_chunks);
         let (sealed, to_upload) = bounded(queue_chunks);
-        // A pack waits here only while all finishers are busy, which then holds up the uploader.
+        // An unbuffered queue: while all finishers are busy, a finished pack holds up the uploader.
         let (uploaded, to_finish) = bounded(0);
         let (confirmed, to_index) = unbounded();
         let mut pipeline = Self {
@@ -192,7 +194,8 @@ impl Pipeline {
         for _ in 0..compress_threads {
             let (input, output) = (to_compress.clone(), compressed.clone());
             pipeline.spawn("compress", move |shared| {
-                // The one stage that takes all the processors it can get, beside the server that is backed up. Advice.
+                // Only this stage takes all the processor time it can get, beside
+                // the server being backed up. Best effort.
                 let _ = setpriority_process(None, COMPRESS_NICENESS);
                 shared.compress(&input, &output)
             })?;
@@ -223,7 +226,8 @@ impl Pipeline {
         stage: impl Fn(&Shared) -> Result<(), WriteError> + Send + 'static,
     ) -> Result<(), WriteError> {
         let shared = Arc::clone(&self.shared);
-        // The error is told before the stage's queues close, so that who sees one closed can ask why.
+        // The error is reported before the stage's queues close, so that a
+        // thread that sees one closed can look up why.
         let thread = thread::Builder::new().name(name.into()).spawn(move || {
             let watched = FailsOnPanic(&shared);
             if let Err(error) = stage(watched.0) {
@@ -234,7 +238,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Gives a complete chunk to the pipeline; waits while it is full.
+    /// Submits a complete chunk; waits while the queue is full.
     pub(super) fn submit(&self, chunk: Chunk) -> Result<(), WriteError> {
         if self.shared.compression == Compression::None {
             let Chunk { kind, plain, unit_count, hashes, ticket, patch_base: _ } = chunk;
@@ -255,14 +259,14 @@ impl Pipeline {
         self.send(input, chunk)
     }
 
-    /// Gives a chunk that is compressed already to the pipeline; waits while it is full.
+    /// Submits a chunk that is compressed already; waits while the queue is full.
     pub(super) fn submit_compressed(&self, chunk: Compressed) -> Result<(), WriteError> {
         *lock(&self.shared.unplaced) += 1;
         let compressed = self.compressed.as_ref().ok_or(WriteError::Stopped)?;
         self.send(compressed, chunk)
     }
 
-    /// Waits while the queue is full, but not for a pipeline that has been stopped and whose store does not answer.
+    /// Waits while the queue is full, unless the pipeline has been stopped: its store may not answer.
     fn send<T>(&self, queue: &Sender<T>, it: T) -> Result<(), WriteError> {
         let mut it = it;
         loop {
@@ -291,7 +295,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Waits until chunks that were submitted have the places that `is_enough` is about; it may take locks of the writer.
+    /// Waits until `is_enough` holds, checking it whenever chunks may have been
+    /// placed. It may take locks of the writer.
     pub(super) fn wait_until(&self, is_enough: impl Fn() -> bool) -> Result<(), WriteError> {
         while !is_enough() {
             drop(self.look_later(lock(&self.shared.unplaced))?);
@@ -299,7 +304,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Until all are placed, or a while.
+    /// Waits until all chunks are placed, but at most for [`LOOKS_EVERY`].
     fn look_later<'a>(&self, unplaced: MutexGuard<'a, u64>) -> Result<MutexGuard<'a, u64>, WriteError> {
         if self.shared.stop.is_stopped() {
             return Err(WriteError::Stopped);
@@ -308,8 +313,8 @@ impl Pipeline {
         Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Ends the last pack and waits until every pack is durable and listed. All packs of the run are looked for, since the
-    /// first of them may have been stored days ago.
+    /// Ends the last pack, and waits until every pack is durable and listed. Then checks that all packs of
+    /// the run still exist, since the first of them may have been stored days ago.
     pub(super) fn finish(mut self) -> Result<Progress, WriteError> {
         (self.input, self.compressed) = (None, None);
         let mut lost = false;
@@ -340,7 +345,7 @@ impl Shared {
     }
 }
 
-/// A stage that panics stops the others, and whoever waits for them.
+/// Stops the other stages, and the threads that wait for them, if a stage panics.
 struct FailsOnPanic<'a>(&'a Shared);
 
 impl Drop for FailsOnPanic<'_> {
@@ -352,11 +357,11 @@ impl Drop for FailsOnPanic<'_> {
 }
 
 impl Drop for Pipeline {
-    /// A pipeline that is given up stores and lists what it holds: a later run can adopt it.
+    /// Stores and lists what the pipeline still holds, even if it is given up: a later run can adopt that.
     fn drop(&mut self) {
         (self.input, self.compressed) = (None, None);
         for thread in self.threads.drain(..) {
-            // Nobody is left to tell, and a panic has been printed.
+            // The error has no recipient left, and a panic has been printed.
             drop(thread.join());
         }
         if let Some(indexer) = self.indexer.take() {
@@ -366,7 +371,7 @@ impl Drop for Pipeline {
 }
 
 impl Shared {
-    /// The first error counts; closed queues are what follows from it.
+    /// Records an error. Only the first one counts: closed queues are consequences of it.
     fn fail(&self, error: WriteError) {
         if !matches!(error, WriteError::Stopped) {
             self.stop.fail(error);

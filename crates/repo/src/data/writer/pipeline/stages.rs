@@ -1,4 +1,4 @@
-//! Compressing, placing, sealing.
+//! The stages that compress, place and seal.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Gives out places in packs.
+/// Assigns places in packs.
 pub(super) struct Placer {
     sequence: u64,
     part: u32,
@@ -31,7 +31,7 @@ pub(super) struct Placer {
 }
 
 impl Placer {
-    /// Begins with the pack `part`, of which nothing is placed.
+    /// Begins with pack `part`, in which nothing is placed yet.
     pub(super) fn new(part: u32, key: ObjectKey) -> Self {
         let (begun_at, key) = (Instant::now(), Arc::new(key));
         Self { sequence: 0, part, ordinal: 0, stored_bytes: 0, pages: 0, begun_at, key }
@@ -80,9 +80,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a patch, if it is worth it: less than half of what the chunk would take, going by what its base takes. A chunk
-    /// that changes from backup to backup has a longer patch on the same base each time: then less than an eighth, with
-    /// which patches and what is stored in full cost about the least together, however much changes.
+    /// Makes a patch, and returns whether it is worthwhile: shorter than half of what the full chunk would
+    /// take, estimated from how well its base compressed. A chunk that changes with every backup gets a
+    /// longer patch on the same base each time: such a patch must be shorter than an eighth, at which patches
+    /// and full chunks together cost about the least, however much changes.
     fn patch(&self, base: PatchBase, plain: &[u8], out: &mut Vec<u8>) -> Result<bool, WriteError> {
         let read = match self.source.read_chunk(base.chunk) {
             Ok((row, prefix)) if row.kind == ChunkKind::Rows && row.base.is_none() => Some((row, prefix)),

@@ -1,4 +1,4 @@
-//! Writing packs, and making them durable.
+//! The stages that write packs and make them durable.
 
 use std::{collections::BTreeMap, mem, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     store::Upload,
 };
 
-/// A pack that is written and not yet durable.
+/// A pack that is written, but not durable yet.
 pub(super) struct Uploaded {
     part: u32,
     size_bytes: u64,
@@ -61,7 +61,7 @@ impl Shared {
                 return Err(WriteError::Stopped);
             }
         }
-        // The queue also closes when an earlier stage has failed: then nothing may look complete.
+        // The queue also closes when an earlier stage has failed: then no pack may look complete.
         match open {
             Some(pack) if !self.stop.is_stopped() && early.is_empty() => {
                 let uploaded = self.meters.upload.time(|| pack.close(self))?;

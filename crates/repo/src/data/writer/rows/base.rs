@@ -1,7 +1,7 @@
-//! What the base has of a table: found again by hash, and by place.
+//! The base's chunks of a table: found by hash and by place.
 //!
-//! Leaves are read as they come near; only where neither the chunk nor the key at which it begins is in the leaf at hand
-//! or the next one are all of them read once, for an index of 16 bytes for each chunk.
+//! Leaves are read as the rows get near them. Only if neither a chunk nor the key at which it begins is in
+//! the current leaf or the next one are all leaves read, once, to build an index of 16 bytes for each chunk.
 
 use std::{
     collections::HashMap,
@@ -34,12 +34,12 @@ pub(super) struct BaseTable {
     index: Mutex<Option<Arc<Index>>>,
 }
 
-/// Numbers of all chunks, by first bytes of what they are looked for by; sorted.
+/// Numbers of all chunks, sorted by the first bytes of what they are looked up by.
 #[derive(Default)]
 struct Index {
-    /// Of the hash of the chunk.
+    /// By the hash of the chunk.
     by_hash: Vec<(u32, u32)>,
-    /// Of the hash of the key at which it begins.
+    /// By the hash of the key at which the chunk begins.
     by_key: Vec<(u32, u32)>,
 }
 
@@ -54,7 +54,7 @@ impl Index {
 }
 
 struct BaseLeaf {
-    /// Number of its first entry.
+    /// Number of the first entry in the leaf.
     first: u64,
     place: BaseLeafPlace,
 }
@@ -90,12 +90,12 @@ impl BaseTable {
         Ok(Some(Self { source, leaves, by_hash, count, totals: map.totals, index }))
     }
 
-    /// The leaf in which entry `number` is.
+    /// Position of the leaf in which entry `number` is.
     fn leaf_of(&self, number: u64) -> usize {
         self.leaves.partition_point(|leaf| leaf.first <= number).saturating_sub(1)
     }
 
-    /// The entries of a leaf, their chunks where they are now; none where it cannot be read.
+    /// The entries of a leaf, resolved to where their chunks are now; none if the leaf cannot be read.
     fn entries(&self, meters: &WriterMeters, leaf: usize) -> Result<Arc<Vec<RowEntry>>, WriteError> {
         let Some(leaf) = self.leaves.get(leaf) else { return Ok(Arc::default()) };
         match &leaf.place {
@@ -106,14 +106,14 @@ impl BaseTable {
         }
     }
 
-    /// Where the base has a leaf with these very bytes, if it can be referenced.
+    /// The chunk in which the base has a leaf with exactly these bytes, if it may be referenced.
     pub(super) fn leaf_of_hash(&self, writer: &BackupWriter, hash: PageHash) -> Option<ChunkRef> {
         let chunk = *self.by_hash.get(&hash)?;
         writer.base.as_ref().is_some_and(|base| base.is_there(chunk)).then_some(chunk)
     }
 
     fn index(&self, writer: &BackupWriter) -> Result<Arc<Index>, WriteError> {
-        // Whoever else needs it meanwhile waits here, not to read all of it again.
+        // Other threads that need the index meanwhile wait here, instead of reading everything again.
         let mut index = lock(&self.index);
         if let Some(index) = &*index {
             return Ok(Arc::clone(index));
@@ -140,7 +140,8 @@ fn begin_of(hash: PageHash) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// The chunks of the base's definition of this path, where they are now, with their hashes.
+/// The chunks of the base's definition with this path, where they are now, with their hashes. Chunks that may
+/// not be referenced are left out.
 pub(super) fn definition_chunks(
     base: &Base,
     path: &ItemPath,
@@ -156,21 +157,21 @@ pub(super) fn definition_chunks(
     Ok(chunks.filter(|(chunk, _)| base.is_there(*chunk)).collect())
 }
 
-/// What the base has that is like a new chunk.
+/// A chunk of the base that equals or resembles a new chunk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
-    /// The same chunk, and what it is a patch on.
+    /// The same chunk, and the chunk that it is a patch on.
     pub(super) same: Option<(ChunkRef, Option<ChunkRef>)>,
-    /// Else: one that is likely to have much in common with it.
+    /// Otherwise: a chunk that is likely to have much in common with the new one.
     pub(super) alike: Option<PatchBase>,
 }
 
-/// Goes along the chunks of the base beside the rows of a range.
+/// Follows the chunks of the base alongside the rows of a range.
 pub(super) struct Cursor {
     base: Arc<BaseTable>,
-    /// The entry that comes next, if the rows are as they were; `None` until one is found.
+    /// The entry expected next if the rows are unchanged; `None` until one is found.
     at: Option<u64>,
-    /// The leaves that were looked at last, by position.
+    /// The leaves used last, with their positions.
     leaves: [Option<(usize, Arc<Vec<RowEntry>>)>; 2],
 }
 
@@ -198,7 +199,7 @@ impl Cursor {
         Ok(entries.get(usize::try_from(number - first).unwrap_or(usize::MAX)).cloned())
     }
 
-    /// The key at which the chunk after the next one begins.
+    /// The key at which the chunk after the expected one begins.
     pub(super) fn next_key(&mut self, meters: &WriterMeters) -> Result<Option<Box<[u8]>>, WriteError> {
         let Some(at) = self.at else { return Ok(None) };
         if at + 1 >= self.base.count {
@@ -207,7 +208,7 @@ impl Cursor {
         Ok(self.entry(meters, at + 1)?.and_then(|entry| entry.key))
     }
 
-    /// The first entry that `is` it, in the leaf at hand and the next one.
+    /// The first entry that `is` accepts, in the leaf of `at` and the next one.
     fn near(
         &mut self,
         meters: &WriterMeters,
@@ -218,7 +219,7 @@ impl Cursor {
         for leaf in [here, here + 1] {
             let Some(first) = self.base.leaves.get(leaf).map(|leaf| leaf.first) else { break };
             let entries = self.leaf(meters, leaf)?;
-            // Mostly it is the very next one.
+            // Usually it is the expected entry itself.
             let expected = usize::try_from(at.saturating_sub(first)).unwrap_or(usize::MAX).min(entries.len());
             let later = entries[expected..].iter().position(is).map(|position| position + expected);
             if let Some(position) = later.or_else(|| entries[..expected].iter().position(is)) {
@@ -228,7 +229,7 @@ impl Cursor {
         Ok(None)
     }
 
-    /// The first of `candidates` that `is` it.
+    /// The first of `candidates` that `is` accepts.
     fn first_of(
         &mut self,
         meters: &WriterMeters,
@@ -243,7 +244,8 @@ impl Cursor {
         Ok(None)
     }
 
-    /// What the base has of the next chunk, of so many bytes of rows, that has this hash and begins with this key.
+    /// The base's counterpart of the next chunk, which has `bytes` bytes of rows
+    /// and this hash, and begins with this key.
     pub(super) fn find(
         &mut self,
         writer: &BackupWriter,
@@ -253,7 +255,7 @@ impl Cursor {
     ) -> Result<Found, WriteError> {
         let meters = &*writer.meters;
         let Some(base) = &writer.base else { return Ok(Found::default()) };
-        // Past the end there is nothing that could be found; rows that are added there are many tables' only change.
+        // Past the end there is nothing to find. In many tables, appended rows are the only change.
         let at = self.at.filter(|at| *at < self.base.count);
         if at.is_none() && self.at.is_some() {
             return Ok(Found::default());
@@ -288,7 +290,7 @@ impl Cursor {
             alike = self.entry(meters, at)?.map(|entry| (at, entry));
         }
         let Some((mut number, mut entry)) = alike else { return Ok(Found::default()) };
-        // Two chunks that have become one: it has more in common with the longer.
+        // Two chunks may have become one: the new one has more in common with the longer of them.
         if entry.totals.bytes * 2 < bytes
             && let Some(next) = self.entry(meters, number + 1)?
             && next.totals.bytes > entry.totals.bytes
@@ -305,20 +307,21 @@ impl Cursor {
     }
 }
 
-/// The chunks that the base has of a table, by number.
+/// The base's chunks of a table, by number.
 pub struct BaseChunks {
     cursor: Cursor,
     meters: Arc<WriterMeters>,
 }
 
-/// One of them.
+/// A chunk of the base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseChunk {
-    /// For [`super::RangeStart::base_chunk`].
+    /// Its number, for [`super::RangeStart::base_chunk`].
     pub number: u64,
-    /// What the rows that end in it come to.
+    /// Totals of the rows that end in it.
     pub totals: RowTotals,
-    /// Of its first row, as it was given; absent where there is none, or where the row before goes on.
+    /// Key of its first row, as it was given; `None` if it has none,
+    /// or begins with the rest of an earlier row.
     pub key: Option<Box<[u8]>>,
 }
 
@@ -327,20 +330,20 @@ impl BaseChunks {
         Self { cursor: Cursor::new(base, None), meters }
     }
 
-    /// How many.
+    /// How many chunks there are.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.cursor.base.count
     }
 
-    /// What all their rows come to.
+    /// Totals of all their rows.
     #[must_use]
     pub fn totals(&self) -> RowTotals {
         self.cursor.base.totals
     }
 
-    /// The chunk with this number, from 0; `None` where there is none, or where it cannot be told. To ask in order costs
-    /// one read for some hundred MiB of rows.
+    /// The chunk with this number, from 0; `None` if there is none, or its leaf cannot be read. Asking in
+    /// order costs one read for some hundred MiB of rows.
     pub fn get(&mut self, number: u64) -> Result<Option<BaseChunk>, WriteError> {
         if number >= self.count() {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Leaves of rows in the making: entries wait until their chunks have places, and are cut into leaves in order.
+//! Leaves of rows being made: entries wait until their chunks are placed, and are cut into leaves in order.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,15 +24,15 @@ pub(super) struct OpenEntry {
     pub(super) hash: PageHash,
     pub(super) place: OpenPlace,
     pub(super) key: Option<Box<[u8]>>,
-    /// A leaf ends with it.
+    /// Whether a leaf ends with this chunk.
     pub(super) ends_leaf: bool,
 }
 
 #[derive(Debug)]
 pub(super) enum OpenPlace {
-    /// In the base, with what it is a patch on.
+    /// In the base, with the chunk that it is a patch on.
     Known(ChunkRef, Option<ChunkRef>),
-    /// On its way, with what it may have become a patch on.
+    /// Submitted, with the chunk that it may have become a patch on.
     Own(Arc<Ticket>, Option<ChunkRef>),
 }
 
@@ -44,7 +44,7 @@ impl OpenEntry {
         }
     }
 
-    /// The entry, when it is placed.
+    /// The entry. Its chunk must be placed.
     pub(super) fn into_entry(self, run: RunNo) -> Result<RowEntry, WriteError> {
         let (chunk, base) = match self.place {
             OpenPlace::Known(chunk, base) => (chunk, base),
@@ -57,7 +57,7 @@ impl OpenEntry {
     }
 }
 
-/// A leaf that is stored, or on its way.
+/// A leaf that is stored, or submitted.
 #[derive(Debug)]
 pub(super) struct MadeLeaf {
     pub(super) entries: u32,
@@ -72,7 +72,7 @@ pub(super) enum LeafPlace {
 }
 
 impl MadeLeaf {
-    /// The reference to it, when it is placed.
+    /// The reference to the leaf, which must be placed.
     pub(super) fn leaf_ref(&self, run: RunNo) -> Result<RowLeafRef, WriteError> {
         let (chunk, hash) = match &self.place {
             LeafPlace::Known(chunk, hash) => (*chunk, *hash),
@@ -86,7 +86,7 @@ impl MadeLeaf {
 #[derive(Debug, Default)]
 pub(super) struct LeafMaker {
     waiting: VecDeque<OpenEntry>,
-    /// Entries of the leaf in the making, encoded.
+    /// Encoded entries of the leaf being made.
     encoded: Vec<u8>,
     entries: u32,
     totals: RowTotals,
@@ -98,7 +98,8 @@ impl LeafMaker {
         self.waiting.push_back(entry);
     }
 
-    /// Takes up the entries whose chunks are placed, in order, once there are more than an item holds itself.
+    /// Adds the entries whose chunks are placed to leaves, in order, once
+    /// there are more than an item can hold itself.
     pub(super) fn seal_placed(&mut self, writer: &BackupWriter, table: &Table) -> Result<(), WriteError> {
         let is_begun = self.entries > 0 || !self.made.is_empty();
         if is_begun || self.waiting.len() > INLINE_ENTRIES_MAX {
@@ -107,7 +108,7 @@ impl LeafMaker {
         Ok(())
     }
 
-    /// Takes up the entries whose chunks are placed, in order.
+    /// Adds the entries whose chunks are placed to leaves, in order.
     pub(super) fn seal_rest(&mut self, writer: &BackupWriter, table: &Table) -> Result<(), WriteError> {
         while self.waiting.front().is_some_and(OpenEntry::is_placed) {
             let Some(entry) = self.waiting.pop_front() else { break };
@@ -121,12 +122,13 @@ impl LeafMaker {
         Ok(())
     }
 
-    /// Whether nothing waits for its place.
+    /// Whether all chunks of waiting entries are placed.
     pub(super) fn is_placed(&self) -> bool {
         self.waiting.iter().all(OpenEntry::is_placed)
     }
 
-    /// All entries, if no leaf has been begun and they are few: they may go into the item of the table.
+    /// Takes all entries, if no leaf has been begun and there are at most
+    /// `most`: they may go into the item of the table.
     pub(super) fn take_few(&mut self, most: usize) -> Option<Vec<OpenEntry>> {
         let is_few = self.made.is_empty() && self.entries == 0 && self.waiting.len() <= most;
         is_few.then(|| std::mem::take(&mut self.waiting).into())
@@ -152,7 +154,7 @@ impl LeafMaker {
         Ok(())
     }
 
-    /// Ends the leaf in the making, if there is one.
+    /// Ends the leaf being made, if there is one.
     pub(super) fn end_leaf(&mut self, writer: &BackupWriter, table: &Table) -> Result<(), WriteError> {
         if self.entries == 0 {
             return Ok(());
@@ -177,7 +179,7 @@ impl LeafMaker {
         Ok(())
     }
 
-    /// Takes leaves that were made elsewhere as the next ones.
+    /// Appends leaves that were made elsewhere.
     pub(super) fn take_over(
         &mut self,
         writer: &BackupWriter,
@@ -189,7 +191,7 @@ impl LeafMaker {
         Ok(())
     }
 
-    /// The leaves; nothing waits for its place.
+    /// The leaves made. No entry may be waiting for its chunk.
     pub(super) fn into_made(
         mut self,
         writer: &BackupWriter,
@@ -201,7 +203,7 @@ impl LeafMaker {
 }
 
 impl BackupWriter {
-    /// What an entry leads to is needed: a writer's base has it.
+    /// Marks the chunks of an entry as needed: its own, and the one that it is a patch on.
     pub(super) fn need_entry(&self, entry: &RowEntry) {
         self.need_whole(entry.chunk);
         if let Some(base) = entry.base {

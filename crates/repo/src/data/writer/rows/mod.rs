@@ -1,19 +1,22 @@
-//! Tables in: rows from several threads, several ranges of one table at once, into chunks with stable borders.
+//! Takes tables: rows from several threads, in several ranges of one table at
+//! once, cut into chunks with stable borders.
 //!
-//! A table is begun ([`BackupWriter::begin_table`]), its rows are given through [`RowRange`]s, and it is ended with
-//! its definition ([`BackupWriter::end_table`]). Everything that has no rows is a [`BackupWriter::definition`].
-//! [`BackupWriter::finish`] ends the backup, of tables as of files.
+//! A table is begun with [`BackupWriter::begin_table`], its rows are given through [`RowRange`]s, and it is
+//! ended with its definition by [`BackupWriter::end_table`]. Objects without rows are given with
+//! [`BackupWriter::definition`]. [`BackupWriter::finish`] ends the backup, whether of tables or of files.
 //!
-//! A range belongs to one thread, and takes rows in the order in which the table has them; ranges of one table run at
-//! the same time, and one that runs can be split: the new one comes right after it. A row costs its copy, its checksum
-//! and a hash of its key; nothing is locked or allocated but once for a chunk.
+//! A range belongs to one thread, and takes rows in the table's order. Ranges of one table run at the same
+//! time, and a running range can be split: the new one comes right after it. Each row costs a copy, a
+//! checksum and a hash of its key; locks and allocations happen only once per chunk.
 //!
-//! A chunk ends where the hash of a row's key says, so that rows that come or go move one border only, and where a range
-//! begins or ends; and where the base has a border, if there still is a row with that key. Whoever cuts a table that the base has into ranges therefore begins them where chunks of the base
-//! begin ([`BackupWriter::base_chunks`]), and says at which ([`RangeStart::base_chunk`]).
+//! A chunk ends where the hash of a row's key says so, so that inserted or deleted rows move only one border.
+//! It also ends where a range begins or ends, and where the base has a border, if a row with that key still
+//! exists. A caller that splits a table that the base has into ranges should therefore begin them where
+//! chunks of the base begin ([`BackupWriter::base_chunks`]), and say at which chunk
+//! ([`RangeStart::base_chunk`]).
 //!
-//! A chunk that the base has, anywhere in the same table, is referenced; one that the base has with other rows in it
-//! is stored as a patch on that one where this is worth it, by whoever can read the base.
+//! A chunk that the base has, anywhere in the same table, is referenced. A chunk that the base has with other
+//! rows is stored as a patch on the base's chunk where this is worthwhile, by a key that can read the base.
 
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -44,10 +47,10 @@ use table::{Table, TableState};
 /// A table that is about to be given.
 #[derive(Clone, Debug)]
 pub struct TableSpec {
-    /// Its place in the backup: `schema/table`, as [`ItemPath::of_names`] makes it.
+    /// The path of the table in the backup: `schema/table`, as made by [`ItemPath::of_names`].
     pub path: ItemPath,
-    /// Whether rows come with keys: bytes by which a row is found again, that no other row of the table has. Where
-    /// there is no such key the whole row stands in for it, and no chunk tells where it begins.
+    /// Whether rows come with keys: bytes that identify a row, which no other row of the table has. In a
+    /// table without such a key, the whole row stands in for it, and chunks do not record where they begin.
     pub has_key: bool,
 }
 
@@ -55,17 +58,17 @@ pub struct TableSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableId(usize);
 
-/// A range of one table, in order of their beginnings in time: not the order of the rows.
+/// A range of one table, numbered in the order in which ranges were reserved, not in the order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RangeNo(u32);
 
 /// Where a range begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RangeStart {
-    /// The range as it was reserved; `None`: it comes after all that there are so far.
+    /// The reserved range; `None`: the range comes after all existing ones.
     pub reserved: Option<RangeNo>,
-    /// The chunk of the base whose first key is where this range begins, if it is one ([`BaseChunk::number`]). Only
-    /// spares looking for it.
+    /// The chunk of the base whose first key is where this range begins, if there is one
+    /// ([`BaseChunk::number`]). Only saves a search.
     pub base_chunk: Option<u64>,
 }
 
@@ -74,15 +77,15 @@ pub struct RangeStart {
 pub(super) struct Tables {
     list: RwLock<Vec<Arc<Table>>>,
     definitions: Mutex<Vec<OpenDefinition>>,
-    /// What ranges left when they ended, until the places of their last chunks are known.
+    /// What ended ranges left, until their last chunks are placed.
     tails: Tails,
 }
 
-/// A definition, with the tickets of those of its chunks that are on their way.
+/// A definition, with the tickets of those of its chunks that were submitted.
 type OpenDefinition = (ItemPath, DefinitionMap, Vec<Arc<Ticket>>);
 
 impl BackupWriter {
-    /// Begins a table. Its path must not be that of another table or definition of this backup.
+    /// Begins a table. No other table or definition of this backup may have its path.
     pub fn begin_table(&self, spec: TableSpec) -> Result<TableId, WriteError> {
         let base = match &self.base {
             Some(base) => readable(&self.meters, base::BaseTable::open(base, &spec.path))?.flatten(),
@@ -98,20 +101,20 @@ impl BackupWriter {
         list.get(id.0).cloned().ok_or(WriteError::Stopped)
     }
 
-    /// The chunks that the base has of the table, in order, with the keys at which they begin: where to cut it. `None`
-    /// where the base has no such table. Read as they are asked for.
+    /// The chunks that the base has of the table, in order, with the keys at which they begin: where to cut
+    /// the table. `None` if the base has no such table. Chunks are read on demand.
     pub fn base_chunks(&self, id: TableId) -> Result<Option<BaseChunks>, WriteError> {
         let base = self.table(id)?.base.clone();
         Ok(base.map(|base| BaseChunks::new(base, Arc::clone(&self.meters))))
     }
 
-    /// Reserves the place of a range whose rows come right behind those of another: what of that one's rows nobody has
-    /// written yet is the new one's from now on, so the order of rows is that of the places whenever ranges begin.
+    /// Reserves the place of a range right after another. Of the other range's rows, those not given yet
+    /// belong to the new range from now on: rows are in the order of the places, whenever the ranges begin.
     pub fn reserve_range(&self, id: TableId, behind: RangeNo) -> Result<RangeNo, WriteError> {
         self.table(id)?.reserve_range(Some(behind))
     }
 
-    /// Begins a range of a table that is open. Also while other ranges of it run, in any thread.
+    /// Begins a range of an open table. Other ranges of it may be running, in any thread.
     pub fn begin_range(&self, id: TableId, start: RangeStart) -> Result<RowRange<'_>, WriteError> {
         let table = self.table(id)?;
         let (no, is_first) = table.begin_range(start.reserved)?;
@@ -119,22 +122,23 @@ impl BackupWriter {
         RowRange::new(self, table, no, base_chunk)
     }
 
-    /// No more rows come for the table; all its ranges have ended. `definition`: what it takes to create it, any bytes
-    /// of any length. Returns what the rows come to.
+    /// Ends a table, all of whose ranges have ended. `definition` is what it takes to create the table: any
+    /// bytes, of any length. Returns the totals of its rows.
     pub fn end_table(&self, id: TableId, definition: &[u8]) -> Result<RowTotals, WriteError> {
         let table = self.table(id)?;
         let (text, tickets) = self.place_definition(&table.spec.path, definition)?;
         table.end(text, tickets)
     }
 
-    /// The table is not part of the backup: it is gone, or its rows could not be read. Its ranges have ended, or are
-    /// not heard any more.
+    /// Drops a table from the backup: it is gone, or its rows could not be read. Its ranges have ended, or
+    /// their results no longer matter.
     pub fn drop_table(&self, id: TableId) -> Result<(), WriteError> {
         lock(&self.table(id)?.inner).state = TableState::Dropped;
         Ok(())
     }
 
-    /// A definition of anything but a table, of any length. `kind`: a word of lower-case letters, digits and `-`.
+    /// Adds a definition of any object but a table, of any length. `kind` is a
+    /// word of lower-case letters, digits and `-`.
     pub fn definition(&self, path: ItemPath, kind: &str, text: &[u8]) -> Result<(), WriteError> {
         if !is_definition_kind(kind) {
             let rule = FormatError::rule("kind of a definition", "is no word");
@@ -146,7 +150,8 @@ impl BackupWriter {
         Ok(())
     }
 
-    /// Sends a definition that is too long for its item on its way. The places of its chunks are those of the tickets.
+    /// Submits the chunks of a definition that is too long for its item. The
+    /// tickets tell the places of those that are new.
     fn place_definition(
         &self,
         path: &ItemPath,
@@ -193,7 +198,7 @@ impl BackupWriter {
         Ok((DefinitionText::Chunks { len: text.len() as u64, chunks }, tickets))
     }
 
-    /// Gives a chunk of rows to the pipeline.
+    /// Submits a chunk of rows to the pipeline.
     fn submit_rows(
         &self,
         plain: Vec<u8>,
@@ -205,8 +210,8 @@ impl BackupWriter {
         self.pipeline()?.submit(chunk)
     }
 
-    /// Whether every table has ended; what is known only when all chunks are placed follows in
-    /// [`Self::place_tables`].
+    /// Checks that every table has ended. [`Self::place_tables`] does what
+    /// has to wait until all chunks are placed.
     pub(super) fn tables_ended(&self) -> Result<(), WriteError> {
         let list = read(&self.tables.list);
         match list.iter().find(|table| matches!(lock(&table.inner).state, TableState::Open)) {
@@ -215,8 +220,8 @@ impl BackupWriter {
         }
     }
 
-    /// Items of all tables and definitions, in no order. Every chunk that was submitted before is placed; when this
-    /// returns, all but the leaves that it submits are.
+    /// Items of all tables and definitions, in no particular order. Every chunk submitted before must be
+    /// placed; after this call, only the leaves that it submits may not be.
     pub(super) fn place_tables(&self) -> Result<Vec<PlacedTable>, WriteError> {
         self.seal_tails()?;
         let list = std::mem::take(&mut *write(&self.tables.list));
@@ -233,7 +238,7 @@ impl BackupWriter {
         Ok(placed)
     }
 
-    /// Puts the places of the chunks of a definition where they belong, and needs them.
+    /// Fills in the places of the chunks of a definition, and marks them as needed.
     fn settle_definition(
         &self,
         text: &mut DefinitionText,

@@ -1,4 +1,5 @@
-//! A range of a table's rows, on the thread that gives them: cut into chunks, compared with the base, sent on.
+//! A range of a table's rows, on the thread that gives them: cuts rows into chunks, compares these with the
+//! base, and submits them.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use crate::{
     },
 };
 
-/// Takes the rows of one range of a table, in order. One that is dropped without [`RowRange::finish`] keeps its table
-/// from being ended.
+/// Takes the rows of one range of a table, in order. If a range is dropped without [`RowRange::finish`], its
+/// table cannot be ended.
 pub struct RowRange<'w> {
     writer: &'w BackupWriter,
     table: Arc<Table>,
@@ -27,19 +28,21 @@ pub struct RowRange<'w> {
     plain: Vec<u8>,
     /// Rows in `plain`.
     open: RowTotals,
-    /// Of the first row in `plain`.
+    /// Key of the first row in `plain`.
     key: Vec<u8>,
     totals: RowTotals,
     cursor: Option<Cursor>,
-    /// The key at which the base's next chunk begins: it had a border there, by content or because a range of it ended.
+    /// The key at which the base's next chunk begins: the base has a border
+    /// there, by content or because a range ended.
     next_key: Option<Box<[u8]>>,
     leaves: LeafMaker,
-    /// Of chunks that come whole.
+    /// Joins the rows of chunks that are given whole.
     joints: Joints,
     is_finished: bool,
 }
 
-/// A border of the base is kept only if this leaves no less in a chunk: else one whose rows go would stay, but small.
+/// A border of the base is kept only if the chunk holds at least this much; otherwise a chunk whose rows are
+/// deleted would stay, ever smaller.
 const KEPT_CHUNK_BYTES_MIN: usize = 4 << 10;
 
 impl<'w> RowRange<'w> {
@@ -72,20 +75,20 @@ impl<'w> RowRange<'w> {
         })
     }
 
-    /// Its number among the ranges of its table.
+    /// Number of the range in its table.
     #[must_use]
     pub fn no(&self) -> RangeNo {
         self.no
     }
 
-    /// What the rows so far come to.
+    /// Totals of the rows in chunks so far.
     #[must_use]
     pub fn totals(&self) -> RowTotals {
         self.totals
     }
 
-    /// Gives the next row. `key`: bytes by which it is found again, as [`super::TableSpec::has_key`] says; not looked
-    /// at where the table has none.
+    /// Gives the next row. `key`: bytes that identify it, as [`super::TableSpec::has_key`] says; ignored if
+    /// the table has no keys.
     pub fn row(&mut self, key: &[u8], row: &[u8]) -> Result<(), WriteError> {
         let is_border_of_base = self.plain.len() >= KEPT_CHUNK_BYTES_MIN
             && self.next_key.as_deref().is_some_and(|next| next == key);
@@ -108,14 +111,14 @@ impl<'w> RowRange<'w> {
         if border == Border::None { Ok(()) } else { self.end_chunk(border) }
     }
 
-    /// Gives the next row piece by piece: however long it is, no more than a chunk of it is held.
+    /// Gives the next row piece by piece: however long it is, at most one chunk of it is in memory.
     pub fn long_row(&mut self) -> LongRow<'_, 'w> {
         let hasher = self.writer.row_key.begin();
         LongRow { range: self, hasher, bytes: Vec::new(), len: 0, given: 0 }
     }
 
-    /// Gives a whole chunk, as it is in another repository: what it holds, its plain bytes, the key of the first row, and
-    /// whether a leaf ends with it.
+    /// Gives a whole chunk as it is in another repository: its rows, its plain bytes, the key of its first
+    /// row, and whether it ends a leaf.
     pub(crate) fn chunk(
         &mut self,
         rows: &RowChunk<'_>,
@@ -124,7 +127,7 @@ impl<'w> RowRange<'w> {
         ends_leaf: bool,
     ) -> Result<(), WriteError> {
         self.end_chunk(Border::Chunk)?;
-        // Checksums are of this repository's key.
+        // Checksums depend on this repository's key.
         let totals = self.joints.next(rows).map_err(|_| WriteError::Lost)?;
         let mut own = self.writer.buffers.take();
         own.extend_from_slice(plain);
@@ -140,7 +143,7 @@ impl<'w> RowRange<'w> {
         }
     }
 
-    /// Sends the rows that are gathered on their way.
+    /// Submits the rows gathered so far as a chunk.
     fn end_chunk(&mut self, border: Border) -> Result<(), WriteError> {
         if self.open.rows == 0 {
             return Ok(());
@@ -153,7 +156,7 @@ impl<'w> RowRange<'w> {
         self.place(plain, totals, key, border)
     }
 
-    /// Stores a chunk, unless the base has it, and lists it.
+    /// Stores a chunk, unless the base has it, and adds its entry.
     fn place(
         &mut self,
         plain: Vec<u8>,
@@ -192,7 +195,7 @@ impl<'w> RowRange<'w> {
         writer.seal_tails()
     }
 
-    /// The end of the range. Returns what its rows come to.
+    /// Ends the range. Returns the totals of its rows.
     pub fn finish(mut self) -> Result<RowTotals, WriteError> {
         self.end_chunk(Border::Chunk)?;
         self.writer.buffers.give(std::mem::take(&mut self.plain));
@@ -211,14 +214,14 @@ impl Drop for RowRange<'_> {
     }
 }
 
-/// A row on its way, piece by piece.
+/// A row that is given piece by piece.
 pub struct LongRow<'r, 'w> {
     range: &'r mut RowRange<'w>,
     hasher: RowHasher,
-    /// What has not been stored of it.
+    /// The bytes of the row that are not stored yet.
     bytes: Vec<u8>,
     len: u64,
-    /// Pieces that have been stored of it.
+    /// How many pieces of it have been stored.
     given: u32,
 }
 
@@ -227,7 +230,7 @@ impl LongRow<'_, '_> {
     pub fn piece(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            // What fills it is stored only when more comes: the last piece has to be known as such.
+            // A full piece is stored only when more bytes come: the last piece has to be marked as such.
             if self.bytes.len() == PIECE_BYTES {
                 self.store(if self.given == 0 { Piece::First } else { Piece::Middle }, RowTotals::default())?;
             }
@@ -238,15 +241,15 @@ impl LongRow<'_, '_> {
         Ok(())
     }
 
-    /// The row is whole. `key` as in [`RowRange::row`]; a row that takes several chunks stands alone in them, and none
-    /// of them tells a key.
+    /// Ends the row. `key` as in [`RowRange::row`]. A row that takes several chunks is alone in them, and
+    /// none of them records a key.
     pub fn end(mut self, key: &[u8]) -> Result<(), WriteError> {
         if self.given == 0 && has_room(1, self.bytes.len()) {
             let row = std::mem::take(&mut self.bytes);
             return self.range.row(key, &row);
         }
         if self.given == 0 {
-            // It fits a piece, but no chunk of whole rows: two pieces.
+            // It fits into one piece, but not into a chunk of whole rows: split it into two pieces.
             let last = self.bytes.split_off(self.bytes.len() / 2);
             self.store(Piece::First, RowTotals::default())?;
             self.bytes = last;

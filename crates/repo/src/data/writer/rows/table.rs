@@ -1,4 +1,4 @@
-//! A table while it is being written: its ranges in order, and what they left.
+//! A table being written: its ranges in order, and what they left.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Stands where the place of a chunk is not known yet. No run has this number.
+/// Placeholder for the place of a chunk that is not known yet. No run has this number.
 pub(super) const UNPLACED: ChunkRef = ChunkRef { pack: PackId { run: RunNo(0), part: 0 }, ordinal: 0 };
 
 pub(super) struct Table {
@@ -35,9 +35,9 @@ pub(super) struct Table {
 
 pub(super) struct TableInner {
     pub(super) state: TableState,
-    /// The ranges, in order of their numbers.
+    /// The ranges, by number.
     ranges: Vec<RangeState>,
-    /// Numbers of the ranges, in order of their rows.
+    /// Numbers of the ranges, in the order of their rows.
     order: Vec<RangeNo>,
 }
 
@@ -47,19 +47,19 @@ pub(super) enum TableState {
     Dropped,
 }
 
-/// What is known of a range.
+/// The state of a range.
 enum RangeState {
-    /// It has a place, and has not begun.
+    /// Its place is reserved, but it has not begun.
     Reserved,
     /// It still takes rows.
     Open,
-    /// It was given up; these leaves of it are of no use.
+    /// It was given up, and these leaves of it are useless.
     GivenUp(Vec<MadeLeaf>),
-    /// It has ended, and what it left waits for places.
+    /// It has ended, and its last chunks wait for their places.
     Waiting(RowTotals),
-    /// It was short: these are all its chunks.
+    /// It ended with these few chunks, which are in no leaf.
     Few(RowTotals, Vec<OpenEntry>),
-    /// All its chunks are in these leaves.
+    /// It ended, and all its chunks are in these leaves.
     Made(RowTotals, Vec<MadeLeaf>),
 }
 
@@ -82,7 +82,7 @@ impl Table {
         WriteError::File { path: self.spec.path.clone(), problem }
     }
 
-    /// Gives a range its place: right behind another, or behind all.
+    /// Reserves the place of a range: right after another, or after all.
     pub(super) fn reserve_range(&self, behind: Option<RangeNo>) -> Result<RangeNo, WriteError> {
         let mut inner = lock(&self.inner);
         if !matches!(inner.state, TableState::Open) {
@@ -101,7 +101,7 @@ impl Table {
         Ok(no)
     }
 
-    /// Takes up a range. Whether it is the table's first.
+    /// Begins a range. Returns its number, and whether it is the table's first.
     pub(super) fn begin_range(&self, reserved: Option<RangeNo>) -> Result<(RangeNo, bool), WriteError> {
         let no = match reserved {
             Some(no) => no,
@@ -124,10 +124,10 @@ impl Table {
         }
     }
 
-    /// The range will not be ended. What was noted as needed of it can be taken back by its leaves: so the one in the
-    /// making is made.
+    /// Gives up a range that will not be ended. Chunks that were marked as needed for it are taken back by
+    /// means of its leaves, so the leaf being made is finished.
     pub(super) fn give_up(&self, writer: &BackupWriter, no: RangeNo, leaves: LeafMaker) {
-        // Fails only where the writer has.
+        // Fails only if the writer has failed.
         if let Ok(made) = leaves.into_made(writer, self) {
             self.set_range(no, RangeState::GivenUp(made));
         }
@@ -152,7 +152,7 @@ impl Table {
     }
 }
 
-/// What ranges left whose last chunks have no places yet.
+/// What ended ranges left whose last chunks are not placed yet.
 #[derive(Default)]
 pub(in crate::data::writer) struct Tails {
     count: AtomicUsize,
@@ -166,10 +166,10 @@ struct Tail {
     leaves: LeafMaker,
 }
 
-/// An item of a logical backup, but for the places of its last leaves.
+/// An item of a logical backup, complete except for the places of its last leaves.
 pub(in crate::data::writer) struct PlacedTable {
     pub(in crate::data::writer) item: Item,
-    /// Leaves of a table that is not inline.
+    /// Leaves of a table whose entries are not in the item.
     leaves: Vec<MadeLeaf>,
 }
 
@@ -198,7 +198,7 @@ impl BackupWriter {
         self.seal_tails()
     }
 
-    /// Makes leaves of what ranges left, as far as the places are known.
+    /// Makes leaves of what ended ranges left, as far as their chunks are placed.
     pub(in crate::data::writer) fn seal_tails(&self) -> Result<(), WriteError> {
         let tails = &self.tables.tails;
         while tails.count.load(Ordering::Acquire) > 0 {
@@ -216,7 +216,8 @@ impl BackupWriter {
         Ok(())
     }
 
-    /// The item of a table that has ended; `None` if it was dropped. All chunks of its ranges are placed.
+    /// The item of a table that has ended; `None` if the table was dropped.
+    /// All chunks of its ranges must be placed.
     pub(super) fn place_table(&self, table: &Table) -> Result<Option<PlacedTable>, WriteError> {
         let mut inner = lock(&table.inner);
         let state = std::mem::replace(&mut inner.state, TableState::Dropped);
@@ -269,7 +270,7 @@ impl BackupWriter {
         Ok(Some(PlacedTable { item, leaves }))
     }
 
-    /// The item, now that everything is placed.
+    /// Completes the item, now that everything is placed.
     pub(in crate::data::writer) fn logical_item(&self, placed: PlacedTable) -> Result<Item, WriteError> {
         let PlacedTable { mut item, leaves } = placed;
         if let ItemMap::Table(map) = &mut item.map
@@ -287,7 +288,7 @@ impl BackupWriter {
         Ok(item)
     }
 
-    /// Leaves of tables that were dropped, whose entries are needed no more.
+    /// Leaves of dropped tables, whose entries are no longer needed.
     pub(in crate::data::writer) fn dropped_leaves(
         &self,
     ) -> Result<Vec<crate::format::rows::RowLeafRef>, WriteError> {
