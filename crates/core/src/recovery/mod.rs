@@ -1,11 +1,12 @@
-//! Recovery to a moment: the last backup before it, and from there on what the binlog archive has, to the transaction.
+//! Recovery to a moment, precise to the transaction: the last backup before it, and what the binlog archive
+//! has from there on.
 //!
-//! [`choose`] finds both; [`Recovery::run`] restores the backup ([`crate::restore`]) and has the server replay the transactions
-//! ([`crate::restore::Transactions`]) that the archive ([`crate::binlog`]) holds behind it. A moment that the archive does
-//! not reach without a gap is refused before anything is written.
+//! [`choose`] finds both. [`Recovery::run`] restores the backup ([`crate::restore`]) and has the server
+//! replay the transactions ([`crate::restore::Transactions`]) that the archive ([`crate::binlog`]) holds
+//! after it. A moment that the archive does not reach without a gap is refused before anything is written.
 //!
-//! A logical backup is loaded into a server that runs; what follows it is written as a binlog ([`Recovery::write_binlog`]),
-//! for the programs by which that server executes one.
+//! A logical backup is loaded into a running server. What follows it is written as a binlog
+//! ([`Recovery::write_binlog`]), for the programs by which that server executes one.
 
 mod only;
 mod until;
@@ -31,13 +32,13 @@ use crate::{
 pub use until::Until;
 use wanted::Wanted;
 
-/// Where an event says of what kind it is.
+/// The offset of an event's kind.
 const KIND_AT: usize = 4;
 
-/// Behind a format a MySQL server expects a GTID, or transactions that have none.
+/// After a format event, a MySQL server expects a GTID, or transactions that have none.
 const NAMED_BY_THE_SERVER: &str = "SET @@SESSION.GTID_NEXT = 'AUTOMATIC'";
 
-/// From which backup, and what is replayed behind it.
+/// The backup to recover from, and what is replayed after it.
 pub struct Recovery {
     archive: Archive,
     log: LogName,
@@ -51,7 +52,7 @@ pub struct Recovery {
 pub struct RecoveryPlan {
     /// How the backup is restored.
     pub restore: RestorePlan,
-    /// What is replayed behind it.
+    /// What is replayed after it.
     pub replay: Reached,
 }
 
@@ -72,8 +73,9 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
     Ok(Recovery { archive, log, base, behind, until })
 }
 
-/// The last backup behind which the archive goes on to the moment. Of a transaction it is known where that is: numbers alone
-/// do not tell whether it comes behind a backup, since after a reset they begin again.
+/// Finds the last backup after which the archive continues to the moment. If the moment is a transaction,
+/// that is located first: numbers alone do not tell whether it comes after a backup, since they begin again
+/// after a reset.
 fn last_before(
     repo: &Arc<Repo>,
     history: &History,
@@ -94,13 +96,13 @@ fn last_before(
         });
         match tried {
             Ok(behind) => return Ok((run, behind)),
-            // The newest is told: it is what somebody would have expected.
+            // The newest refusal is reported: it concerns the backup that one would have expected.
             Err(error) => drop(refused.get_or_insert(error)),
         }
     }
     let source = &history.log().source;
     Err(match (refused, until.gtid().zip(occurrence.as_ref())) {
-        // Each has a reason of its own; this is what they have in common.
+        // Each backup is refused for a reason of its own; this is what the reasons have in common.
         (Some(error), Some((gtid, occurrence))) if error.kind() == ErrorKind::Usage => {
             only::out_of_reach(archive, gtid, occurrence)
         }
@@ -109,7 +111,7 @@ fn last_before(
     })
 }
 
-/// Of a logical backup, which must hold all of its server.
+/// Recovery from a logical backup, which must hold all of its server.
 pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until: Until) -> Result<Recovery> {
     let archive = archive_until(repo, source, &until)?;
     let log = LogName { source: source.clone(), kind: Kind::Logical };
@@ -123,7 +125,7 @@ pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until:
     Ok(Recovery { archive, log, base, behind, until })
 }
 
-/// The archive of a source, if it reaches so far.
+/// The archive of a source, if it reaches the moment.
 fn archive_until(repo: &Arc<Repo>, source: &SourceName, until: &Until) -> Result<Archive> {
     let archive = Archive::open(repo, source)?;
     if archive.stretches().is_empty() {
@@ -134,7 +136,8 @@ fn archive_until(repo: &Arc<Repo>, source: &SourceName, until: &Until) -> Result
     Ok(archive)
 }
 
-/// What follows a position cannot be applied to tables that are of a later moment: some of it would be there twice.
+/// Refuses a backup with tables of a later moment than its position. What follows the position cannot be
+/// applied to them: some of it would be there twice.
 fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()> {
     let Some(view) = ViewFacts::of(head).filter(|view| !view.inconsistent.is_empty()) else { return Ok(()) };
     let tables = view.inconsistent.join(", ");
@@ -147,13 +150,13 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
     ))
 }
 
-/// Where the archive goes on behind a backup; an error where it does not, or where the moment is before it.
+/// Where the archive continues after a backup. Fails if it does not, or if the moment is before the backup.
 fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
     let log = history.log();
     let head = read_head(repo, history, base)?;
     refuse_several_moments(log, base, &head)?;
     let taken = Taken::of(&head)?;
-    // The view of a logical backup comes first, and the rows take their time.
+    // The view of a logical backup comes first, and reading the rows takes time.
     let moment = if log.kind == Kind::Logical { head.started_at } else { taken.finished_at };
     if until.is_before(moment, taken.gtids().as_ref()) {
         return Err(Error::new(ErrorKind::Usage, format!("{log} {base} was taken after {until}")));
@@ -187,7 +190,7 @@ impl Recovery {
         (&self.log, self.base)
     }
 
-    /// To where.
+    /// The moment to recover to.
     pub(crate) fn until(&self) -> &Until {
         &self.until
     }
@@ -196,17 +199,17 @@ impl Recovery {
         Wanted::new(&self.archive, &self.behind, &self.until, (&self.log, self.base))
     }
 
-    /// What is replayed behind the backup, once that was counted.
+    /// What is replayed after the backup. Must have been counted before.
     pub(crate) fn transactions(&self) -> impl Transactions + '_ {
         self.wanted()
     }
 
-    /// Where that ends. Reads all of it.
+    /// Counts what is replayed, and returns where it ends. Reads all of it.
     pub(crate) fn count(&self, cancel: &Cancel) -> Result<Reached> {
         self.wanted().count(cancel)
     }
 
-    /// The same, and gives what is replayed.
+    /// The same, and passes what is replayed to `take`.
     pub(crate) fn count_each(
         &self,
         cancel: &Cancel,
@@ -215,26 +218,28 @@ impl Recovery {
         self.wanted().count_each(cancel, take)
     }
 
-    /// What would be done. Reads all that would be replayed.
+    /// Plans the recovery. Reads all that would be replayed.
     pub fn plan(&self, repo: &Arc<Repo>, options: &RestoreOptions, cancel: &Cancel) -> Result<RecoveryPlan> {
         let restore = restore::plan(repo, &self.log, self.base, options, cancel)?;
         let replay = self.count(cancel)?;
         Ok(RecoveryPlan { restore, replay })
     }
 
-    /// Writes what is replayed as one binlog, which begins with the first transaction behind the backup and ends with the last
-    /// that is wanted. What cannot be reached is found before anything is written; nothing is where nothing is replayed.
+    /// Writes what is replayed as one binlog, from the first transaction after the backup to the last one
+    /// that is wanted. A moment that cannot be reached is found before anything is written. If nothing is
+    /// replayed, nothing is written.
     ///
-    /// A MySQL server passes over transactions whose GTIDs it has executed, and says nothing: it would seem to have done what
-    /// it has not. So what it executes first fails where it has any of them. `skip_gtids` leaves the GTIDs out instead: the
-    /// server gives the transactions new ones.
+    /// A MySQL server silently skips transactions whose GTIDs it has executed, so it would seem to have done
+    /// what it has not. So the first statement of the binlog fails on a server that has executed any of them.
+    /// `skip_gtids` leaves the GTIDs out instead: the server then gives the transactions new ones.
     pub fn write_binlog(
         &self,
         skip_gtids: bool,
         cancel: &Cancel,
         write: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Reached> {
-        // What files say of themselves and of each other; a format says it of what follows, wherever it stands.
+        // Events in which files describe themselves and each other. A format event describes what follows it,
+        // wherever it is.
         const OF_FILES: [EventKind; 4] =
             [EventKind::ROTATE, EventKind::STOP, EventKind::PREVIOUS_GTIDS, EventKind::GTID_LIST];
         const GTIDS: [EventKind; 3] = [EventKind::GTID, EventKind::GTID_TAGGED, EventKind::ANONYMOUS_GTID];
@@ -246,7 +251,8 @@ impl Recovery {
         }
         let is_left_out = |kind: EventKind| OF_FILES.contains(&kind) || (skip_gtids && GTIDS.contains(&kind));
         let mut wanted = self.wanted();
-        // The archiver that lost its server has the beginning of a transaction, and all of it from another.
+        // An archiver that lost its server has the beginning of a transaction, and all of it from another
+        // server.
         let mut whole = WholeTransactions::default();
         let reached = wanted.count_each(cancel, &mut |piece| {
             if let Piece::Event { part, .. } = piece {
@@ -258,7 +264,7 @@ impl Recovery {
         let guard = reached.gtids.as_deref().filter(|_| is_mysql && !skip_gtids).map(guard);
         let mut left = reached.transactions;
         let mut has_begun = false;
-        // Written with the first event that follows: MySQL's client refuses one format behind another.
+        // Written with the first event that follows: MySQL's client refuses two formats in a row.
         let mut format_due: Option<Vec<u8>> = None;
         wanted.each(&mut |piece| {
             match piece {
@@ -296,7 +302,7 @@ impl Recovery {
         Ok(reached)
     }
 
-    /// Restores, and replays.
+    /// Restores the backup, and replays the transactions.
     pub fn run(
         &self,
         repo: &Arc<Repo>,
@@ -305,14 +311,14 @@ impl Recovery {
         cancel: &Cancel,
     ) -> Result<RestoreReport> {
         let mut wanted = self.wanted();
-        // What cannot be reached is found before anything is written.
+        // A moment that cannot be reached is found before anything is written.
         wanted.count(cancel)?;
         let transactions = Some(&mut wanted as _);
         restore::run_and_replay(repo, &self.log, self.base, options, transactions, listener, cancel)
     }
 }
 
-/// Tells, when events come a second time, of which transactions the last event came the first time.
+/// Tells, when the same events come a second time, which transactions were complete the first time.
 #[derive(Default)]
 struct WholeTransactions {
     begun: u64,
@@ -335,7 +341,7 @@ impl WholeTransactions {
         }
     }
 
-    /// Of each event, in order: whether it is of such a transaction, or of none.
+    /// Tells of each event, in order, whether it belongs to a complete transaction, or to none.
     fn again(mut self) -> impl FnMut(Part) -> bool {
         if self.is_open {
             self.unfinished.insert(self.begun);
@@ -348,8 +354,8 @@ impl WholeTransactions {
     }
 }
 
-/// A statement that fails on a MySQL server that has executed any of these transactions. Of what is no UUID the server's
-/// message has the first 128 characters.
+/// A statement that fails on a MySQL server that has executed any of these transactions. The server's message
+/// about an invalid UUID has the first 128 characters of it.
 fn guard(gtids: &str) -> String {
     let why = "NOTHING WAS DONE: GTIDs of these transactions were executed here before; use holdfast binlog cat --skip-gtids";
     format!(

@@ -1,4 +1,4 @@
-//! The one transaction of a name, where nobody says behind which backup it is: after a reset a name may stand for several.
+//! Finds the one transaction with a GTID if no backup is named: after a reset a GTID may stand for several.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 
-/// Where it is; an error where it is not in the archive, or on both sides of a gap.
+/// Where the transaction is. Fails if it is not in the archive, or is there on both sides of a gap.
 pub(super) fn occurrence(
     repo: &Arc<Repo>,
     history: &History,
@@ -25,7 +25,8 @@ pub(super) fn occurrence(
         let text = format!("the archive of {source} does not have transaction {gtid}");
         return Err(Error::new(ErrorKind::Usage, text));
     };
-    // Another server of the same history is archived from its oldest file on: what comes again is the same.
+    // Another server of the same history is archived from its oldest file on, so what appears again is the
+    // same.
     let is_same = |other: &Occurrence| other.at == newest.at && !archive.was_reset_between(other, &newest);
     if found.is_empty() {
         return Ok(newest);
@@ -66,7 +67,7 @@ pub(super) fn occurrence(
     Err(Error::new(ErrorKind::Usage, text).hinted(hint))
 }
 
-/// Whether a transaction comes behind a backup with no gap between.
+/// Whether a transaction comes after a backup with no gap in between.
 pub(super) fn reaches(archive: &Archive, behind: &Behind, occurrence: &Occurrence) -> Result<bool> {
     let (first, position, _) = archive.locate(behind)?;
     let is_behind = first < occurrence.stretch
@@ -75,7 +76,7 @@ pub(super) fn reaches(archive: &Archive, behind: &Behind, occurrence: &Occurrenc
     Ok(is_behind && archive.is_whole_between(first, occurrence.stretch))
 }
 
-/// There is no backup before it.
+/// The error for a transaction that cannot be reached from any backup.
 pub(super) fn out_of_reach(archive: &Archive, gtid: &Gtid, occurrence: &Occurrence) -> Error {
     let source = &archive.log().source;
     let text = format!(

@@ -1,4 +1,4 @@
-//! The moment to which is recovered.
+//! The moment to recover to.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use crate::{
 /// The last transaction that is replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The last that was committed at this time or before. MariaDB's binlog knows times to the second: there, all that was
-    /// committed in that second is in.
+    /// The last that was committed at this time or earlier. MariaDB's binlog has times to the second: there,
+    /// everything that was committed in that second is included.
     Time(Timestamp),
-    /// This one.
+    /// This transaction.
     Gtid(Gtid),
-    /// The one before this one.
+    /// The transaction before this one.
     BeforeGtid(Gtid),
     /// The last in the archive.
     End,
@@ -36,7 +36,7 @@ impl fmt::Display for Until {
 }
 
 impl Until {
-    /// Whether a transaction is not replayed, nor any behind it.
+    /// Whether a transaction is not replayed, nor any after it.
     pub(super) fn is_passed_by(&self, transaction: &GtidEvent, committed_us: u64) -> bool {
         match self {
             Until::Time(_) => self.is_passed_at(committed_us),
@@ -45,17 +45,17 @@ impl Until {
         }
     }
 
-    /// Whether what was committed then is behind the time, if it is one.
+    /// Whether a transaction that was committed then is later than the moment, if that is a time.
     pub(super) fn is_passed_at(&self, committed_us: u64) -> bool {
         matches!(self, Until::Time(time) if i128::from(committed_us) > i128::from(time.as_microsecond()))
     }
 
-    /// Whether a transaction is the last.
+    /// Whether a transaction is the last to replay.
     pub(super) fn ends_with(&self, transaction: &GtidEvent) -> bool {
         matches!(self, Until::Gtid(gtid) if transaction.gtid.as_ref() == Some(gtid))
     }
 
-    /// The transaction that it is told by.
+    /// The transaction that names the moment.
     pub(super) fn gtid(&self) -> Option<&Gtid> {
         match self {
             Until::Gtid(gtid) | Until::BeforeGtid(gtid) => Some(gtid),
@@ -63,7 +63,7 @@ impl Until {
         }
     }
 
-    /// As it is given on the command line.
+    /// The option that gives the moment on the command line.
     pub(super) fn option(&self) -> String {
         match self {
             Until::Time(time) => format!("--at {time}"),
@@ -77,13 +77,14 @@ impl Until {
     pub(super) fn is_before(&self, finished_at: Timestamp, gtids: Option<&Gtids>) -> bool {
         match self {
             Until::Time(time) => *time < finished_at,
-            // One that ends with just this transaction would do, but cannot be told from one that holds more.
+            // A backup that ends with exactly this transaction would do, but cannot be told from one that
+            // holds more.
             Until::Gtid(gtid) | Until::BeforeGtid(gtid) => gtids.is_some_and(|gtids| gtids.contains(gtid)),
             Until::End => false,
         }
     }
 
-    /// Refuses a time of which the archive cannot say that it has all transactions before it.
+    /// Refuses a time if the archive cannot be said to have all transactions before it.
     pub(super) fn check_reach(&self, archive: &Archive) -> Result<()> {
         let Until::Time(time) = self else { return Ok(()) };
         let source = &archive.log().source;
@@ -101,7 +102,7 @@ impl Until {
         let message = match flavor {
             _ if *time < last => return Ok(()),
             Flavor::MySql if *time == last => return Ok(()),
-            // Its binlog knows seconds, and more may have been committed in this one.
+            // Its binlog has times to the second, and more may have been committed in this one.
             Flavor::MariaDb if time.as_second() == last.as_second() => format!(
                 "the archive of {source} ends within the second {last}: what came later in it is not there"
             ),
@@ -137,7 +138,7 @@ mod tests {
         }
     }
 
-    /// A backup is a base for all that is not before it.
+    /// A backup is a base for every moment that is not before it.
     #[test]
     fn bases() {
         let now = Timestamp::from_second(1_000).unwrap();

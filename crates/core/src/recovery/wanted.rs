@@ -39,12 +39,13 @@ impl<'a> Wanted<'a> {
         Self { archive, behind, until, base }
     }
 
-    /// Where they end. Reads all of them; an error where the moment is not reached, or where a time does not tell it.
+    /// Reads all of the transactions, and returns where they end. Fails if the moment is not reached, or if a
+    /// time does not identify it.
     pub(super) fn count(&self, cancel: &Cancel) -> Result<Reached> {
         self.count_each(cancel, &mut |_| Ok(()))
     }
 
-    /// The same, and gives them.
+    /// The same, and passes the transactions to `take`.
     pub(super) fn count_each(
         &self,
         cancel: &Cancel,
@@ -58,8 +59,8 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// `doubts` whether the time of the first that is left out is right: then those behind it are looked at, until that is
-    /// cancelled.
+    /// With `doubts`, also checks whether the time of the first transaction that is left out is right: those
+    /// after it are looked at, until that is cancelled.
     fn walk(
         &self,
         doubts: Option<&Cancel>,
@@ -78,7 +79,7 @@ impl<'a> Wanted<'a> {
         let read = self.archive.transactions_to_gap(self.behind, take);
         doubts.map(Cancel::check).transpose()?;
         match &walk.later {
-            // What cannot be read behind the moment is not needed, nor what is behind a gap.
+            // What cannot be read after the moment is not needed, nor is what follows a gap.
             Some(later) => later.check(self.until)?,
             None => match read? {
                 Some(at) if !self.is_reached_at_gap(at, &walk.reached) => {
@@ -103,7 +104,8 @@ impl<'a> Wanted<'a> {
         )
     }
 
-    /// Whether the last transaction before a gap is just of the moment: MySQL's times are as fine as that.
+    /// Whether the last transaction before a gap is exactly of the moment: MySQL's times are precise enough
+    /// for that.
     fn is_reached_at_gap(&self, at: usize, reached: &Count) -> bool {
         let flavor = self.archive.stretches().get(at).map(|archived| archived.stretch.server.flavor());
         matches!(self.until, Until::Time(time) if flavor == Some(Flavor::MySql)
@@ -111,7 +113,8 @@ impl<'a> Wanted<'a> {
             && i128::from(reached.committed_us) == i128::from(time.as_microsecond()))
     }
 
-    /// What was committed between the last transaction before a gap and the moment is not there, even within one second.
+    /// The error for a gap before the moment: what was committed between the last transaction before the gap
+    /// and the moment is missing, even within one second.
     fn ends_at_gap(&self, at: usize, reached: &Count) -> Error {
         let source = &self.archive.log().source;
         let (log, base) = self.base;
@@ -143,7 +146,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl Transactions for Wanted<'_> {
-    /// They have been counted: their end is not looked at again.
+    /// The transactions have been counted, so their end is not checked again.
     fn each(&mut self, take: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached> {
         self.walk(None, take)
     }
@@ -154,12 +157,12 @@ struct Walk<'a> {
     doubts: Option<&'a Cancel>,
     /// The stretch of the last event, and where it ended.
     end: Option<(usize, Place)>,
-    /// When the transaction was committed that the event is of.
+    /// When the transaction of the current event was committed.
     committed_us: u64,
     reached: Count,
-    /// The moment has come.
+    /// Whether the moment has come.
     is_over: bool,
-    /// The first that was committed after a time; those behind it are only looked at.
+    /// The first transaction that was committed after a time; those after it are only looked at.
     later: Option<Later>,
 }
 
@@ -205,13 +208,13 @@ impl Walk<'_> {
             self.reached.leaves_out.extend(stretch.leaves_out.clone());
             take(Piece::File { name: &stretch.file, offset: event.begin, format: &format })?;
         }
-        // It was given with the file.
+        // The format was passed on with the file.
         if event.event.header.kind == EventKind::FORMAT_DESCRIPTION {
             let position = event.begin + event.bytes.len() as u64;
             self.end = Some((event.stretch, Place { position, ..begin }));
             return Ok(ControlFlow::Continue(()));
         }
-        // What stands between transactions is given up with those behind it that never come.
+        // The receiver drops events between transactions if no transaction follows them.
         take(Piece::Event { bytes: event.bytes, part: event.part })?;
         let end = Place { position: event.begin + event.bytes.len() as u64, ..begin };
         if let (Part::Last, Some(transaction)) = (event.part, event.transaction) {
@@ -226,23 +229,25 @@ impl Walk<'_> {
     }
 }
 
-/// So many transactions in a row are no chance.
+/// This many transactions in a row are no coincidence.
 const FOLLOWERS_MAX: usize = 20;
-/// Behind the first of after a moment those are looked at that say that they came so much later, or before.
+/// After the first transaction past the moment, those are looked at that say they were committed at most this
+/// much later, or earlier.
 const LOOKED_AT_US: u64 = 3_600_000_000;
 
-/// The first transaction that was committed after a time, by what it says itself. That may be wrong: the host's clock was
-/// ahead for a while, or, on MariaDB, somebody set the time of a session. Those behind it tell.
+/// The first transaction that was committed after a time, according to itself. That may be wrong: the host's
+/// clock was ahead for a while, or, on MariaDB, someone set the time of a session. The transactions after it
+/// tell.
 #[derive(Debug)]
 struct Later {
     name: String,
     committed_us: u64,
-    /// How many behind it were looked at.
+    /// How many transactions after it were looked at.
     followers: usize,
-    /// Of the last of them, which were committed at the time or before. Some may be: on MariaDB a statement has the time when
-    /// it began, however long it took.
+    /// For each of the last of them, whether it was committed at the time or earlier. Some may be: on MariaDB
+    /// a statement has the time at which it began, however long it took.
     are_earlier: VecDeque<bool>,
-    /// How many of the last of them came far behind it.
+    /// How many of the last of them, in a row, were committed far later.
     far: usize,
 }
 
@@ -251,7 +256,7 @@ impl Later {
         Self { name, committed_us, followers: 0, are_earlier: VecDeque::new(), far: 0 }
     }
 
-    /// Another comes behind it. Breaks where it is clear what to think of it.
+    /// Looks at the next transaction after it. Breaks once it is clear what to think of the time.
     fn followed(&mut self, is_later: bool, committed_us: u64) -> ControlFlow<()> {
         if self.are_earlier.len() == FOLLOWERS_MAX {
             self.are_earlier.pop_front();
@@ -260,7 +265,8 @@ impl Later {
         self.followers += 1;
         let is_far = committed_us > self.committed_us.saturating_add(LOOKED_AT_US);
         self.far = if is_far { self.far + 1 } else { 0 };
-        // Most of the first; of those behind them all, for long statements come one by one.
+        // Most of the first are enough. Later it takes all of the last, since long statements come one by
+        // one.
         let is_wrong = match self.followers {
             FOLLOWERS_MAX => self.earlier() * 2 > FOLLOWERS_MAX,
             _ => self.earlier() == FOLLOWERS_MAX,
@@ -275,7 +281,7 @@ impl Later {
         self.are_earlier.iter().filter(|is_earlier| **is_earlier).count()
     }
 
-    /// Refuses a moment where most of the last that were looked at came before: it is not reached there.
+    /// Refuses the moment if most of the last transactions looked at are earlier: it is not reached there.
     fn check(&self, until: &Until) -> Result<()> {
         let (earlier, last) = (self.earlier(), self.are_earlier.len());
         if earlier * 2 <= last {
@@ -284,8 +290,8 @@ impl Later {
         Err(self.is_wrong(until, format_args!("{earlier} of {last} in a row behind it")))
     }
 
-    /// Refuses a moment where a whole file behind it came before, as the archive knows without reading it: the clock was
-    /// ahead for longer than is looked at.
+    /// Refuses the moment if the transactions of a whole file after this one are earlier, which the archive
+    /// knows without reading the file: the clock was ahead for longer than is looked at.
     fn check_files<'a>(&self, behind: impl Iterator<Item = &'a Stretch>, until: &Until) -> Result<()> {
         for stretch in behind.filter(|stretch| stretch.transactions >= FOLLOWERS_MAX as u64) {
             let is_earlier = |at: Option<u64>| at.is_some_and(|at| !until.is_passed_at(at));
@@ -310,7 +316,7 @@ impl Later {
     }
 }
 
-/// What has been given so far.
+/// What has been passed on so far.
 #[derive(Default)]
 struct Count {
     transactions: u64,
@@ -361,7 +367,7 @@ mod tests {
         Until::Time(Timestamp::from_second(1_000).unwrap())
     }
 
-    /// What is thought of a transaction of second 5000 that comes later than second 1000, behind which others come.
+    /// What is thought of a transaction of second 5000, past the moment in second 1000, given those after it.
     fn check(behind: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut first = Later::new("0-1-7".to_owned(), 5_000_000_000);
         for second in behind {
@@ -381,7 +387,7 @@ mod tests {
         assert!(error.hint().unwrap().contains("--before-gtid"));
     }
 
-    /// Few that came before are long statements; most are not.
+    /// A few that are earlier are long statements; most are not.
     #[test]
     fn a_time_that_is_wrong() {
         let both = |earlier: usize, later: usize| [vec![900; earlier], vec![5_000; later]].concat();
@@ -393,23 +399,23 @@ mod tests {
         }
     }
 
-    /// However many transactions were committed while the clock was ahead, those of after it was set right tell, for an hour
-    /// of what they say. Long statements do not come in a row.
+    /// However many transactions were committed while the clock was ahead, those from after it was set right
+    /// tell, for an hour by their own times. Long statements do not come in a row.
     #[test]
     fn a_clock_that_was_ahead_for_a_while() {
         let ahead = |count: usize| vec![5_000; count];
         refused(check([ahead(3_000), (100..1_500).collect()].concat()));
-        // The archive does not go on until the moment.
+        // The archive ends before the moment.
         refused(check([ahead(3_000), vec![900; 11]].concat()));
         check([ahead(3_000), vec![900; 10]].concat()).unwrap();
         check([ahead(30), [vec![900; 19], ahead(1)].concat().repeat(50), ahead(30)].concat()).unwrap();
-        // One that is far ahead is not behind all others; many are.
+        // A single transaction that is far ahead does not end the search; many in a row do.
         let far = 5_000 + 3_601;
         refused(check([ahead(30), vec![far], ahead(30), vec![900; 20], ahead(30)].concat()));
         check([ahead(30), vec![far; 20], vec![900; 20]].concat()).unwrap();
     }
 
-    /// Of files it is known without reading when what is in them was committed.
+    /// When the transactions of a whole file were committed is known without reading it.
     #[test]
     fn a_clock_that_was_ahead_for_hours() {
         let later = Later::new("0-1-7".to_owned(), 5_000_000_000);

@@ -1,11 +1,12 @@
 //! Pages of Aria tables whose changes are in the Aria log.
 //!
-//! The log repairs any page that is whole, older or newer than the rest. A page that was read in the middle of a write
-//! can have the new LSN in front and old rows behind it, and recovery leaves it as it is. So pages are checked, and a bad
-//! one is read again. A page that nothing here can check (made without checksum, or encrypted; the header of an index)
-//! is believed if no write of it can have been under way, which [`super::unproven`] says how to tell; but Aria writes
-//! through the page cache, so that is where it is read. Tables that the log does not cover need nothing of this: they
-//! are copied again when nobody may write to them, if they have changed.
+//! The log repairs any page that is whole, whether older or newer than the rest. A page that was read in the
+//! middle of a write can have the new LSN in front and old rows behind it, and recovery leaves it as it is.
+//! So pages are checked, and a bad page is read again. A page that cannot be checked here (created without
+//! checksum, or encrypted; the header of an index) is believed if no write of it can have been under way;
+//! [`super::unproven`] explains how to tell. But Aria writes through the page cache, so the page is read
+//! through it, too. Tables that the log does not cover need none of this: if they have changed, they are
+//! copied again while nobody may write to them.
 
 use std::{
     fs::File,
@@ -28,20 +29,20 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// The longest page of Aria; the header of an index file is in the first.
+/// The longest page of Aria; the header of an index file is in the first page.
 const HEADER_BYTES: u64 = 32 << 10;
-/// So many extents are read before the first of them are read again: the reading itself is most of the waiting.
+/// This many extents are read before the first of them are read again: most of the wait is spent reading.
 const DOUBTS_MAX: usize = 128;
 
-/// What the pages of a file are checked with.
+/// How to check the pages of a file.
 pub(super) struct AriaPages {
-    /// How the table is made; `None` if its index file does not tell, or not yet.
+    /// How the table is made; `None` if its index file does not tell, or does not yet.
     table: Option<AriaTable>,
     is_index: bool,
 }
 
 impl AriaPages {
-    /// Of a file of the table that has this index file. `None`: the Aria log does not cover the table.
+    /// For a file of the table that has this index file. `None` if the Aria log does not cover the table.
     pub(super) fn of(entry: &Entry, index: &Path) -> Result<Option<Self>> {
         let mut header = Vec::new();
         match File::open(index).and_then(|file| file.take(HEADER_BYTES).read_to_end(&mut header)) {
@@ -63,7 +64,7 @@ impl AriaPages {
             return PageState::Unverifiable;
         };
         if page.len() < self.page_bytes() {
-            // Just being appended.
+            // The page is being appended.
             return PageState::Unverifiable;
         }
         match self.is_index {
@@ -73,11 +74,11 @@ impl AriaPages {
     }
 }
 
-/// Extents that hold pages beyond check, read while the file was written to.
+/// Extents with pages that cannot be checked, read while the file was being written to.
 #[derive(Default)]
 pub(super) struct Doubts {
     extents: Vec<Doubt>,
-    /// Only to be compared with another hash of this process.
+    /// Only compared with other hashes of this process.
     hasher: RandomState,
 }
 
@@ -85,7 +86,7 @@ struct Doubt {
     offset: u64,
     len: usize,
     read_at: Instant,
-    /// Of the pages beyond check.
+    /// Hash of the pages that cannot be checked.
     hash: u64,
 }
 
@@ -98,7 +99,7 @@ impl Doubts {
 /// An extent in the buffer.
 struct Extent {
     len: usize,
-    /// Where pages are that cannot be checked.
+    /// Where the pages are that cannot be checked.
     beyond_check: Vec<Range<usize>>,
     /// Whether no write was under way.
     at_rest: bool,
@@ -120,7 +121,7 @@ impl Extent {
 }
 
 impl CopyContext<'_> {
-    /// Sends all pages; returns the size, and what is still to be proved.
+    /// Sends all pages; returns the size, and what has yet to be proved.
     pub(super) fn aria_pages(
         &self,
         entry: &Entry,
@@ -151,7 +152,8 @@ impl CopyContext<'_> {
         }
     }
 
-    /// Reads extents again, and sends those anew whose pages beyond check are others by now, until they stay the same.
+    /// Reads extents again until the pages that cannot be checked stay the same, and sends changed extents
+    /// anew.
     pub(super) fn prove_aria(
         &self,
         entry: &Entry,
@@ -187,7 +189,7 @@ impl CopyContext<'_> {
         Ok(())
     }
 
-    /// Reads up to so many bytes at an offset, each page good or beyond check.
+    /// Reads up to `len` bytes at `offset`. Each page is good, or cannot be checked.
     fn aria_extent(
         &self,
         entry: &Entry,
@@ -213,7 +215,7 @@ impl CopyContext<'_> {
                     let check = |page: &[u8]| pages.check(number, page);
                     match self.read_page_until_good(entry, reader, &bad, &check, buffers)? {
                         Some(page) => buffers.extent.bytes_mut(end)[start..].copy_from_slice(&page),
-                        // The table was emptied, which the log tells.
+                        // The table was emptied, which is in the log.
                         None => len = start,
                     }
                 }
@@ -283,8 +285,8 @@ mod tests {
         bytes
     }
 
-    /// A write of a page that takes much longer than two reads of it is caught in its middle, and its end is waited for:
-    /// with a checksum, without one, and where nothing is known of the table.
+    /// A page whose write takes much longer than two reads of it is caught in mid-write, and the end of the
+    /// write is waited for: with a checksum, without one, and where nothing is known about the table.
     #[test]
     fn a_page_is_not_taken_in_the_middle_of_its_write() {
         for (with_checksum, is_known) in [(true, true), (false, true), (false, false)] {
@@ -309,7 +311,7 @@ mod tests {
         }
     }
 
-    /// What the log does not cover is copied again instead, when nobody may write to it.
+    /// A table that the log does not cover is copied again instead, while nobody may write to it.
     #[test]
     fn only_tables_that_the_log_covers_are_checked() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How an attempt to take the locks ends, and whether there is another.
+//! How an attempt to take the locks ends, and whether another follows.
 
 use std::{
     thread,
@@ -11,19 +11,20 @@ use crate::{
     server::{Attempt, SqlCause, SqlError},
 };
 
-/// The longest pause between two tries.
+/// The longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How often a pause looks whether it is to end.
+/// How often a pause checks for cancellation.
 const LOOK_AT_CANCEL: Duration = Duration::from_millis(100);
 
 /// Why an attempt ended without a position.
 #[derive(Debug)]
 pub(crate) enum Stopped {
-    /// A lock was not to be had, or was lost: everything is released, another try makes sense.
+    /// A lock was not granted, or was lost. Everything is released; another attempt makes sense.
     TryAgain(Error),
-    /// A lock was held for as long as it may be: the same, if there is less to do next time.
+    /// A lock was held for as long as allowed. Everything is released; another attempt makes sense if it has
+    /// less to do.
     HeldTooLong(Error),
-    /// For good.
+    /// The attempt failed for good.
     Failed(Error),
 }
 
@@ -37,7 +38,7 @@ impl From<SqlError> for Stopped {
     fn from(error: SqlError) -> Self {
         match error.cause() {
             SqlCause::Expired => Self::HeldTooLong(error.into()),
-            // What was copied, and the redo that is followed, are none of the session's.
+            // Neither the copied files nor the redo follower depend on the session.
             SqlCause::Lost => Self::TryAgain(error.into()),
             _ if error.is_interrupted() => Self::TryAgain(error.into()),
             _ => Self::Failed(error.into()),
@@ -45,7 +46,7 @@ impl From<SqlError> for Stopped {
     }
 }
 
-/// A lock that was not granted in time ends the try.
+/// Ends the attempt if a lock was not granted in time.
 pub(crate) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
     match attempt {
         Attempt::Granted => Ok(()),
@@ -56,10 +57,11 @@ pub(crate) fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
     }
 }
 
-/// How often a backup has asked for its locks, and how often it still may.
+/// Counts a backup's attempts to take its locks, and decides whether another may follow.
 ///
-/// What was held too long costs the server something each time, so these tries are counted. While a lock is not asked
-/// for it costs nothing: who is in the way of it is waited for, in pauses that grow, until the patience is over.
+/// Locks that were held too long cost the server something each time, so these attempts are limited in
+/// number. A lock that is not being requested costs nothing: while another session is in the way, attempts
+/// continue, with growing pauses, until the patience runs out.
 pub(crate) struct Tries {
     max: u32,
     patience: Duration,
@@ -68,23 +70,23 @@ pub(crate) struct Tries {
     first_refused_at: Option<Instant>,
 }
 
-/// Another try.
+/// Another attempt.
 #[derive(Debug)]
 pub(crate) struct Again {
-    /// Why the last one ended.
+    /// Why the last attempt ended.
     pub(crate) error: Error,
-    /// It held its locks for as long as it may.
+    /// Whether the last attempt held its locks for as long as allowed.
     pub(crate) was_held: bool,
     pause: Duration,
 }
 
 impl Again {
-    /// As the user hears of it; `tries` have ended.
+    /// The warning for the user, after `tries` attempts have ended.
     pub(crate) fn told(&self, tries: u32) -> Event {
         Event::Warning { text: format!("{}; everything was released, trying again ({tries})", self.error) }
     }
 
-    /// Waits before the next try.
+    /// Waits before the next attempt.
     pub(crate) fn wait(&self, cancel: &Cancel) -> Result<()> {
         let until = Instant::now() + self.pause;
         while let Some(left) = until.checked_duration_since(Instant::now()) {
@@ -100,12 +102,12 @@ impl Tries {
         Self { max, patience, count: 0, held: 0, first_refused_at: None }
     }
 
-    /// How many have ended.
+    /// How many attempts have ended.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whether there is another try after one that ended so; if not, the error.
+    /// Decides whether another attempt follows one that ended like this; returns the error if not.
     pub(crate) fn after(&mut self, stopped: Stopped) -> Result<Again> {
         self.count += 1;
         let (error, was_held) = match stopped {

@@ -1,4 +1,4 @@
-//! The copy of many files, by several threads, into one inventory. What to copy when is the flavor's business.
+//! Copies many files, on several threads, into one inventory. What to copy when is up to the flavor.
 
 use std::{cmp::Reverse, time::Instant};
 
@@ -14,31 +14,32 @@ use super::{
 };
 use crate::{error::Result, points::point};
 
-/// Copies files and remembers what it copied.
+/// Copies files and records the copies.
 pub struct Copier<'a> {
-    /// Where pages go, and who is told.
+    /// Where pages go, and what all copies share.
     pub context: CopyContext<'a>,
-    /// What was copied so far.
+    /// What has been copied so far.
     pub inventory: Inventory,
     /// Reader threads.
     pub parallel: usize,
 }
 
 impl Copier<'_> {
-    /// Copies tablespaces, the largest first. `spaces` was read from the server after they were found, and before this
-    /// call.
+    /// Copies tablespaces, the largest first. `spaces` was read from the server after the files were found,
+    /// and before this call.
     pub fn tablespaces(&mut self, mut found: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<()> {
         found.sort_by_key(|found| Reverse(found.entry.size_bytes));
         let context = &self.context;
         let copied = on_threads(found, self.parallel, |found, buffers| {
             point("backup.file.before_copy");
-            // Behind the server's own LSN, which only makes a copy look older than it is.
+            // Lags behind the server's own LSN, which only makes a copy look older than it is.
             let captured = context.redo.captured();
             let copied = context.tablespace(&found, buffers)?;
             Ok(copied.map(|copied| (found, copied, captured)))
         })?;
         for (found, copied, captured) in copied.into_iter().flatten() {
-            // What the server said is of the file that was there then. IMPORT TABLESPACE takes another, of the same id.
+            // What the server said concerns the file that existed then. IMPORT TABLESPACE replaces it by
+            // another with the same id.
             let is_the_file = copied.key.inode == found.entry.stat.inode;
             let space = found.space(copied.key.space).filter(|_| is_the_file);
             let space = space.and_then(|space| spaces.get(&space)).cloned();
@@ -52,14 +53,15 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Ends the copies that are as long as their files are at the end of the capture. Once the position is known: what a
-    /// tablespace has at that position, its file had before.
+    /// Ends the copies that stay open until the end of the capture because their files may grow. Call this
+    /// once the position is known: by then, each file has everything that its tablespace has at that
+    /// position.
     pub fn end_what_grew(&self) -> Result<()> {
         self.inventory.unended().try_for_each(|(file, unended)| self.context.end_tablespace(file, unended))
     }
 
-    /// Gives copies the pages that they lack, which `allocated` knows. Those whose files are not there any more still lack
-    /// them then.
+    /// Adds the pages that copies lack, as told by `allocated`. A copy whose file no longer exists lacks them
+    /// still.
     pub(super) fn amend(
         &mut self,
         amend: Vec<Amend>,
@@ -76,7 +78,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Copies other files; tells what they were.
+    /// Copies other files, and returns a summary of them.
     pub(super) fn files(&mut self, files: Vec<PlainFile>) -> Result<Rewritten> {
         let (rewritten, began) = (Rewritten::of(&files), Instant::now());
         let context = &self.context;
@@ -88,13 +90,13 @@ impl Copier<'_> {
             self.inventory.add_file(&path, copy.copied);
             unfinished.extend(copy.unfinished);
         }
-        // All of them after one wait: a lock may be held.
+        // A single wait serves all of them, since a lock may be held.
         on_threads(unfinished, self.parallel, |file, buffers| context.finish(file, buffers))?;
         Ok(rewritten.in_time(began.elapsed()))
     }
 
-    /// Copies what a file has that only grows and its copy has not; all of it where there is no copy, or where it is
-    /// another file by now. See [`CopyContext::grow`].
+    /// Copies the part of a growing file that its copy does not have. Copies the whole file if there is no
+    /// copy, or if it has been replaced by another file. See [`CopyContext::grow`].
     pub fn grown(
         &mut self,
         entry: &Entry,

@@ -1,7 +1,8 @@
-//! Copies tablespaces into the sink, each page checked. For other files, see [`super::plain`].
+//! Copies tablespaces into the sink and checks each page. For other files, see [`super::plain`].
 //!
-//! A page with a bad checksum was torn by a write in progress, so it is read again until it is good; one that stays
-//! bad is [damaged](super::damage). For a page whose checksum cannot be checked without a key, see [`super::unproven`].
+//! A page with a bad checksum was torn by a write in progress, so it is read again until it is good; one that
+//! stays bad is [damaged](super::damage). For a page whose checksum cannot be checked without a key, see
+//! [`super::unproven`].
 
 use std::{
     collections::BTreeSet,
@@ -45,9 +46,9 @@ use crate::{
 
 /// Bytes read at once: the largest chunk the repository makes.
 pub(super) const EXTENT_BYTES: usize = 1 << 20;
-/// A torn page is good again within milliseconds; one that is bad for this many reads is damaged.
+/// A torn page is good again within milliseconds. A page that is still bad after this many reads is damaged.
 pub(super) const REREADS_MAX: u32 = 200;
-/// Longest bytes of page 0 that tell the geometry of any tablespace.
+/// Bytes from the start of a file that suffice to tell the geometry of any tablespace: the largest page 0.
 const PAGE0_BYTES: usize = 65_536;
 
 /// Counters of all copies, shared by the threads.
@@ -59,11 +60,11 @@ pub struct CopyCounters {
     pub bytes: AtomicU64,
     /// Pages that were bad at first.
     pub torn_pages: AtomicU64,
-    /// Reads it took.
+    /// Reads needed to get them right.
     pub torn_reads: AtomicU64,
-    /// Pages accepted for two equal reads.
+    /// Pages accepted after two equal reads.
     pub unverifiable: AtomicU64,
-    /// Good pages, by their checksums, in the order of [`Checksum::ALL`].
+    /// Good pages by checksum, in the order of [`Checksum::ALL`].
     pub by_checksum: [AtomicU64; Checksum::ALL.len()],
     /// Files that vanished.
     pub vanished: AtomicU64,
@@ -85,79 +86,80 @@ impl CopyCounters {
 
 /// What every copy needs.
 pub struct CopyContext<'a> {
-    /// Whose pages.
+    /// The flavor of the server.
     pub flavor: Flavor,
     /// How tablespaces are read.
     pub mode: ReadMode,
     /// Where the pages go.
     pub sink: &'a dyn Sink,
-    /// Counts.
+    /// Counters that all copies share.
     pub counters: &'a CopyCounters,
-    /// Tells how far it is.
+    /// Reports the progress.
     pub progress: &'a Meter<'a>,
-    /// Bounds the rate of reading; no lock is held while it does.
+    /// Limits the rate of reading. No lock is held while it does.
     pub throttle: &'a Throttle,
     /// What the copy leaves to the server.
     pub headroom: &'a Headroom,
-    /// Ends it early.
+    /// Ends the copy early.
     pub cancel: &'a Cancel,
-    /// Ends it early, too: without the redo no copy is worth anything.
+    /// Also ends the copy early: without the redo no copy is worth anything.
     pub redo: &'a dyn RedoProgress,
-    /// What becomes of pages that are damaged on the source.
+    /// Decides about pages that are damaged on the source.
     pub damage: &'a Damage<'a>,
 }
 
 /// A tablespace that was copied.
 #[derive(Clone, Debug)]
 pub struct CopiedTablespace {
-    /// In the sink.
+    /// Its id in the sink.
     pub file: FileId,
-    /// Which incarnation of which space.
+    /// Which incarnation of which space it is.
     pub key: FileKey,
-    /// As the file was just before it was opened.
+    /// Signature of the file just before it was opened.
     pub signature: Signature,
-    /// MariaDB: whether the page 0 that was sent, or for a further file of a tablespace the one that was there at the
-    /// end, says how pages are encrypted.
+    /// MariaDB: whether page 0, as it was sent, says how pages are encrypted. For a further file of a
+    /// tablespace: whether page 0 of the first file said so when the copy ended.
     pub says_encryption: bool,
-    /// Set of files of tablespaces that tables share, which can still get pages.
+    /// Set for files of tablespaces that tables share, which can still gain pages.
     pub unended: Option<Unended>,
-    /// Set where page 0 was all zeros: nothing of the file was checked.
+    /// Set if page 0 was all zeros: nothing of the file was checked.
     pub unwritten: Option<TablespaceEntry>,
 }
 
-/// A copy that ends when the capture ends.
+/// A copy that is ended when the capture ends.
 #[derive(Clone, Debug)]
 pub struct Unended {
     real: PathBuf,
     page_size: PageSize,
     size_bytes: u64,
-    /// Whether it is to be as long as its file is then. Recovery makes a tablespace as long as the redo tells, but MySQL's
-    /// judges the system tablespace by the length that it found (verified on 9.7.4).
+    /// Whether the copy must be as long as its file is then. Recovery extends a tablespace to the length that
+    /// the redo tells, but MySQL's recovery judges the system tablespace by the length that it finds
+    /// (verified on 9.7.4).
     follows_its_file: bool,
 }
 
 impl Unended {
-    /// It has pages up to here, at least.
+    /// Records that the copy has pages up to here, at least.
     pub(super) fn is_now(&mut self, size_bytes: u64) {
         self.size_bytes = self.size_bytes.max(size_bytes);
     }
 }
 
-/// What page 0 of a tablespace says of it.
+/// What page 0 of a tablespace says about it.
 #[derive(Clone, Copy)]
 struct FirstPage {
     geometry: Geometry,
-    /// MariaDB: how pages are encrypted, which pages can be only after it was written there.
+    /// MariaDB: whether it says how pages are encrypted. Pages can be encrypted only after page 0 says so.
     says_encryption: bool,
 }
 
-/// A tablespace file that is read.
+/// A tablespace file that is being read.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     found: &'a TablespaceEntry,
     reader: &'a PageReader,
     geometry: &'a Geometry,
-    /// The number of its first page in the tablespace.
+    /// The number of the file's first page in the tablespace.
     first_page: u64,
 }
 
@@ -165,7 +167,7 @@ struct Source<'a> {
 pub(super) struct BadPage {
     /// Its number, for messages.
     pub(super) number: u64,
-    /// Where it is in the file.
+    /// Its offset in the file.
     pub(super) offset: u64,
     /// Its size.
     pub(super) bytes: usize,
@@ -177,7 +179,7 @@ impl CopyContext<'_> {
         self.redo.check()
     }
 
-    /// Waits until what was sent keeps the processors busy no longer: a lock is about to be taken.
+    /// Waits until the processors are no longer busy with what was sent. Called before a lock is taken.
     pub(super) fn drain(&self) -> Result<()> {
         while !self.sink.is_drained()? {
             self.may_go_on()?;
@@ -186,7 +188,7 @@ impl CopyContext<'_> {
         Ok(())
     }
 
-    /// Copies a tablespace. `None`: it vanished; whether that matters shows at the end.
+    /// Copies a tablespace. Returns `None` if it vanished; whether that matters shows at the end.
     pub fn tablespace(
         &self,
         found: &TablespaceEntry,
@@ -241,12 +243,12 @@ impl CopyContext<'_> {
                 let source = Source { found, reader: &reader, geometry: &geometry, first_page };
                 self.checked_pages(&source, std::slice::from_ref(&WHOLE), file, buffers)?
             }
-            // Created within this backup, page 0 is still in the buffer pool only. The redo initialises all of its
-            // pages, but the file must exist: a crashed server would find it like this, too. That it is so is seen to
-            // when definitions cannot change.
+            // The file was created during this backup, and its page 0 is still in the buffer pool only. The
+            // redo initialises all of its pages, but the file must exist: a crashed server would find it like
+            // this, too. Once definitions cannot change, it is verified that this is the case.
             None => self.plain_pages(entry, &reader, file, 0, buffers)?,
         };
-        // What is less than a page at the end was never written as one.
+        // A partial page at the end was never written as a page.
         let whole_at_start = size_at_start / page_size.bytes() as u64 * page_size.bytes() as u64;
         if size < whole_at_start && role != Role::Undo {
             let links = reader.file().metadata().map_err(failed)?.nlink();
@@ -259,8 +261,8 @@ impl CopyContext<'_> {
         }
         let mut says_encryption = before.is_some_and(|before| before.says_encryption);
         if before.is_some() && self.flavor == Flavor::MariaDb && !says_encryption {
-            // Encryption threads may have begun meanwhile. They first write to page 0 how pages are encrypted; without that,
-            // recovery could not read those that were copied since.
+            // Encryption threads may have begun meanwhile. They first write to page 0 how pages are
+            // encrypted; without that, recovery could not read the pages copied since.
             let now = self.first_page(entry, first_reader, buffers)?;
             says_encryption = now.is_some_and(|now| now.says_encryption);
             if says_encryption && found.continues.is_none() {
@@ -283,8 +285,8 @@ impl CopyContext<'_> {
         Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended, unwritten }))
     }
 
-    /// Reads those pages of a copied file again that `allocated` tells of, and what the file has grown by. Returns how long
-    /// the copy is now; `None`: the file is not there any more.
+    /// Reads the pages of a copied file that `allocated` names again, and those that the file has grown by.
+    /// Returns the new length of the copy, or `None` if the file is gone or was replaced.
     pub(super) fn amend(
         &self,
         found: &TablespaceEntry,
@@ -332,8 +334,9 @@ impl CopyContext<'_> {
         self.checked_pages(&source, &ranges, copied.file, buffers).map(Some)
     }
 
-    /// Ends a copy, of a file that may have grown. What it grew by was written after the redo that was captured began, which
-    /// makes it of pages of zeros. It may be more than the redo tells by then; InnoDB takes that for room.
+    /// Ends a copy whose file may have grown. The pages it grew by were written after the captured redo
+    /// began, which builds them from pages of zeros. The file may be longer than the redo tells; InnoDB takes
+    /// the excess for free space.
     pub(super) fn end_tablespace(&self, file: FileId, unended: &Unended) -> Result<()> {
         let Unended { real, page_size, size_bytes, follows_its_file } = unended;
         if !follows_its_file {
@@ -352,7 +355,7 @@ impl CopyContext<'_> {
         self.sink.file_end(file, pages.end.max(pages.start) * page_bytes)
     }
 
-    /// What a page 0 that is good says, which is in the buffer then; `None` while page 0 is all zeros.
+    /// What a good page 0 says; the page is then in the buffer. `None` while page 0 is all zeros.
     fn first_page(
         &self,
         entry: &Entry,
@@ -396,8 +399,8 @@ impl CopyContext<'_> {
         }
     }
 
-    /// Sends the pages in these bytes of a file; returns where the last of them end. What cannot be checked is proved once for
-    /// all of them, since that takes a wait.
+    /// Sends the pages in these byte ranges of a file; returns where the last of them ends. Pages that cannot
+    /// be checked are collected and proved together, since the proof takes a wait.
     fn checked_pages(
         &self,
         source: &Source<'_>,
@@ -488,7 +491,7 @@ impl CopyContext<'_> {
             }
             self.count(whole);
             offset += whole as u64;
-            // The file ends here, and all ranges with it.
+            // The file ends here, and with it all ranges.
             if whole < want {
                 break;
             }
@@ -497,7 +500,8 @@ impl CopyContext<'_> {
         Ok(offset)
     }
 
-    /// Reads a bad page again until it is good. `None`: the file ends before it now.
+    /// Reads a bad page again until it is good. Returns `None` if the file now ends before it, or was
+    /// deleted.
     pub(super) fn read_until_good(
         &self,
         entry: &Entry,
@@ -511,7 +515,7 @@ impl CopyContext<'_> {
         self.read_page_until_good(entry, reader, &page, &|page| check_page(geometry, page_no, page), buffers)
     }
 
-    /// The same, of any kind of page, by what `check` says of it.
+    /// The same for any kind of page, as judged by `check`.
     pub(super) fn read_page_until_good(
         &self,
         entry: &Entry,
@@ -556,7 +560,7 @@ impl CopyContext<'_> {
             }
             before = Some(same);
         }
-        // A file that was dropped meanwhile ends as it ends; it is not part of the backup.
+        // A file that was dropped meanwhile may end in any state: it is not part of the backup.
         let links = reader.file().metadata().map_or(1, |metadata| metadata.nlink());
         if links == 0 {
             return Ok(None);
@@ -566,13 +570,13 @@ impl CopyContext<'_> {
         Ok(Some(last))
     }
 
-    /// Under a lock, or about to be: the sooner the better.
+    /// Lifts the limits: a lock is held, or about to be taken.
     pub(super) fn hurry(&self) {
         self.throttle.set_rate(None);
         self.headroom.end();
     }
 
-    /// Behind a lock that was let go of the server comes first again.
+    /// Restores the limits: the lock was released, and the server comes first again.
     pub(super) fn take_time(&self, read_bytes_per_s_max: Option<u64>) {
         self.throttle.set_rate(read_bytes_per_s_max);
         self.headroom.go_on();
@@ -589,7 +593,7 @@ impl CopyContext<'_> {
     }
 }
 
-/// A page that was read several times, and was the same each time.
+/// A page that was read several times with the same content.
 struct Same {
     page: Vec<u8>,
     since: Instant,
@@ -598,7 +602,8 @@ struct Same {
 }
 
 impl Same {
-    /// Reads that are farther apart say nothing of what was between: the machine may have stood still in mid-write.
+    /// Reads further apart than this say nothing about the time between: the machine may have stood still in
+    /// mid-write.
     const GAP_MAX: Duration = Duration::from_millis(100);
     const READS_MIN: u32 = 20;
 
@@ -607,7 +612,8 @@ impl Same {
         Self { page, since: now, last: now, reads: 1 }
     }
 
-    /// It was so again. Of a page that cannot be checked two reads are enough (`docs/guide/hot-backup.md`).
+    /// Counts another equal read. For a page that cannot be checked two are enough
+    /// (`docs/guide/hot-backup.md`).
     fn again(self, state: PageState) -> Self {
         let now = Instant::now();
         match state == PageState::Bad && now.duration_since(self.last) > Self::GAP_MAX {
@@ -616,7 +622,7 @@ impl Same {
         }
     }
 
-    /// No write lasts so long: it is on the disk like that.
+    /// Whether the page must be on disk like this: no write lasts this long.
     fn is_on_disk(&self) -> bool {
         self.reads >= Self::READS_MIN && self.since.elapsed() >= WRITE_MAX
     }
@@ -640,10 +646,10 @@ impl Default for Buffers {
     }
 }
 
-/// All bytes of a file, however long it is by the time that its end is read.
+/// All bytes of a file, however long it is when its end is read.
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Bytes that the buffers of one reader take.
+/// Bytes that the buffers of one reader thread take.
 pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE0_BYTES;
 
 /// Which pages of an extent lie in holes of the file; empty where the file has none.
@@ -664,7 +670,7 @@ pub(super) fn holes(
         let data = match seek(reader.file(), SeekFrom::Data(at)) {
             Ok(data) => data.min(end),
             Err(rustix::io::Errno::NXIO) => end,
-            // A file system without holes to tell of.
+            // The file system does not report holes.
             Err(rustix::io::Errno::INVAL) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         };
@@ -680,7 +686,8 @@ pub(super) fn holes(
     Ok(holes)
 }
 
-/// Runs `work` over `jobs` on `threads` threads, in order; the first error ends it.
+/// Runs `work` over `jobs` on `threads` threads. Jobs are started in order, results are returned as they
+/// come. The first error ends it.
 pub fn on_threads<J: Send, R: Send>(
     jobs: Vec<J>,
     threads: usize,
@@ -722,12 +729,12 @@ fn pause(reads: u32) {
     std::thread::sleep(Duration::from_millis(u64::from(reads.min(5)) * 2));
 }
 
-/// A page 0 that the server is not about to write.
+/// The error for a page 0 of zeros that the server is not about to write.
 pub(super) fn zeroed_first_page(path: &str) -> Error {
     damaged_first_page(path, "it is all zeros, and the table is not one that was made just now")
 }
 
-/// Without this page nothing of the tablespace can be told, so it is never taken.
+/// The error for a damaged page 0. Without it nothing is known about the tablespace, so it is never taken.
 fn damaged_first_page(path: &str, how: &str) -> Error {
     Error::failed(format!("page 0 of {path} is damaged: {how}"))
         .hinted("the page is bad on the source itself; run CHECK TABLE there, and see the server's error log")

@@ -1,7 +1,8 @@
-//! Damaged pages of the source: bad in every read, so not caught in the middle of a write.
+//! Damaged pages of the source: pages that are bad in every read, so not caught in the middle of a write.
 //!
-//! One fails the backup, unless its user wants what there is: then the page is taken as it was read, and the backup says
-//! so wherever it is listed. A later backup without that wish cannot share such a page: it reads the page itself, and fails.
+//! A damaged page fails the backup, unless the user wants whatever can be had: then the page is taken as it
+//! was read, and the backup is marked wherever it is listed. A later backup without that option cannot share
+//! such a page: it reads the page itself, and fails.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -20,21 +21,21 @@ use crate::{
     source::files::{Entry, Inode},
 };
 
-/// More of them are not a damaged page or two, but a disk or a copy that is beyond saving.
+/// More than this is not a damaged page or two, but a disk or a copy that is beyond saving.
 const PAGES_MAX: usize = 10_000;
-/// Of these the listener hears one by one, the rest are in the report.
+/// This many are reported to the listener one by one; the rest are in the report.
 const TOLD_MAX: usize = 20;
 
-/// A page that the backup has as it was found.
+/// A page that was taken into the backup as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DamagedPage {
-    /// The file, as in the backup.
+    /// The path of the file in the backup.
     pub path: String,
     /// Its number in the tablespace.
     pub page: u64,
-    /// Its table, by the name of the file or of the index.
+    /// Its table, known by the name of the file or by the index.
     pub table: Option<String>,
-    /// Its index, where the page says of which it is and the server knows that.
+    /// Its index, if the page names one and the server knows it.
     pub index: Option<String>,
 }
 
@@ -49,18 +50,18 @@ impl std::fmt::Display for DamagedPage {
     }
 }
 
-/// Which index an id belongs to.
+/// Finds the index that an id belongs to.
 pub(super) trait Indexes: Sync {
-    /// Its table, as the server's dictionary calls it (`shop/orders`), and its name.
+    /// Its table, as the server's dictionary names it (`shop/orders`), and its own name.
     fn find(&self, id: u64) -> Option<(String, String)>;
 }
 
-/// Asks the server, over a session of its own each time: there are few such pages, and hours between them.
+/// Asks the server, over a new session each time: such pages are few, and hours apart.
 pub(super) struct OfServer<'a>(pub(super) &'a ConnectOptions);
 
 impl Indexes for OfServer<'_> {
     fn find(&self, id: u64) -> Option<(String, String)> {
-        // A name that cannot be had is no reason to say nothing of the page.
+        // A page is reported even if no name can be found for it.
         let mut session = Session::open(self.0, Purpose::Control).ok()?;
         index_name(&mut session, id).ok().flatten()
     }
@@ -83,7 +84,7 @@ pub struct Damage<'a> {
     is_taken: bool,
     indexes: &'a dyn Indexes,
     listener: &'a dyn Listener,
-    /// By the file itself: another may get its name while the server writes.
+    /// By inode: another file may take the name while the server writes.
     found: Mutex<BTreeMap<Inode, OfFile>>,
     hasher: RandomState,
 }
@@ -92,24 +93,26 @@ pub struct Damage<'a> {
 #[derive(Default)]
 struct OfFile {
     now: Vec<(DamagedPage, u64)>,
-    /// Of the copy before, by number: the same bytes need not be watched for so long again, under a lock perhaps.
+    /// Those of the previous copy, by page number. A page with the same bytes need not be watched for that
+    /// long again, perhaps under a lock.
     before: BTreeMap<u64, (DamagedPage, u64)>,
 }
 
 impl<'a> Damage<'a> {
-    /// None yet. `is_taken`: a damaged page does not fail the backup.
+    /// No damaged pages yet. If `is_taken`, a damaged page does not fail the backup.
     pub(super) fn new(is_taken: bool, indexes: &'a dyn Indexes, listener: &'a dyn Listener) -> Self {
         Self { is_taken, indexes, listener, found: Mutex::default(), hasher: RandomState::new() }
     }
 
-    /// A file is copied, or copied again.
+    /// Begins a copy of a file, possibly another one.
     pub(super) fn file_begins(&self, entry: &Entry) {
         if let Some(file) = self.found().get_mut(&entry.stat.inode) {
             file.before.extend(file.now.drain(..).map(|(page, hash)| (page.page, (page, hash))));
         }
     }
 
-    /// Whether the page is as an earlier copy of the file took it; then it counts for this one, too.
+    /// Whether an earlier copy of the file took the page with the same bytes; if so, it counts for this copy,
+    /// too.
     pub(super) fn again(&self, entry: &Entry, page: u64, bytes: &[u8]) -> bool {
         let mut found = self.found();
         let Some(file) = found.get_mut(&entry.stat.inode) else { return false };
@@ -123,7 +126,7 @@ impl<'a> Damage<'a> {
         }
     }
 
-    /// A page of a file is damaged. Whether it may be taken.
+    /// Records a damaged page of a file, or fails if it may not be taken.
     pub(super) fn page(&self, entry: &Entry, page: u64, bytes: &[u8], reads: u32) -> Result<()> {
         let path = &entry.path;
         let index = page_index_id(bytes).and_then(|id| self.indexes.find(id));
@@ -152,7 +155,7 @@ impl<'a> Damage<'a> {
         Ok(())
     }
 
-    /// What the backup has of them.
+    /// The damaged pages that are in the backup.
     pub(super) fn pages(&self) -> Vec<DamagedPage> {
         let found = self.found();
         let mut pages: Vec<_> =
@@ -171,7 +174,7 @@ mod tests {
     use super::*;
     use crate::{event::Silent, source::files::Stat};
 
-    /// A new file, under the name that it has to the backup.
+    /// A new file, under its name in the backup.
     fn file(path: &str) -> Entry {
         let file = tempfile::NamedTempFile::new().unwrap();
         let stat = Stat::of(file.path()).unwrap();
@@ -194,7 +197,7 @@ mod tests {
         page
     }
 
-    /// Named by the file where that tells the table, else by the index, else by file and number alone.
+    /// A page is named by the file if that tells the table, else by the index, else by file and number alone.
     #[test]
     fn a_damaged_page_fails_the_backup_by_name() {
         let damage = Damage::new(false, &Known, &Silent);
@@ -209,7 +212,8 @@ mod tests {
         }
     }
 
-    /// A file that is copied again counts as it was the last time; there is an end to what is taken.
+    /// A file that is copied again counts as in its latest copy. The number of pages that are taken is
+    /// limited.
     #[test]
     fn damaged_pages_are_kept_in_mind_if_they_are_wanted() {
         let damage = Damage::new(true, &Known, &Silent);
@@ -219,13 +223,13 @@ mod tests {
         damage.file_begins(&a);
         let pages = || damage.pages().iter().map(|page| page.page).collect::<Vec<u64>>();
         assert_eq!(pages(), [4]);
-        // What is the same in the copy after is known; what is not has to be looked at.
+        // A page that is equal in the next copy is known; one that differs has to be looked at.
         assert!(!damage.again(&a, 3, &index_page(2)) && !damage.again(&a, 5, &index_page(1)));
         assert_eq!(pages(), [4]);
         assert!(damage.again(&a, 3, &index_page(1)));
         assert_eq!(pages(), [3, 4]);
         damage.file_begins(&a);
-        // One that takes its name, as when tables are swapped, says nothing of it.
+        // Another file that takes its name, as when tables are swapped, has no bearing on it.
         damage.file_begins(&file("shop/b.ibd"));
         assert_eq!(pages(), [4]);
         for page in 1..PAGES_MAX {

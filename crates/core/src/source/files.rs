@@ -1,7 +1,8 @@
-//! Files of a data directory: what there is, and how to know a file again.
+//! Files of a data directory: how to list them, and how to recognise one again.
 //!
-//! Identity is (space id, device, inode, birth time): the space id alone is kept by IMPORT TABLESPACE and given again
-//! on a restored server, the inode number is given again within milliseconds (ext4: 4 of 5 times after rm and cp).
+//! The identity of a file is (space id, device, inode, birth time). The space id alone does not suffice:
+//! IMPORT TABLESPACE keeps it, and a restored server assigns it again. Neither does the inode number, which
+//! is reused within milliseconds (ext4: 4 of 5 times after rm and cp).
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +25,10 @@ use rustix::{
 
 use crate::error::{Context, Error, Result};
 
-/// Timestamps of files tick coarsely (4 ms on the kernels that were tried): a younger one may hide a later write.
+/// File timestamps tick coarsely (4 ms on the kernels that were tried): a younger one may hide a later write.
 pub(super) const CLOCK_TICK: Duration = Duration::from_millis(10);
 
-/// The file itself, whatever it is called.
+/// The file itself, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Inode {
     device: (u32, u32),
@@ -36,7 +37,7 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// Of an open file.
+    /// Identifies an open file.
     pub fn of(file: &File) -> io::Result<Self> {
         Ok(Self::found(&statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?))
     }
@@ -59,7 +60,7 @@ pub struct FileKey {
     pub inode: Inode,
 }
 
-/// Tells whether a file may have changed since.
+/// Tells whether a file may have changed since the signature was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     inode: u64,
@@ -70,7 +71,8 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// Of a file before it is read. Not settled if the file changed within the last clock tick.
+    /// Takes the signature of a file before it is read. Not settled if the file changed within the last clock
+    /// tick.
     #[must_use]
     pub fn of(metadata: &std::fs::Metadata) -> Self {
         let modified = (metadata.mtime(), metadata.mtime_nsec());
@@ -94,28 +96,29 @@ impl Signature {
         }
     }
 
-    /// Whether `now` is of the same inode.
+    /// Whether `now` is a signature of the same inode.
     #[must_use]
     pub fn same_inode(&self, now: &Self) -> bool {
         self.inode == now.inode
     }
 
-    /// Whether a file with the signature `now` is surely as it was.
+    /// Whether a file that now has the signature `now` is certainly unchanged.
     #[must_use]
     pub fn unchanged(&self, now: &Self) -> bool {
         self.settled && Self { settled: true, ..*now } == *self
     }
 }
 
-/// Whether a file that was modified then could not have been so again since without its time telling.
+/// Whether a later change of a file with this modification time would certainly have given it another time.
 fn is_settled((seconds, nanoseconds): (i64, i64)) -> bool {
     let modified = UNIX_EPOCH
         + Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
     SystemTime::now().duration_since(modified).is_ok_and(|age| age >= clock_tick(nanoseconds))
 }
 
-/// How long a file may have been changed behind a time that it has. Some filesystems know whole seconds only (ext4 with
-/// inodes of 128 bytes, as ext3 made them), some every second one.
+/// How long after its modification time a file may have been changed without getting a newer one. Some file
+/// systems store whole seconds only (ext4 with inodes of 128 bytes, as ext3 created them), some only every
+/// second one.
 pub(super) fn clock_tick(nanoseconds: i64) -> Duration {
     match nanoseconds {
         0 => Duration::from_secs(2),
@@ -123,19 +126,19 @@ pub(super) fn clock_tick(nanoseconds: i64) -> Duration {
     }
 }
 
-/// What the kernel says of a file, in answer to one question.
+/// What the kernel says about a file, in one answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
     /// The file itself.
     pub inode: Inode,
-    /// Tells whether it has changed.
+    /// Tells whether the file has changed.
     pub signature: Signature,
     kind: FileType,
     mode: u16,
 }
 
 impl Stat {
-    /// Of the file that `path` leads to.
+    /// Looks at the file that `path` leads to.
     pub fn of(path: &Path) -> io::Result<Self> {
         Self::at(CWD, path.as_os_str())
     }
@@ -157,12 +160,12 @@ impl Stat {
     }
 }
 
-/// Something in a data directory.
+/// A file or directory in a data directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Relative to the data directory, `/` between parts.
     pub path: String,
-    /// Where it really is.
+    /// Its real path.
     pub real: PathBuf,
     /// Whether it is reached through a link that leads out of the data directory.
     pub outside: bool,
@@ -172,11 +175,11 @@ pub struct Entry {
     pub is_dir: bool,
     /// Permission bits.
     pub mode: u16,
-    /// What it was when it was listed.
+    /// What the kernel said about it when it was listed.
     pub stat: Stat,
 }
 
-/// Most threads that look at files; it is the kernel's work.
+/// Most threads that look at files; the kernel does the work.
 const WALK_THREADS: usize = 4;
 /// Fewer files than this are not worth a thread.
 const FILES_PER_THREAD: usize = 1000;
@@ -199,7 +202,7 @@ struct Listed {
     above: Vec<Inode>,
 }
 
-/// A name in one of them.
+/// A name in a directory that is being listed.
 struct Name {
     listed: usize,
     path: String,
@@ -207,11 +210,11 @@ struct Name {
     linked: bool,
 }
 
-/// Tells, of a path and whether it is a directory, that it is not looked into.
+/// Decides, by a path and whether it is a directory, whether to leave it out.
 pub type Skip<'a> = dyn Fn(&str, bool) -> bool + 'a;
 
-/// Everything below `datadir`, by path. Links are followed, so that a linked schema or table file is found; sockets,
-/// pipes and devices are left out, and what `skip` says. No file is opened.
+/// Lists everything below `datadir`, by path. Links are followed, so that a linked schema or table file is
+/// found. Sockets, pipes, devices and whatever `skip` selects are left out. No file is opened.
 pub fn walk(datadir: &Path, skip: &Skip<'_>) -> Result<BTreeMap<String, Entry>> {
     let root =
         datadir.canonicalize().context(format_args!("open the data directory {}", datadir.display()))?;
@@ -273,7 +276,7 @@ fn list(below: Below, skip: &Skip<'_>, listed: &mut Vec<Listed>, names: &mut Vec
     Ok(())
 }
 
-/// Looks at all of them, in order.
+/// Looks at all of the names, in order.
 fn stat_all(listed: &[Listed], names: &[Name]) -> Vec<io::Result<Stat>> {
     let stat = |name: &Name| match listed.get(name.listed) {
         Some(listed) => Stat::at(&listed.handle, &name.name),
@@ -289,14 +292,14 @@ fn stat_all(listed: &[Listed], names: &[Name]) -> Vec<io::Result<Stat>> {
             .map(|part| (part, scope.spawn(move || part.iter().map(stat).collect::<Vec<_>>())))
             .collect();
         let done = parts.into_iter().flat_map(|(part, thread)| {
-            // A thread that could not do it leaves it to this one.
+            // If a thread panicked, this one does its part.
             thread.join().unwrap_or_else(|_| part.iter().map(stat).collect())
         });
         done.collect()
     })
 }
 
-/// What a name stands for; `None` where that is nothing of a backup.
+/// Looks at what a name stands for. `None` if that is not part of a backup.
 fn look_at(
     root: &Path,
     dir: &Path,
@@ -337,7 +340,7 @@ fn look_at(
     }))
 }
 
-/// Whether a link stays without its target; a table that is being dropped loses its file before its link.
+/// Whether a link keeps dangling. A table that is being dropped loses its file before its link.
 fn leads_nowhere(link: &Path) -> bool {
     let dangles = || std::fs::symlink_metadata(link).is_ok() && !link.exists();
     dangles() && {
@@ -359,7 +362,7 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Who may read the file, or enter the directory above it where the way ends.
+/// Tells who owns the file, or else the last directory on the way to it that can be seen.
 fn whose(path: &Path) -> Option<String> {
     let above: Vec<&Path> = path.ancestors().collect();
     let seen = above.iter().rev().map_while(|at| Some((*at, std::fs::symlink_metadata(at).ok()?)));
@@ -375,7 +378,7 @@ fn whose(path: &Path) -> Option<String> {
     ))
 }
 
-/// A file could not be opened or read.
+/// The error for a file that could not be opened or read.
 pub(crate) fn read_failed(path: &Path, error: io::Error) -> Error {
     unreadable(path, error)
 }
@@ -386,7 +389,7 @@ pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Bytes of a path, as stored.
+/// A path, as it is stored.
 #[must_use]
 pub fn path_text(path: &Path) -> String {
     String::from_utf8_lossy(path.as_os_str().as_bytes()).into_owned()
@@ -409,7 +412,8 @@ mod tests {
         assert_ne!(first, Inode::of(&File::open(&path).unwrap()).unwrap());
     }
 
-    /// A link that leads back, to whatever directory, is not followed for ever; one that leads elsewhere is.
+    /// A link that leads back, to whatever directory, is not followed forever. One that leads elsewhere is
+    /// followed.
     #[test]
     fn links_that_lead_back_end_the_walk() {
         let dir = tempfile::tempdir().unwrap();
@@ -441,7 +445,7 @@ mod tests {
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         let owner = format!("t.ibd belongs to uid {uid}, gid {gid}, mode 0640, and this is uid {uid}");
         assert!(told.contains(&owner), "{told}");
-        // What is behind a directory that nobody may enter cannot be looked at, as here.
+        // A path that does not exist stands in for a file below a directory that cannot be entered.
         let beyond = whose(&dir.path().join("closed/t.ibd")).unwrap();
         assert!(beyond.starts_with(&format!("{} belongs to", dir.path().display())), "{beyond}");
     }
@@ -458,7 +462,7 @@ mod tests {
         assert!(settled.unchanged(&Signature::of(&std::fs::metadata(&path).unwrap())));
         std::fs::write(&path, b"two").unwrap();
         assert!(!settled.unchanged(&Signature::of(&std::fs::metadata(&path).unwrap())));
-        // A time of whole seconds may be all that the filesystem tells.
+        // The file system may store whole seconds only.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let modified = |ago| std::fs::File::open(&path).unwrap().set_modified(UNIX_EPOCH + now - ago);
         for (ago, expected) in [(Duration::from_secs(1), false), (Duration::from_secs(3), true)] {

@@ -1,5 +1,5 @@
-//! Tables that were imported during the capture. Recovery ignores their redo, so they are copied again while nobody may
-//! write to them, and stay closed until the position is read.
+//! Tables that were imported during the capture. Recovery ignores their redo, so they are copied again while
+//! nobody may write to them, and stay closed until the position is read.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use crate::{
     server::TableName,
 };
 
-/// Extensions of what the server writes beside the file of a table that is closed, and removes later.
+/// Extensions of the files that the server writes beside the file of a closed table, and removes later.
 const NOTES: [&str; 2] = ["cfg", "cfp"];
 
-/// Tables that are to be closed.
+/// Tables to be closed.
 pub(super) struct Imported {
     pub(super) tables: Vec<TableName>,
     notes: BTreeSet<String>,
 }
 
 impl Imported {
-    /// Those that `found` belong to.
+    /// The tables that `found` belong to.
     pub(super) fn of(found: &[TablespaceEntry]) -> Result<Self> {
         let tables = found.iter().map(table_of).collect::<Result<BTreeSet<_>>>()?;
         let stems = found.iter().filter_map(|found| found.entry.path.strip_suffix("ibd"));
@@ -30,12 +30,12 @@ impl Imported {
         Ok(Self { tables: tables.into_iter().collect(), notes })
     }
 
-    /// Tells a listener, and why.
+    /// Reports the tables to a listener, and why they are closed.
     pub(super) fn report(&self, why: &str, listener: &dyn Listener) {
         listener.event(Event::Note { text: format!("{why}, copied again while closed to writes: {self}") });
     }
 
-    /// Whether the file at `path` is there only because a table is closed.
+    /// Whether the file at `path` exists only because a table is closed.
     pub(super) fn is_note(&self, path: &str) -> bool {
         self.notes.contains(path)
     }

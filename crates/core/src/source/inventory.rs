@@ -1,7 +1,8 @@
-//! What has been copied so far, and what a new look at the data directory means for it.
+//! What has been copied so far, and what a rescan of the data directory means for it.
 //!
-//! Tablespaces are known by their [`FileKey`], so a renamed one is recognised and one that was made anew under its
-//! old name is not taken for it. Other files are known by path and [signature](super::files::Signature).
+//! Tablespaces are identified by their [`FileKey`], so a renamed one is recognised, and a new one under an
+//! old name is not mistaken for it. Other files are identified by path and
+//! [signature](super::files::Signature).
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -34,7 +35,7 @@ pub struct TablespaceEntry {
     pub continues: Option<Continues>,
 }
 
-/// A file that goes on where another file of its tablespace ends: `ibdata2`.
+/// A file that continues where another file of its tablespace ends: `ibdata2`.
 #[derive(Clone, Debug)]
 pub struct Continues {
     /// The first file: its page 0 tells the geometry.
@@ -50,14 +51,14 @@ impl TablespaceEntry {
         Self { entry, role, continues: None }
     }
 
-    /// Which tablespace it is of, where its own page 0, if it has one, says `own`: only the system tablespace has further
-    /// files, which have none.
+    /// The tablespace it belongs to, given the space id `own` in its own page 0, if it has one. Only the
+    /// system tablespace has further files, which have none.
     pub(super) fn space(&self, own: Option<SpaceId>) -> Option<SpaceId> {
         own.or_else(|| self.continues.as_ref().map(|_| SpaceId(0)))
     }
 }
 
-/// Fails where two files would have one path in the backup: one of them would be lost.
+/// Fails if two files would have the same path in the backup: one of them would be lost.
 pub(super) fn each_path_once(found: &[TablespaceEntry]) -> Result<()> {
     let mut paths = BTreeMap::new();
     for TablespaceEntry { entry, .. } in found {
@@ -75,9 +76,9 @@ pub(super) fn each_path_once(found: &[TablespaceEntry]) -> Result<()> {
     Ok(())
 }
 
-/// Leaves of the names of a file only the server's own, if that is one of them: a hard link to a table's file, or what
-/// a link from one schema's directory to another's shows, is but another name. `names` tells the server's, and is asked
-/// only where there is a choice.
+/// Keeps only the server's own name of a file, if that is among those found. A hard link to a table's file,
+/// or a file seen through a link from one schema directory to another, is just another name. `names` returns
+/// the server's names; it is called only if some file has several.
 pub(super) fn keep_the_servers_names(
     found: &mut Vec<TablespaceEntry>,
     others: &mut BTreeMap<String, Entry>,
@@ -87,7 +88,8 @@ pub(super) fn keep_the_servers_names(
     for file in &*found {
         *count.entry(file.entry.stat.inode).or_default() += 1;
     }
-    // By a name that is none of a tablespace it would be copied unchecked, and under the lock whenever it has changed.
+    // Under a name that is not a tablespace's it would be copied unchecked, and under the lock whenever it
+    // has changed.
     others.retain(|_, entry| entry.is_dir || !count.contains_key(&entry.stat.inode));
     if count.values().all(|count| *count == 1) {
         return Ok(());
@@ -106,7 +108,7 @@ pub struct Inventory {
     tablespaces: HashMap<FileKey, Held>,
     files: BTreeMap<String, CopiedFile>,
     directories: BTreeSet<String>,
-    /// `myisam_use_mmap`: a store into a page that is mapped and dirty already shows in no timestamp.
+    /// `myisam_use_mmap`: a store into a page that is already mapped and dirty shows in no timestamp.
     myisam_is_mapped: bool,
 }
 
@@ -117,40 +119,41 @@ struct Held {
     lacks: Option<Lacks>,
 }
 
-/// Pages that a copy may lack and that are not in the redo either: they were allocated, or freed, since.
+/// Pages that a copy may lack and that the redo does not hold either: they were allocated, or freed, since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacks {
-    /// The redo tells which, from here on.
+    /// The redo from here on tells which.
     pub since: Lsn,
-    /// What the copy is as good as once it has them.
+    /// What applies to the copy once it has them.
     pub then: Before,
 }
 
-/// A copy that is to get the pages that it lacks.
+/// A copy that is to receive the pages it lacks.
 pub struct Amend {
     /// The file.
     pub found: TablespaceEntry,
     /// Its copy.
     pub copied: CopiedTablespace,
-    /// What of it.
+    /// The pages it lacks.
     pub lacks: Lacks,
 }
 
-/// What the server said of a tablespace just before its copy began.
+/// What the server said about a tablespace just before its copy began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// All redo before this was captured: what the copy may lack is later.
+    /// All redo before this LSN was captured: anything that the copy may lack is later.
     pub captured: Lsn,
-    /// The tablespace's own entry, if the server had one.
+    /// The server's row for the tablespace, if it had one.
     pub space: Option<TablespaceRow>,
 }
 
 /// The tablespaces that the server lists.
 pub type Spaces = BTreeMap<SpaceId, TablespaceRow>;
 
-/// A tablespace file that is there, to be judged.
+/// A tablespace file that exists, to be judged.
 pub struct Found<'a> {
-    /// From its page 0; `None` while that is not yet written, and for files that have none of their own.
+    /// The space id from its page 0. `None` while that is not yet written, and for files without a page 0 of
+    /// their own.
     pub space: Option<SpaceId>,
     /// The file.
     pub entry: &'a TablespaceEntry,
@@ -163,22 +166,22 @@ pub struct Found<'a> {
 pub struct Copied<'a> {
     /// The copy.
     pub file: &'a CopiedTablespace,
-    /// What the server said of the tablespace before.
+    /// What the server said about the tablespace before the copy.
     pub before: &'a Before,
-    /// What it is known to lack since an earlier look.
+    /// Pages that it is known to lack since an earlier rescan.
     pub lacks: Option<&'a Lacks>,
 }
 
-/// What is to be done about a tablespace.
+/// What to do about a tablespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// If there is a copy, the redo makes it good.
+    /// The redo makes the copy good, if there is one.
     Keep,
-    /// The redo makes all of the copy good but these pages.
+    /// The redo makes the copy good, except for these pages.
     Amend(Lacks),
     /// Pages may have been written without redo: copy it again.
     CopyAgain,
-    /// The same, and its redo is of no use: copy it again while nobody may write to it.
+    /// The same, and the redo does not help: copy it again while nobody may write to it.
     CopyClosed,
 }
 
@@ -187,20 +190,21 @@ pub enum Verdict {
 pub struct Rescan {
     /// To be copied: new, another incarnation than the one that was copied, or judged so.
     pub copy: Vec<TablespaceEntry>,
-    /// Copied under another name.
+    /// How many were copied under another name.
     pub renamed: u64,
-    /// Copies of what is no more.
+    /// How many copied files no longer exist.
     pub gone: u64,
-    /// To be copied while nobody may write to them, and which spaces they are.
+    /// To be copied while nobody may write to them; with their spaces.
     pub copy_closed: Vec<(TablespaceEntry, Option<SpaceId>)>,
-    /// Copied, but for some pages.
+    /// Copied, except for some pages.
     pub amend: Vec<Amend>,
-    /// Second names of files, with the first that was found.
+    /// Files with two names: the first that was found, and the second.
     second_names: Vec<[String; 2]>,
 }
 
 impl Rescan {
-    /// Fails where a file has two names although no rename is under way: which is right the server does not tell.
+    /// Fails if a file has two names although no rename is under way: the server does not tell which is
+    /// right.
     pub fn refuse_second_names(&self) -> Result<()> {
         match self.second_names.first() {
             None => Ok(()),
@@ -213,13 +217,13 @@ impl Rescan {
 }
 
 impl Inventory {
-    /// Nothing, of this server.
+    /// An empty inventory for this server.
     #[must_use]
     pub fn of(facts: &ServerFacts) -> Self {
         Self { myisam_is_mapped: facts.sql.myisam_use_mmap, ..Self::default() }
     }
 
-    /// Takes note of a copied tablespace.
+    /// Records a copied tablespace.
     pub fn add_tablespace(
         &mut self,
         sink: &dyn Sink,
@@ -229,18 +233,19 @@ impl Inventory {
     ) -> Result<()> {
         let held = Held { copied, path: path.to_owned(), before, lacks: None };
         match self.tablespaces.insert(held.copied.key, held) {
-            // Two names of one file, seen while it was renamed: one of them is enough.
+            // Two names of one file, seen during its rename: one copy is enough.
             Some(before) => sink.file_gone(before.copied.file),
             None => Ok(()),
         }
     }
 
-    /// Takes note of another file.
+    /// Records a copy of another file.
     pub fn add_file(&mut self, path: &str, copied: CopiedFile) {
         self.files.insert(path.to_owned(), copied);
     }
 
-    /// Fails unless each of `spaces` was copied, and none of all twice: recovery would take either.
+    /// Fails unless each of `spaces` was copied, or if any tablespace was copied twice: recovery would take
+    /// either copy.
     pub fn holds_all<'a>(&self, spaces: impl Iterator<Item = &'a TablespaceRow>) -> Result<()> {
         let mut held = BTreeMap::new();
         let mut unwritten = BTreeSet::new();
@@ -257,7 +262,7 @@ impl Inventory {
             }
         }
         for row in spaces {
-            // Page 0 of a new one may be in the buffer pool only.
+            // Page 0 of a new tablespace may be in the buffer pool only.
             let is_new = || unwritten.contains(format!("{}.ibd", row.name).as_str());
             if !held.contains_key(&row.space) && !is_new() {
                 return Err(Error::failed(format!(
@@ -272,7 +277,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// A copy has got the pages that it lacked, and is as long as `size_bytes` now.
+    /// Records that a copy has received the pages it lacked, and is now `size_bytes` long.
     pub(super) fn amended(&mut self, amend: Amend, size_bytes: u64) {
         let Some(held) = self.tablespaces.get_mut(&amend.copied.key) else { return };
         if let Some(unended) = &mut held.copied.unended {
@@ -281,7 +286,7 @@ impl Inventory {
         (held.before, held.lacks) = (amend.lacks.then, None);
     }
 
-    /// Fails if a copy still lacks pages: its file went away, although nobody could drop it.
+    /// Fails if a copy still lacks pages: its file disappeared although nobody could drop it.
     pub(super) fn lacks_nothing(&self) -> Result<()> {
         match self.tablespaces.values().find(|held| held.lacks.is_some()) {
             None => Ok(()),
@@ -297,7 +302,7 @@ impl Inventory {
         self.tablespaces.values().filter_map(|held| held.copied.unwritten.as_ref())
     }
 
-    /// Drops the copies of those at `paths`, so that they are copied again.
+    /// Drops the copies of those files at `paths`, and returns the files, so that they are copied again.
     pub(super) fn forget_unwritten(
         &mut self,
         sink: &dyn Sink,
@@ -313,24 +318,24 @@ impl Inventory {
         Ok(found)
     }
 
-    /// MariaDB: whether page 0 of the system tablespace was copied before it said how pages are encrypted, and a further
-    /// file of the tablespace, which may have encrypted pages, was not.
+    /// MariaDB: whether page 0 of the system tablespace was copied before it said how pages are encrypted,
+    /// and a further file of the tablespace, which may have encrypted pages, was copied later.
     #[must_use]
     pub fn lacks_encryption_of_system(&self) -> bool {
         let says = |space| {
             let of_space = self.tablespaces.iter().filter(move |(key, _)| key.space == space);
             of_space.map(|(_, held)| held.copied.says_encryption)
         };
-        // Only further files have no space of their own and say anything.
+        // Of the files without a space id, only further files say anything.
         says(None).any(|says| says) && says(Some(SpaceId(0))).any(|says| !says)
     }
 
-    /// The copies that are still to be ended.
+    /// The copies that have yet to be ended.
     pub(super) fn unended(&self) -> impl Iterator<Item = (FileId, &Unended)> {
         self.tablespaces.values().filter_map(|held| Some((held.copied.file, held.copied.unended.as_ref()?)))
     }
 
-    /// Drops the copies of files, so that they are copied again if they are still there.
+    /// Drops the copies of the selected files, so that they are copied again if they still exist.
     pub fn forget(&mut self, sink: &dyn Sink, which: impl Fn(&str) -> bool) -> Result<()> {
         let (forgotten, kept) = std::mem::take(&mut self.files)
             .into_iter()
@@ -339,12 +344,12 @@ impl Inventory {
         forgotten.into_values().try_for_each(|copied| sink.file_gone(copied.file))
     }
 
-    /// The copy of a file.
+    /// The copy of the file at `path`.
     pub fn file_mut(&mut self, path: &str) -> Option<&mut CopiedFile> {
         self.files.get_mut(path)
     }
 
-    /// Whether `entry`, as it was listed, is surely what was copied.
+    /// Whether `entry`, as listed, is certainly unchanged since its copy.
     #[must_use]
     pub fn has_unchanged(&self, entry: &Entry) -> bool {
         let is_mapped = self.myisam_is_mapped && entry.path.ends_with(".MYD");
@@ -352,13 +357,13 @@ impl Inventory {
         copied.is_some_and(|copied| copied.signature.unchanged(&entry.stat.signature))
     }
 
-    /// Whether `entry` was copied from the same inode, changed or not.
+    /// Whether `entry` is the inode that was copied, changed or not.
     #[must_use]
     pub fn has_same_file(&self, entry: &Entry) -> bool {
         self.files.get(&entry.path).is_some_and(|copied| copied.signature.same_inode(&entry.stat.signature))
     }
 
-    /// Sends the directories in `entries` that were not sent.
+    /// Sends the directories in `entries` that were not sent yet.
     pub fn add_directories<'a>(
         &mut self,
         sink: &dyn Sink,
@@ -372,7 +377,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// Drops what was copied of files that are not in `present` any more.
+    /// Drops the copies of files and directories that are no longer `present`.
     pub fn drop_vanished(&mut self, sink: &dyn Sink, present: &BTreeMap<String, Entry>) -> Result<()> {
         let gone: Vec<String> =
             self.files.keys().filter(|path| !present.contains_key(*path)).cloned().collect();
@@ -388,9 +393,10 @@ impl Inventory {
         Ok(())
     }
 
-    /// Compares the tablespaces with what is there `now`. Renames and drops copies in the sink; tells what must be
-    /// copied. `judge` decides about each file that is there, also about those without a copy. Files that are, by their
-    /// names and times, surely those that were copied are not opened; the others are, by up to `threads` threads.
+    /// Compares the copies of tablespaces with the files that exist `now`. Renames and drops copies in the
+    /// sink; returns what must be copied. `judge` decides about each file that exists, including those
+    /// without a copy. A file that is certainly the one copied, by its name and times, is not opened; the
+    /// others are, by up to `threads` threads.
     pub fn rescan(
         &mut self,
         flavor: Flavor,
@@ -450,7 +456,7 @@ impl Inventory {
             result.gone += 1;
             sink.file_gone(held.copied.file)?;
         }
-        // Names may have been swapped: out of the way first.
+        // Names may have been swapped: move all out of the way first.
         for (file, _) in &moves {
             sink.file_renamed(*file, &format!("#moving/{}", file.0))?;
         }
@@ -466,7 +472,7 @@ impl Inventory {
 const FILES_PER_THREAD: usize = 100;
 
 impl Inventory {
-    /// Which incarnation of which space each of these files is. `None`: it vanished.
+    /// Which incarnation of which space each of these files is. `None` for a file that vanished.
     fn keys_of(
         &self,
         flavor: Flavor,
@@ -479,7 +485,7 @@ impl Inventory {
             let Stat { inode, signature, .. } = &found.entry.stat;
             let Held { copied, .. } = by_path.get(found.entry.path.as_str())?;
             let same = copied.key.inode == *inode && copied.signature.unchanged(signature);
-            // While page 0 is not written there is nothing to know.
+            // While page 0 is not written, the space is unknown.
             (same && copied.key.space.is_some()).then_some(copied.key)
         };
         let mut keys: Vec<_> = found.iter().map(known).collect();
@@ -496,7 +502,7 @@ impl Inventory {
     }
 }
 
-/// Which incarnation of which space a file is. `None`: it vanished.
+/// Which incarnation of which space a file is. `None` if it vanished.
 fn key_of(flavor: Flavor, found: &TablespaceEntry) -> Result<Option<FileKey>> {
     let entry = &found.entry;
     let read = || -> io::Result<FileKey> {
@@ -563,8 +569,8 @@ mod tests {
         }
     }
 
-    /// A file that is, by its name and times, the one that was copied is not opened: it could have gone since the
-    /// listing, and would not be missed. One that was written to is opened.
+    /// A file that is the one copied, by its name and times, is not opened: here it disappears after the
+    /// listing without being missed. A file that was written to is opened.
     #[test]
     fn only_new_and_changed_files_are_opened() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Keeping keys out of a backup under whatever name they are found; see [`KeyFiles`].
+//! Keeps key files out of a backup, whatever name they are found under; see [`KeyFiles`].
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{key_files::KeyFiles, server::ServerFacts};
 
-/// Leaves out of `entries` other names of files with keys: links to them, and theirs where the server's settings name
-/// them by a link.
+/// Removes other names of key files from `entries`: links to them, and their own names where the server's
+/// settings name them by a link.
 pub(super) fn leave_keys(
     entries: &mut BTreeMap<String, Entry>,
     facts: &ServerFacts,

@@ -1,8 +1,8 @@
 //! The tables that the server logs statements to: `mysql.general_log` and `mysql.slow_log`.
 //!
-//! The server writes to them whenever it likes, lets nobody lock them, and no backup lock holds it up (verified on MySQL
-//! 9.7.4 and MariaDB 10.11.19, there under `BACKUP STAGE BLOCK_COMMIT`): what is copied of them is often a table that is
-//! marked as crashed, and can be gigabytes. So a backup has empty ones, ready for use.
+//! The server writes to them at any time, lets nobody lock them, and no backup lock stops it (verified on
+//! MySQL 9.7.4 and MariaDB 10.11.19, there under `BACKUP STAGE BLOCK_COMMIT`). A copy of them is often a
+//! table that is marked as crashed, and can be gigabytes. So a backup has empty ones, ready for use.
 
 use super::{Role, copier::Copier, files::Entry};
 use crate::error::Result;
@@ -14,12 +14,12 @@ const LOG_TABLES: &[&str] = &["mysql/general_log.", "mysql/slow_log."];
 pub enum LogTableFile {
     /// The rows.
     Rows,
-    /// How many, and whether the table was closed in good order.
+    /// The number of rows, and whether the table was closed cleanly.
     Meta,
 }
 
 impl LogTableFile {
-    /// What `path` is, if it is one.
+    /// Which file of a log table `path` is, if any.
     #[must_use]
     pub fn of(path: &str) -> Option<Self> {
         match extension(path)? {
@@ -29,7 +29,7 @@ impl LogTableFile {
         }
     }
 
-    /// Its bytes where there are no rows (`storage/csv/ha_tina.cc`): magic, version, four counters, "not dirty".
+    /// Its bytes if there are no rows (`storage/csv/ha_tina.cc`): magic, version, four counters, "not dirty".
     #[must_use]
     pub fn when_empty(self) -> &'static [u8] {
         const META: [u8; 35] = {
@@ -45,8 +45,8 @@ impl LogTableFile {
     }
 }
 
-/// Whether `path` holds rows of a log table that was altered to another engine, which keeps in memory what belongs to its
-/// files.
+/// Whether `path` is a file of a log table that was altered to another engine. Such an engine keeps in memory
+/// what belongs in its files.
 pub(super) fn is_of_another_engine(path: &str) -> bool {
     extension(path).is_some_and(|extension| ["MYD", "MYI", "MAD", "MAI"].contains(&extension))
 }
@@ -56,7 +56,7 @@ fn extension(path: &str) -> Option<&str> {
 }
 
 impl Copier<'_> {
-    /// Sends the files of empty log tables in the place of the server's own.
+    /// Sends the files of empty log tables in place of the server's own.
     pub(super) fn empty_log_tables<'a>(&mut self, entries: impl Iterator<Item = &'a Entry>) -> Result<()> {
         for entry in entries {
             let Some(file) = LogTableFile::of(&entry.path) else { continue };

@@ -1,8 +1,9 @@
 //! Where a backup's bytes come from.
 //!
-//! A [`Source`] pushes events, addressed by file id, into a [`Sink`]. It shows neither file descriptors nor paths of
-//! the host, so the same pipeline takes a local data directory, the far end of an SSH connection, or a server that
-//! sends its own pages. The last write of (file, page) wins: a source may send a page, or a whole file, again.
+//! A [`Source`] pushes events, addressed by file id, into a [`Sink`]. It exposes neither file descriptors nor
+//! paths of the host, so the same pipeline serves a local data directory, the far end of an SSH connection,
+//! or a server that sends its own pages. The last write of (file, page) wins: a source may send a page, or a
+//! whole file, again.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -53,7 +54,7 @@ pub struct FileId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// None of the others: definitions, certificates, settings.
+    /// None of the roles below: definitions, certificates, settings.
     Other,
     /// An InnoDB tablespace.
     Tablespace,
@@ -73,39 +74,39 @@ pub enum Role {
     EngineFile,
 }
 
-/// A file, as its events will say.
+/// Describes a file whose events follow.
 #[derive(Clone, Debug)]
 pub struct FileSpec {
     /// Relative to the data directory, `/` between parts.
     pub path: String,
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// Permission bits.
     pub mode: u16,
-    /// The unit of its pages.
+    /// The size of its pages.
     pub page_size: PageSize,
     /// Space id and flags of a tablespace.
     pub space: Option<(SpaceId, u32)>,
-    /// Where it really is, when that is not below the data directory.
+    /// Its real path, if it lies outside the data directory.
     pub outside: Option<String>,
 }
 
 /// Whole pages, contiguous.
 #[derive(Clone, Copy)]
 pub struct Pages<'a> {
-    /// The number of the first, in the file.
+    /// The number of the first page within the file.
     pub first: u64,
     /// Their size.
     pub page_size: PageSize,
     /// Their bytes. A short last page of a file is padded with zeros.
     pub bytes: &'a [u8],
-    /// Which of them the file system says lie in a hole of the source's file; empty: none.
+    /// Which of them lie in a hole of the source's file, according to the file system. Empty if none do.
     pub holes: &'a [bool],
 }
 
 impl Pages<'_> {
-    /// Whether the page at `index` is to be restored as a hole. Where bytes were read there is none, whatever the file system
-    /// says: OpenZFS has called data that was not on disk yet a hole (its issue 15526).
+    /// Whether to restore the page at `index` as a hole. A page that was read with content is none, whatever
+    /// the file system says: OpenZFS has reported data that was not on disk yet as a hole (its issue 15526).
     #[must_use]
     pub fn is_hole(&self, index: usize) -> bool {
         let page_bytes = self.page_size.bytes();
@@ -116,21 +117,21 @@ impl Pages<'_> {
 
 /// Receives a capture. Called from several threads, for several files at once.
 pub trait Sink: Sync {
-    /// A file begins. Beginning a path again replaces what was sent of it.
+    /// Begins a file. Beginning a path again replaces what was sent for it.
     fn file_begin(&self, spec: FileSpec) -> Result<FileId>;
-    /// Whole pages.
+    /// Adds whole pages to a file.
     fn pages(&self, file: FileId, pages: Pages<'_>) -> Result<()>;
-    /// The file is complete and this long.
+    /// Ends a file, which is complete and `size_bytes` long.
     fn file_end(&self, file: FileId, size_bytes: u64) -> Result<()>;
-    /// The file has another path now.
+    /// Gives a file another path.
     fn file_renamed(&self, file: FileId, path: &str) -> Result<()>;
-    /// The file is not part of the backup after all.
+    /// Drops a file, which is not part of the backup after all.
     fn file_gone(&self, file: FileId) -> Result<()>;
-    /// A directory.
+    /// Adds a directory.
     fn directory(&self, path: &str, mode: u16) -> Result<()>;
-    /// A directory is not part of the backup after all.
+    /// Drops a directory, which is not part of the backup after all.
     fn directory_gone(&self, path: &str) -> Result<()>;
-    /// Whether what was sent keeps the processors busy no longer.
+    /// Whether the processors are no longer busy with what was sent.
     fn is_drained(&self) -> Result<bool>;
 }
 
@@ -143,17 +144,17 @@ pub struct CaptureStats {
     pub bytes_read: u64,
     /// Bad pages that were read again (a page counts once).
     pub pages_torn: u64,
-    /// Reads that it took to get them right.
+    /// Reads needed to get them right.
     pub torn_reads: u64,
-    /// Pages without a checksum that can be checked, accepted after two equal reads.
+    /// Pages whose checksum cannot be checked, accepted after two equal reads.
     pub pages_unverifiable: u64,
-    /// Pages that were good when they were first read, by the algorithm of their checksum.
+    /// Pages that were good when first read, by checksum algorithm.
     pub pages_by_checksum: BTreeMap<&'static str, u64>,
     /// Files that vanished while they were copied.
     pub files_vanished: u64,
-    /// Files copied again at the end, because of DDL.
+    /// Files copied again at the end because of DDL.
     pub files_recopied: u64,
-    /// Pages of shared tablespaces copied again at the end, because tables or indexes were made in them.
+    /// Pages of shared tablespaces copied again at the end because tables or indexes were created in them.
     pub pages_recopied: u64,
     /// Files renamed between their copy and the end.
     pub files_renamed: u64,
@@ -161,18 +162,18 @@ pub struct CaptureStats {
     pub bytes_under_ddl_lock: u64,
     /// Redo captured.
     pub redo_bytes: u64,
-    /// The furthest the redo reader was behind what the server had on disk, after it had caught up with the start.
+    /// The largest lag of the redo reader behind what the server had on disk, once it had first caught up.
     pub redo_lag_bytes_max: u64,
     /// Locks, in the order they were released.
     pub locks: Vec<LockRecord>,
-    /// Whether tablespaces were read past the page cache.
+    /// Whether reads of tablespaces bypassed the page cache.
     pub direct_io: bool,
-    /// Pages that are damaged on the source, and in the backup as they were found.
+    /// Pages that are damaged on the source and were copied as found.
     pub damaged_pages: Vec<DamagedPage>,
 }
 
 impl CaptureStats {
-    /// Adds locks that were released, and tells of them.
+    /// Adds locks that were released, and reports them to `listener`.
     pub(crate) fn add_locks(&mut self, locks: &[LockRecord], listener: &dyn Listener) {
         for lock in locks {
             lock.report(listener);
@@ -180,7 +181,7 @@ impl CaptureStats {
         self.locks.extend_from_slice(locks);
     }
 
-    /// Adds what a look for DDL found, and tells of it.
+    /// Adds the result of a rescan for DDL, and reports it to `listener`.
     pub(crate) fn add_rescan(&mut self, rescan: &inventory::Rescan, listener: &dyn Listener) {
         let copied = rescan.copy.len() as u64;
         self.files_renamed += rescan.renamed;
@@ -201,7 +202,7 @@ impl CaptureStats {
         }
     }
 
-    /// Adds what the copies counted.
+    /// Adds the counters of the copies.
     pub(crate) fn count(&mut self, counters: &copy::CopyCounters) {
         use std::sync::atomic::Ordering::Relaxed;
         self.pages_read += counters.pages.load(Relaxed);
@@ -219,7 +220,7 @@ impl CaptureStats {
     }
 }
 
-/// What a capture amounts to, besides the pages it sent.
+/// The result of a capture, besides the pages it sent.
 #[derive(Clone, Debug)]
 pub struct Captured {
     /// The server it came from.
@@ -228,27 +229,28 @@ pub struct Captured {
     pub redo: CapturedRedo,
     /// The state it restores to.
     pub position: Position,
-    /// What it took.
+    /// What the capture did.
     pub stats: CaptureStats,
 }
 
 /// A running server whose files can be captured.
 pub trait Source {
-    /// Sends every file and the redo into `sink`, so that the server's own recovery makes one consistent state of it.
+    /// Sends every file and the redo into `sink`, so that the server's own recovery turns them into one
+    /// consistent state.
     fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured>;
 }
 
-/// The newest LSN that a follower of the redo has safely captured.
+/// How far a follower of the redo has safely captured it.
 pub trait RedoProgress: Sync {
-    /// Everything before it is captured.
+    /// Everything before this LSN is captured.
     fn captured(&self) -> Lsn;
-    /// Fails if the follower has failed: no point in copying on.
+    /// Fails if the follower has failed: copying on would be pointless.
     fn check(&self) -> Result<()>;
-    /// Whether it has.
+    /// Whether the follower has failed.
     fn has_failed(&self) -> bool;
 }
 
-/// The redo log that was found is not that of the server that answered.
+/// The error for a redo log that does not belong to the server that answered.
 fn not_this_server(log: &Path) -> Error {
     Error::failed(format!("{} is not the redo log of the server that was connected to", log.display()))
         .hinted("connect to the server that owns this data directory; see --datadir and --path-map")
@@ -258,7 +260,7 @@ fn not_this_server(log: &Path) -> Error {
 mod tests {
     use super::*;
 
-    /// Bytes that were read are believed before what the file system says of holes.
+    /// Bytes that were read take precedence over what the file system says about holes.
     #[test]
     fn holes() {
         let page_size = PageSize::from_bytes(4096).unwrap();

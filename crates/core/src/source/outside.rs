@@ -1,6 +1,6 @@
-//! Files of the server itself that its options put outside the data directory: the system tablespace, undo tablespaces,
-//! the Aria log. In a backup they lie at the top of the data directory, where a restored server without these options
-//! looks for them.
+//! Files of the server itself that its options put outside the data directory: the system tablespace, undo
+//! tablespaces, the Aria log. In a backup they are at the top of the data directory, where a restored server
+//! without these options looks for them.
 
 use std::{
     fs::DirEntry,
@@ -18,7 +18,7 @@ use crate::{
     server::ServerFacts,
 };
 
-/// What there is outside.
+/// The files found outside the data directory.
 #[derive(Debug, Default)]
 pub(super) struct OutsideFiles {
     /// Files of the system tablespace.
@@ -30,7 +30,7 @@ pub(super) struct OutsideFiles {
 }
 
 impl OutsideFiles {
-    /// Looks where the options point to. `is_undo` knows an undo tablespace by its name.
+    /// Looks where the options point. `is_undo` recognises an undo tablespace by its name.
     pub(super) fn find(
         facts: &ServerFacts,
         options: &CaptureOptions,
@@ -55,14 +55,14 @@ impl OutsideFiles {
     }
 }
 
-/// A file of the system tablespace cannot be seen here.
+/// The error for a file of the system tablespace that cannot be seen here.
 pub(super) fn no_system_file(path: &Path) -> Error {
     Error::failed(format!("{}: this file of the system tablespace is not there", path.display()))
         .hinted("the server has it: is it on a volume that this process cannot see? see --path-map")
 }
 
-/// Tells the files of the system tablespace where in it they begin: only the first has a page 0 of its own. All but the
-/// last have a fixed size.
+/// Sets where in the system tablespace each of its files begins: only the first has a page 0 of its own. All
+/// but the last have a fixed size.
 pub(super) fn number_system_files(facts: &ServerFacts, tablespaces: &mut [TablespaceEntry]) -> Result<()> {
     let order: Vec<_> = facts
         .system_files()?

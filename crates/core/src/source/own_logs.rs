@@ -1,6 +1,6 @@
-//! Files in the data directory that belong to this very server: its logs, its sockets, its place in replication.
-//! Restored with the data, they would make the copy append to them, or connect to the original's primary. And what a
-//! restore or the filesystem has left there. And its keys ([`KeyFiles`]).
+//! Files in the data directory that belong to this very server: its logs, its sockets, its replication state.
+//! Restored with the data, they would make the copy append to them, or connect to the original's primary.
+//! Also what a restore or the file system has left there, and the server's keys ([`KeyFiles`]).
 
 use std::path::{Path, PathBuf};
 
@@ -11,18 +11,18 @@ use crate::{key_files::KeyFiles, server::ServerFacts, source::files::path_text};
 pub(super) struct OwnLogs {
     /// Paths relative to the data directory.
     exact: Vec<String>,
-    /// Base names; behind a dot a number follows, or `index`.
+    /// Base names. A dot follows, and then a number, `index` or `state`.
     numbered: Vec<String>,
-    /// Base names; between them and the dot can be a dash and the name of a replication channel, in which the server
-    /// writes a dot in another way.
+    /// Base names. A dash and the name of a replication channel may precede the dot; the server encodes any
+    /// dot in that name.
     by_channel: Vec<String>,
-    /// Paths behind which a dot and any number can follow.
+    /// Paths that a dot and any number may follow.
     rotated: Vec<String>,
     keys: KeyFiles,
 }
 
 impl OwnLogs {
-    /// Those that the server's settings name.
+    /// The files that the server's settings name.
     #[must_use]
     pub(super) fn of(facts: &ServerFacts) -> Self {
         let datadir = facts.resolved(&facts.paths.datadir);
@@ -35,7 +35,7 @@ impl OwnLogs {
         let exact = [&paths.pid_file, &paths.log_error, &paths.general_log, &paths.slow_log];
         let exact = exact.into_iter().flatten().map(PathBuf::as_path);
         logs.exact.extend(exact.chain([facts.identity.socket.as_path()]).filter_map(relative));
-        // Made anew at each start, under whatever names. What cannot be read names none.
+        // Created anew at each start, under arbitrary names. A list that cannot be read names none.
         let temporary = facts.temporary_files().unwrap_or_default();
         logs.exact.extend(temporary.iter().filter_map(|path| relative(path)));
         logs.rotated.extend(paths.plugin_logs.iter().map(PathBuf::as_path).filter_map(relative));
@@ -46,20 +46,20 @@ impl OwnLogs {
         let relay_log = &facts.replica.relay_log_basename;
         logs.by_channel.extend(relay_log.as_deref().and_then(relative));
         let relay_index = facts.replica.relay_log_index.as_deref().and_then(relative);
-        // The index of a channel is called so, too, wherever an option has put it.
+        // The index files of channels are named after this one, too, wherever an option has put it.
         logs.by_channel
             .extend(relay_index.as_ref().and_then(|path| path.strip_suffix(".index")).map(str::to_owned));
         logs.exact.extend(relay_index);
         logs
     }
 
-    /// For tests: files called `<base>.NNNNNN` and `<base>.index`.
+    /// For tests: files named `<base>.NNNNNN` and `<base>.index`.
     #[cfg(test)]
     pub(crate) fn of_base(base: &str) -> Self {
         Self { numbered: vec![base.to_owned()], ..Self::default() }
     }
 
-    /// Whether `path` is one of them.
+    /// Whether `path` is one of these files.
     #[must_use]
     pub(super) fn contains(&self, path: &str) -> bool {
         let numbered = |base: &String| {
@@ -85,18 +85,20 @@ impl OwnLogs {
             || self.by_channel.iter().any(by_channel)
             // Multi-source replication names its files after the connection.
             || (!path.contains('/') && (is_replica_state(path) || is_left_behind(path)))
-            // A restore gives such names to what is not complete, and takes no file that has one. Servers make none.
+            // A restore gives such names to incomplete files, and accepts no file that has one. Servers
+            // create none.
             || path.ends_with(".partial")
     }
 }
 
-/// What follows the name of a log and a dot: its number, or what there is beside the numbered files.
+/// Whether this can follow the name of a log and a dot: a number, or the extension of a file beside the
+/// numbered ones.
 fn is_log_suffix(suffix: &str) -> bool {
     let number = suffix.split('.').next().unwrap_or(suffix);
     (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit())) || ["index", "state"].contains(&suffix)
 }
 
-/// What a restore tells of itself, and the folder that a filesystem keeps for itself, often unreadable.
+/// What a restore writes about itself, and the folder that a file system keeps for itself, often unreadable.
 fn is_left_behind(name: &str) -> bool {
     name == "lost+found" || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }
@@ -110,7 +112,7 @@ fn is_replica_state(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A log of a plugin goes with what it was rotated to.
+    /// A plugin's log is left out together with the files that it was rotated to.
     #[test]
     fn rotated_logs_are_left() {
         let logs = OwnLogs { rotated: vec!["server_audit.log".into()], ..OwnLogs::default() };
@@ -126,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Each channel has relay logs of its own, named after it; what only looks like one is kept.
+    /// Each channel has relay logs of its own, named after it. A file that only looks like one is kept.
     #[test]
     fn relay_logs_of_named_channels_are_left() {
         let logs = OwnLogs { by_channel: vec!["x-relay-bin".into()], ..OwnLogs::default() };

@@ -1,8 +1,8 @@
 //! Reads a file in extents, the way the server writes it.
 //!
-//! A server that writes with `O_DIRECT` can leave a stale page in the page cache, with a good checksum. So the reader
-//! goes past the cache whenever the server does, and a second read of a page never comes from the cache: either the
-//! file is open with `O_DIRECT`, or the range is dropped from the cache first.
+//! A server that writes with `O_DIRECT` can leave a stale page in the page cache, with a good checksum. So
+//! the reader bypasses the cache whenever the server does, and a second read of a page never comes from the
+//! cache: either the file is open with `O_DIRECT`, or the range is dropped from the cache first.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,12 +14,12 @@ use std::{
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use rustix::fs::{Advice, OFlags, fadvise};
 
-/// How to read.
+/// How to read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Past the page cache.
+    /// Bypassing the page cache.
     Direct,
-    /// Through it.
+    /// Through the page cache.
     Buffered,
 }
 
@@ -31,7 +31,7 @@ pub struct PageReader {
 }
 
 impl PageReader {
-    /// Opens `path`. Falls back to buffered reads where the file system knows no direct ones.
+    /// Opens `path`. Falls back to buffered reads if the file system does not support direct ones.
     pub fn open(path: &Path, mode: ReadMode) -> io::Result<Self> {
         if mode == ReadMode::Direct {
             let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
@@ -50,19 +50,19 @@ impl PageReader {
         &self.file
     }
 
-    /// How it is being read.
+    /// How the file is being read.
     #[must_use]
     pub fn mode(&self) -> ReadMode {
         self.mode
     }
 
-    /// Reads up to `len` bytes at `offset`, a multiple of 4,096 where reads are direct; fewer only at the end of the
-    /// file.
+    /// Reads up to `len` bytes at `offset`, which must be a multiple of 4,096 if reads are direct. Returns
+    /// fewer only at the end of the file.
     pub fn read(&self, offset: u64, len: usize, buffer: &mut AlignedBuffer) -> io::Result<usize> {
         self.read_in_pieces(offset, len, len, buffer)
     }
 
-    /// Reads like [`Self::read`], `piece` bytes at once: a multiple of 4,096, or all of them.
+    /// Reads like [`Self::read`], `piece` bytes at a time, rounded up to a multiple of 4,096.
     pub fn read_in_pieces(
         &self,
         offset: u64,
@@ -81,7 +81,7 @@ impl PageReader {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            // A direct read that stops off the grid has met the end of the file.
+            // A direct read that stops unaligned has reached the end of the file.
             if self.mode == ReadMode::Direct && !done.is_multiple_of(ALIGNMENT) {
                 break;
             }
@@ -89,8 +89,8 @@ impl PageReader {
         Ok(done.min(len))
     }
 
-    /// Drops `len` bytes at `offset` from the cache, so that the next read of them asks the device. The cache is
-    /// dropped in whole pages of its own: of one that is covered in part nothing would be.
+    /// Drops `len` bytes at `offset` from the cache, so that the next read fetches them from the device. The
+    /// range is widened to whole pages of the cache: the kernel keeps a page that is covered only in part.
     pub fn forget(&self, offset: u64, len: usize) -> io::Result<()> {
         if self.mode == ReadMode::Buffered {
             let alignment = ALIGNMENT as u64;
@@ -101,7 +101,8 @@ impl PageReader {
         Ok(())
     }
 
-    /// Reads one page again, never from the cache. `offset` is that of the page. `None`: the file has become shorter.
+    /// Reads one page again, never from the cache. `offset` is that of the page. Returns `None` if the file
+    /// has become shorter.
     pub fn read_again(
         &self,
         offset: u64,

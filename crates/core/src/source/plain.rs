@@ -1,4 +1,5 @@
-//! Copies files that are no tablespaces: as they are, page by page, or so that what they grow by can follow.
+//! Copies files that are not tablespaces: as they are, page by page, or so that data appended later can
+//! follow.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -19,17 +20,19 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Between two reads of the end of a log: a writer whose pages the kernel throttles can sleep in the middle of a write.
+/// The pause between two reads of the end of a log: a writer whose pages the kernel throttles can sleep in
+/// the middle of a write.
 const SETTLING_PAUSE: Duration = WRITE_MAX;
-/// What is read is bounded, so it comes to rest; by then a lock has been held for two seconds.
+/// The part that is read is bounded, so it comes to rest. After this many reads a lock has been held for two
+/// seconds.
 const SETTLING_READS_MAX: u32 = 8;
 
-/// A file that is to be copied.
+/// A file to be copied.
 #[derive(Clone, Debug)]
 pub struct PlainFile {
     /// The file.
     pub entry: Entry,
-    /// What it is.
+    /// Its role.
     pub role: Role,
     /// How it is copied.
     pub manner: Manner,
@@ -46,31 +49,32 @@ impl PlainFile {
 /// How a file is copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// As it is: who writes to it meanwhile is noticed, and it is copied again.
+    /// As it is: writes to it meanwhile are noticed, and it is copied again.
     Whole,
-    /// As a file of an Aria table, whose index file this is. Where the Aria log repairs the copy, pages must be whole.
+    /// As a file of the Aria table that has this index file. Where the Aria log repairs the copy, pages must
+    /// be whole.
     Aria {
-        /// The index file, which tells how the table is made.
+        /// The index file, which describes the table.
         index: PathBuf,
     },
-    /// So that what it grows by can follow; see [`CopyContext::grow`]. It is not ended here.
+    /// So that data appended later can follow; see [`CopyContext::grow`]. The copy is not ended here.
     Growing,
 }
 
 /// A file that was copied.
 #[derive(Clone, Debug)]
 pub struct CopiedFile {
-    /// In the sink.
+    /// Its id in the sink.
     pub file: FileId,
-    /// As the file was just before it was read.
+    /// Signature of the file just before it was read.
     pub signature: Signature,
     /// Bytes copied.
     pub size_bytes: u64,
-    /// When its reading last began.
+    /// When its last read began.
     pub read_at: SystemTime,
 }
 
-/// Pages of a file that was copied are still to be proved.
+/// A copy of a file with pages that have yet to be proved.
 pub(super) struct Unfinished {
     entry: Entry,
     inode: Inode,
@@ -80,14 +84,14 @@ pub(super) struct Unfinished {
     doubts: Doubts,
 }
 
-/// A copy, and what is left to do about it.
+/// A copy, and what remains to be done for it.
 pub(super) struct PlainCopy {
     pub(super) copied: CopiedFile,
     pub(super) unfinished: Option<Unfinished>,
 }
 
 impl CopyContext<'_> {
-    /// Copies a file that is no tablespace. `None`: it vanished.
+    /// Copies a file that is not a tablespace. Returns `None` if it vanished.
     pub(super) fn plain(&self, plain: &PlainFile, buffers: &mut Buffers) -> Result<Option<PlainCopy>> {
         let PlainFile { entry, role, manner } = plain;
         let failed = |error| read_failed(&entry.real, error);
@@ -134,7 +138,7 @@ impl CopyContext<'_> {
         Ok(Some(PlainCopy { copied, unfinished }))
     }
 
-    /// Proves what is still to be proved of a copy, and ends it.
+    /// Proves the remaining pages of a copy, and ends it.
     pub(super) fn finish(&self, unfinished: Unfinished, buffers: &mut Buffers) -> Result<()> {
         let Unfinished { entry, inode, file, size_bytes, pages, mut doubts } = unfinished;
         let open = PageReader::open(&entry.real, ReadMode::Buffered)
@@ -143,7 +147,7 @@ impl CopyContext<'_> {
             Ok((now, reader)) if now == inode => {
                 self.prove_aria(&entry, &reader, &pages, file, &mut doubts, buffers)?;
             }
-            // The file is no more, so its copy is dropped at the next look.
+            // The file is gone, so its copy is dropped at the next rescan.
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(read_failed(&entry.real, error)),
@@ -151,9 +155,9 @@ impl CopyContext<'_> {
         self.sink.file_end(file, size_bytes)
     }
 
-    /// Sends what a file has grown by since it was copied. `margin_bytes` before its end then may have been written
-    /// again, and its header, once a log goes on in another file. `false`: it is another file by now. It is ended by
-    /// [`CopyContext::end`].
+    /// Sends what a file has grown by since it was copied. Also sends its header and the last `margin_bytes`
+    /// of the copy again: both may have been rewritten, the header once a log continues in another file.
+    /// Returns `false` if the file was replaced by another. [`CopyContext::end`] ends the copy.
     pub(super) fn grow(
         &self,
         entry: &Entry,
@@ -180,9 +184,10 @@ impl CopyContext<'_> {
         Ok(true)
     }
 
-    /// Sends the last `tail_bytes` of what was copied of a log again, until two reads in a row are the same, unless nobody has
-    /// written to it lately. A write that was under way while it was read can have left half of it in the copy, and nothing
-    /// in Aria's log tells. It ends although the log goes on: a page is written again until it is full, and no longer.
+    /// Sends the last `tail_bytes` of the copy of a log again until two reads in a row are equal, unless the
+    /// log was not written to lately. A write that was under way during a read can have left half of its data
+    /// in the copy, and nothing in Aria's log reveals that. This ends although the log grows: a page is
+    /// rewritten only until it is full.
     pub(super) fn settle(
         &self,
         entry: &Entry,
@@ -228,7 +233,7 @@ impl CopyContext<'_> {
         self.sink.file_end(copied.file, copied.size_bytes)
     }
 
-    /// Sends `bytes`, which were made of `entry`, in its place. Less than a page.
+    /// Sends `bytes`, which were made from `entry`, in its place. At most a page.
     pub fn made(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<FileId> {
         let page_size = PageSize::DEFAULT_FILE;
         let file = self.sink.file_begin(FileSpec {
@@ -251,7 +256,7 @@ impl CopyContext<'_> {
         Ok(file)
     }
 
-    /// The same, of a file that may have vanished: `None`.
+    /// The same for a file that may have vanished: then it returns `None`.
     pub fn made_of(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<Option<CopiedFile>> {
         let signature = match std::fs::metadata(&entry.real) {
             Ok(metadata) => Signature::of(&metadata),
@@ -262,7 +267,7 @@ impl CopyContext<'_> {
         Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64, read_at: SystemTime::now() }))
     }
 
-    /// Sends everything from `start` on, the beginning of a page; returns the size.
+    /// Sends everything from `start` on, which must be the beginning of a page. Returns the size of the file.
     pub(super) fn plain_pages(
         &self,
         entry: &Entry,
@@ -286,7 +291,7 @@ impl CopyContext<'_> {
         }
     }
 
-    /// Sends the first `len` bytes of the extent, which begins at `offset`.
+    /// Sends the first `len` bytes of the extent, which were read at `offset`.
     pub(super) fn send(&self, file: FileId, offset: u64, len: usize, buffers: &mut Buffers) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -316,7 +321,7 @@ mod tests {
         unproven::tests::{OneFile, copy_into, entry},
     };
 
-    /// The server's write goes on whenever it has been read.
+    /// Continues the server's write each time the log was read.
     struct Overtaken {
         inner: OneFile,
         log: File,
@@ -354,8 +359,8 @@ mod tests {
         }
     }
 
-    /// A page at the end of a log that was read in the middle of its write is read again until its write is over, and no
-    /// further than it was read first.
+    /// A page at the end of a log that was read in the middle of its write is read again until its write is
+    /// over, but no further than the first read went.
     #[test]
     fn the_end_of_a_log_is_not_taken_in_the_middle_of_a_write() {
         const PAGE: usize = 8192;

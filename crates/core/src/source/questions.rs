@@ -1,7 +1,8 @@
 //! Questions to the server between long copies.
 //!
-//! The server drops a session that is silent for as long as its `wait_timeout`, and networks forget idle connections
-//! earlier. A copy of a large server is silent for hours; so a session that was idle is replaced before it is used.
+//! The server drops a session that is silent for as long as its `wait_timeout`, and networks forget idle
+//! connections earlier. A copy of a large server asks nothing for hours, so a session that was idle is
+//! replaced before it is used.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +11,20 @@ use crate::{
     server::{ConnectOptions, Purpose, Session, SqlCause, SqlError},
 };
 
-/// Far below any timeout that servers or firewalls are set to.
+/// Far below any timeout that servers or firewalls are configured with.
 const IDLE_MAX: Duration = Duration::from_secs(30);
 
-/// Asks the server; holds nothing on it.
+/// Asks the server questions, over a session that holds nothing on it.
 pub(super) struct Questions {
     connect: ConnectOptions,
     session: Session,
     used: Instant,
-    /// How long an answer may take, if not as long as usual.
+    /// How long an answer may take, if not the default.
     patience: Option<Duration>,
 }
 
 impl Questions {
-    /// Asks over `session`, and over others like it when it has aged.
+    /// Asks over `session`, and over a new one like it once that has been idle for too long.
     pub(super) fn new(connect: ConnectOptions, session: Session) -> Self {
         Self { connect, session, used: Instant::now(), patience: None }
     }
@@ -35,7 +36,7 @@ impl Questions {
         Ok(self)
     }
 
-    /// Asks. The question may be put twice.
+    /// Asks a question, which may be sent twice.
     pub(super) fn ask<T>(&mut self, question: impl Fn(&mut Session) -> Result<T, SqlError>) -> Result<T> {
         let was_idle = self.used.elapsed() >= IDLE_MAX;
         if was_idle {

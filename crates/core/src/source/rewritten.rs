@@ -1,26 +1,28 @@
-//! Tables of engines without redo that are written to while they are copied. Under the lock each of them is copied again,
-//! whole: where that cannot be done in the time that the lock may be held, it is not taken a second time.
+//! Tables of engines without redo that are written to while they are copied. Under the lock each of them is
+//! copied again as a whole. If that does not fit into the time that the lock may be held, the lock is not
+//! taken a second time.
 
 use std::{cmp::Reverse, time::Duration};
 
 use super::plain::PlainFile;
 use crate::error::{Error, Result};
 
-/// What is copied under a lock without a word.
+/// Up to this much is copied under a lock without a warning.
 pub(super) const LITTLE_BYTES: u64 = 16 << 20;
-/// So many of them are named.
+/// How many of them are named.
 const NAMED: usize = 3;
-/// A pass beside the server is slower than one under a lock, by what it leaves to the server.
+/// A pass beside the running server is slower than one under a lock by this factor, for what it leaves to the
+/// server.
 const FASTER_UNDER_LOCK: f64 = 1.5;
 
-/// How long a lock may be held, and which option says so.
+/// How long a lock may be held, and the option that sets this.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
     pub(super) held_max: Duration,
     pub(super) option: &'static str,
 }
 
-/// What a pass over changed files has copied anew.
+/// What a pass over changed files has copied again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rewritten {
     pub(super) bytes: u64,
@@ -29,7 +31,7 @@ pub(super) struct Rewritten {
 }
 
 impl Rewritten {
-    /// Of `files`, before they are copied.
+    /// Describes `files` before they are copied.
     pub(super) fn of(files: &[PlainFile]) -> Self {
         let mut by_size: Vec<_> = files.iter().map(|file| &file.entry).collect();
         by_size.sort_by_key(|entry| Reverse(entry.size_bytes));
@@ -40,12 +42,12 @@ impl Rewritten {
         }
     }
 
-    /// The same, once it is known how long that took.
+    /// The same, once the time that this took is known.
     pub(super) fn in_time(self, took: Duration) -> Self {
         Self { took, ..self }
     }
 
-    /// What to say if as much cannot be copied again in the time that the lock may be held.
+    /// The message for the case that this much cannot be copied again in the time that the lock may be held.
     pub(super) fn beyond(&self, limit: Option<Limit>) -> Option<String> {
         let Limit { held_max, option } = limit?;
         let forecast = self.took.div_f64(FASTER_UNDER_LOCK);
@@ -61,7 +63,7 @@ impl Rewritten {
         ))
     }
 
-    /// Fails then.
+    /// Fails in that case.
     pub(super) fn refuse_beyond(&self, limit: Option<Limit>) -> Result<()> {
         match self.beyond(limit) {
             None => Ok(()),
@@ -97,7 +99,7 @@ mod tests {
         Rewritten::of(&sizes_mib.iter().enumerate().map(file).collect::<Vec<_>>()).in_time(took)
     }
 
-    /// What cannot be copied in time is refused by the names of the largest.
+    /// Files that cannot be copied in time are refused, naming the largest.
     #[test]
     fn what_does_not_fit_is_refused_by_name() {
         let limit = Some(Limit { held_max: Duration::from_secs(10), option: "--lock-max" });

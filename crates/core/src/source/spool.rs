@@ -1,7 +1,7 @@
-//! Where captured redo waits until the lock is released and the store takes it: a local file, sealed with a key that
-//! exists only in this process, without a name, so that every way of ending removes it.
+//! Where captured redo waits until the lock is released and the store takes it: a local file, sealed with a
+//! key that exists only in this process. The file has no name, so it is gone however the process ends.
 //!
-//! The redo reader appends and never waits for the copy or for the store.
+//! The redo reader appends, and never waits for the copy or for the store.
 
 use std::{
     fs::{self, File},
@@ -20,9 +20,9 @@ use crate::{
 };
 
 const FRAME_BYTES: usize = 1 << 20;
-/// How often it is looked how much is free.
+/// How often the free space is checked, in frames.
 const LOOK_EVERY_FRAMES: u64 = 4;
-/// Most that is left to a server which writes to the same file system; of a small one a twentieth.
+/// The most to leave to a server that writes to the same file system; on a small one, a twentieth of it.
 const RESERVE_BYTES_MAX: u64 = 1 << 30;
 const CHOOSE_ANOTHER: &str = "choose a directory with room for it by --spool-dir";
 
@@ -37,8 +37,8 @@ pub struct Spool {
     reserve_bytes: u64,
 }
 
-/// What a spool in `dir` leaves free for a server that writes to any of `places`: one that finds its disk full stops, and
-/// nobody would see what has filled it. Places that cannot be looked at are passed over.
+/// What a spool in `dir` leaves free for a server that writes to any of `places`. A server that finds its
+/// disk full stops, and nobody would see what had filled it. Places that cannot be looked at are ignored.
 pub(crate) fn reserve_bytes<'a>(dir: &Path, places: impl IntoIterator<Item = &'a Path>) -> u64 {
     let device = |path: &Path| fs::metadata(path).ok().map(|about| about.dev());
     let Some(spool) = device(dir) else { return 0 };
@@ -49,7 +49,8 @@ pub(crate) fn reserve_bytes<'a>(dir: &Path, places: impl IntoIterator<Item = &'a
 }
 
 impl Spool {
-    /// An empty spool in `dir` that takes at most `bytes_max`, and leaves `reserve_bytes` of the file system free.
+    /// Creates an empty spool in `dir` that takes at most `bytes_max` and leaves `reserve_bytes` of the file
+    /// system free.
     pub fn create(dir: &Path, bytes_max: u64, reserve_bytes: u64) -> Result<Self> {
         let file = tempfile::tempfile_in(dir)
             .context(format_args!("create the redo spool in {}", dir.display()))
@@ -68,19 +69,19 @@ impl Spool {
         })
     }
 
-    /// Bytes so far.
+    /// Bytes appended so far.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.frames * FRAME_BYTES as u64 + self.frame.len() as u64
     }
 
-    /// Whether there are none.
+    /// Whether nothing was appended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends; full is an error, with the numbers.
+    /// Appends `bytes`. A full spool is an error that gives the numbers.
     pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         if self.len() + bytes.len() as u64 > self.bytes_max {
             return Err(Error::failed(format!(
@@ -115,7 +116,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Fails while the server can still write.
+    /// Fails if little space is left, early enough that the server can still write.
     fn leave_reserve(&self) -> Result<()> {
         let space = fstatvfs(&self.file).context(format_args!("look at {}", self.dir.display()))?;
         let free = space.f_bavail.saturating_mul(space.f_frsize);
@@ -131,7 +132,7 @@ impl Spool {
         .hinted(CHOOSE_ANOTHER))
     }
 
-    /// Gives back the first `len` bytes in order, in pieces of 1 MiB but for the last.
+    /// Passes the first `len` bytes to `each` in order, in pieces of 1 MiB except for the last.
     pub fn read(&self, len: u64, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut left = len.min(self.len());
         let mut frame = 0;
@@ -145,7 +146,7 @@ impl Spool {
         Ok(())
     }
 
-    /// `len` bytes at `offset`; both within what was appended, and within one frame.
+    /// Reads `len` bytes at `offset`, which must be within what was appended, and within one frame.
     pub fn read_at(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
         let bytes = self.frame(offset / FRAME_BYTES as u64)?;
         let start = usize::try_from(offset % FRAME_BYTES as u64).unwrap_or(0);

@@ -1,15 +1,15 @@
-//! Pages that nothing here can check: encrypted ones, without a key, and some that the server compressed.
+//! Pages that cannot be checked here: encrypted ones, without a key, and some that the server compressed.
 //!
-//! A write of a page that is under way while it is read can leave a page that is half old, half new, and nothing in its
-//! bytes tells. So such a page is believed only if no write of it was under way, which shows in one of two ways:
+//! A page that is read while it is being written can be half old, half new, and nothing in its bytes reveals
+//! that. So such a page is believed only if no write of it was under way, which shows in one of two ways:
 //!
-//! - the file was at rest: by its timestamps, which the kernel sets when a write begins, none had begun for
-//!   [`WRITE_MAX`] when it was read, and none until it was read;
-//! - it was read twice, at least [`WRITE_MAX`] apart, the second time past the page cache, and both reads are equal.
-//!   A page that was caught in the middle of a write is another one by then.
+//! - the file was at rest: by its timestamps, which the kernel sets when a write begins, no write had begun
+//!   in the [`WRITE_MAX`] before the page was read, and none before the read was over;
+//! - it was read twice, at least [`WRITE_MAX`] apart, the second time bypassing the page cache, and both
+//!   reads are equal. A page that was caught in the middle of a write has changed by then.
 //!
-//! Both rest on a page's write being shorter than [`WRITE_MAX`]: the disk's own time for 64 KiB at most, which is
-//! milliseconds.
+//! Both rely on the write of a page being shorter than [`WRITE_MAX`]: it takes the disk's own time for 64 KiB
+//! at most, which is milliseconds.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -34,14 +34,14 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// No write of a page takes so long.
+/// No write of a page takes this long.
 pub(super) const WRITE_MAX: Duration = Duration::from_millis(250);
-/// So many bytes are read before the first of them are read again: the reading itself is most of the waiting.
+/// This many bytes are read before the first of them are read again: most of the wait is spent reading.
 const ROUND_BYTES: usize = 128 << 20;
-/// A page that the server writes all the time is the same twice sooner than that.
+/// A page that the server writes all the time is the same twice in a row sooner than this.
 const ROUNDS_MAX: u32 = 200;
 
-/// What is read.
+/// What is being read.
 #[derive(Clone, Copy)]
 struct Read<'a> {
     found: &'a TablespaceEntry,
@@ -50,14 +50,14 @@ struct Read<'a> {
     file: FileId,
 }
 
-/// Pages of one file that were sent and are still to be proved.
+/// Pages of one file that were sent and have yet to be proved.
 pub(super) struct Unproven {
     /// The number of the file's first page in its tablespace.
     space_page: u64,
     extents: Vec<Extent>,
     bytes: usize,
-    /// Only to be compared with another hash of this process: that two different pages are alike is as likely as it
-    /// would be with any keyed hash of 64 bits.
+    /// Only compared with other hashes of this process. Two different pages collide as rarely as with any
+    /// keyed hash of 64 bits.
     hasher: RandomState,
 }
 
@@ -65,7 +65,7 @@ struct Extent {
     offset: u64,
     len: usize,
     read_at: Instant,
-    /// Where in the extent, and its hash.
+    /// Where each page begins in the extent, and its hash.
     pages: Vec<(usize, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl Unproven {
         Self { space_page, extents: Vec::new(), bytes: 0, hasher: RandomState::new() }
     }
 
-    /// Takes note of pages of an extent that has just been read, by where they begin in it.
+    /// Records pages of an extent that has just been read, by where they begin in it.
     pub(super) fn add(&mut self, offset: u64, extent: &[u8], page_bytes: usize, starts: &[usize]) {
         let hash = |start: &usize| self.hasher.hash_one(extent.get(*start..*start + page_bytes));
         let pages = starts.iter().map(|start| (*start, hash(start))).collect();
@@ -87,7 +87,7 @@ impl Unproven {
     }
 }
 
-/// Whether no write of the file had begun for [`WRITE_MAX`] at `began`, nor has until now.
+/// Whether no write of the file had begun in the [`WRITE_MAX`] before `began`, and none has begun since.
 pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool> {
     let metadata = reader.file().metadata()?;
     let time = |seconds: i64, nanoseconds: i64| {
@@ -104,8 +104,8 @@ pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool
 }
 
 impl CopyContext<'_> {
-    /// Reads the pages again, and sends those anew that are others by now. Those are read once more, and so on: in rounds,
-    /// so that as many of them as there are wait together.
+    /// Reads the pages again, and sends those that have changed anew. Those are then read once more, and so
+    /// on, in rounds, so that all pages that need it share each wait.
     pub(super) fn prove(
         &self,
         found: &TablespaceEntry,
@@ -125,7 +125,7 @@ impl CopyContext<'_> {
             for extent in extents {
                 for start in self.changed(&source, &extent, unproven, buffers)? {
                     if !self.send_anew(&source, extent.offset + start as u64, unproven, buffers)? {
-                        // Dropped: it is not part of the backup.
+                        // The file was dropped, so it is not part of the backup.
                         unproven.extents.clear();
                         return Ok(());
                     }
@@ -139,7 +139,7 @@ impl CopyContext<'_> {
         .hinted("take the backup when the server writes less"))
     }
 
-    /// Which pages of an extent are others than they were, once long enough has passed.
+    /// Which pages of an extent have changed, once enough time has passed.
     fn changed(
         &self,
         source: &Read<'_>,
@@ -150,7 +150,7 @@ impl CopyContext<'_> {
         self.may_go_on()?;
         std::thread::sleep(WRITE_MAX.saturating_sub(extent.read_at.elapsed()));
         let page_bytes = source.geometry.page_size().bytes();
-        // A single page need not begin where direct reads can.
+        // A single page may begin where direct reads cannot.
         let bytes = if extent.len == page_bytes {
             let page = source.reader.read_again(extent.offset, extent.len, &mut buffers.second);
             page.map(Option::unwrap_or_default)
@@ -167,7 +167,8 @@ impl CopyContext<'_> {
         Ok(extent.pages.iter().filter(|page| differs(page)).map(|(start, _)| *start).collect())
     }
 
-    /// Sends a page as it is now; one that cannot be checked is to be proved again. `false`: the file was dropped.
+    /// Sends a page as it is now. If it cannot be checked, it has to be proved again. Returns `false` if the
+    /// file was dropped.
     fn send_anew(
         &self,
         source: &Read<'_>,
@@ -291,7 +292,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Copies into `sink`, with nothing else that there could be to a copy.
+    /// Runs `copy` with a context that sends to `sink` and has nothing else of note.
     pub(in crate::source) fn copy_into<T>(
         sink: &dyn Sink,
         flavor: Flavor,
@@ -311,7 +312,7 @@ pub(super) mod tests {
         })
     }
 
-    /// A file as a look at the data directory finds it.
+    /// A file as a listing of the data directory returns it.
     pub(in crate::source) fn entry(path: &str, real: &Path) -> Entry {
         let stat = Stat::of(real).unwrap();
         Entry {
@@ -367,7 +368,8 @@ pub(super) mod tests {
         Ok((sink.0.into_inner().unwrap(), begin.elapsed(), unverifiable))
     }
 
-    /// A write of a page that takes as long as a hundred reads of it is caught in its middle, and its end is waited for.
+    /// A page whose write takes as long as a hundred reads of it is caught in mid-write, and the end of the
+    /// write is waited for.
     #[test]
     fn a_page_is_not_taken_in_the_middle_of_its_write() {
         let dir = tempfile::tempdir().unwrap();
@@ -408,7 +410,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Most tables of a server are not written to, and need not be read twice; one that has just been is.
+    /// Most tables of a server are not being written to and need not be read twice. One that was just written
+    /// is read twice.
     #[test]
     fn a_file_at_rest_is_told_from_one_that_is_written_to() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,8 @@
 //! The Aria control file of the backup.
 //!
-//! Recovery begins at the checkpoint that it names and ends with the newest log that it names. So the backup's has the
-//! checkpoint from before any Aria table was copied, and the newest of the logs that were copied last.
+//! Recovery begins at the checkpoint that the control file names and ends with the newest log that it names.
+//! So the backup's control file has the checkpoint from before any Aria table was copied, and the newest of
+//! the logs that were copied last.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,10 +23,10 @@ use crate::{
     },
 };
 
-/// A control file is written at once; one that is not whole after this many reads is damaged.
+/// A control file is written at once; one that is still not whole after this many reads is damaged.
 const READS_MAX: u32 = 50;
 
-/// Reads the control file. `None`: it vanished.
+/// Reads the control file. Returns `None` if it vanished.
 pub(super) fn read_control(entry: &Entry) -> Result<Option<(Entry, Vec<u8>)>> {
     for _ in 0..READS_MAX {
         match std::fs::read(&entry.real) {
@@ -40,20 +41,20 @@ pub(super) fn read_control(entry: &Entry) -> Result<Option<(Entry, Vec<u8>)>> {
     Err(Error::failed(format!("{} is not a whole control file of Aria", entry.path)))
 }
 
-/// The number of an Aria log: of `aria_log.00000007`, 7.
+/// The number of an Aria log: 7 for `aria_log.00000007`.
 pub(super) fn log_number(path: &str) -> Option<u32> {
     base_name(path).strip_prefix("aria_log.")?.parse().ok()
 }
 
-/// The index file of the table that a file belongs to, in a listing that has both. A file without one stands for
-/// itself, and tells nothing.
+/// The index file of the table that a file belongs to, in a listing that has both. For a file without an
+/// index file this is the file itself, which tells nothing.
 pub(super) fn index_of<'a>(entry: &'a Entry, listed: &'a BTreeMap<String, Entry>) -> &'a Path {
     let table = entry.path.strip_suffix(".MAD").unwrap_or(&entry.path);
     listed.get(&format!("{table}.MAI")).map_or(&entry.real, |index| &index.real)
 }
 
 impl Capture<'_> {
-    /// Sends the control file that belongs to the Aria logs of these numbers.
+    /// Sends the control file that belongs to the Aria logs with these numbers.
     pub(super) fn send_aria_control(&mut self, logs: &BTreeSet<u32>) -> Result<()> {
         let Some((entry, bytes)) = &self.aria_control else { return Ok(()) };
         let bytes = control_with_newest_log(bytes, |log| logs.contains(&log))

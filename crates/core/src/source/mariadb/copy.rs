@@ -34,38 +34,39 @@ use crate::{
     },
 };
 
-/// Passes over what DDL made meanwhile, before any lock: under a constant storm more of them stop paying.
+/// Passes over what DDL created meanwhile, before any lock. During a constant storm of DDL more passes stop
+/// paying off.
 const CATCH_UP_PASSES: u32 = 2;
 
-/// The server writes its Aria log by buffers of 1 MiB, of which it has up to eight, from several threads: a later one can be in
-/// the file while an earlier one is not yet.
+/// The server writes its Aria log in buffers of 1 MiB, of which it has up to eight, from several threads: a
+/// later buffer can be in the file before an earlier one.
 pub(super) const ARIA_LOG_BUFFERS_BYTES: u64 = 8 << 20;
-/// What stands so far before the end of an Aria log is never written again. Its last page is, when it fills.
+/// Data this far before the end of an Aria log is never written again. Its last page is, when it fills.
 const ARIA_LOG_MARGIN_BYTES: u64 = ARIA_LOG_BUFFERS_BYTES + (64 << 10);
 
 /// When the data directory is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// While tables are made, renamed and dropped: what is half made is looked at again.
+    /// While tables are created, renamed and dropped: whatever is half done is looked at again.
     Early,
-    /// While definitions cannot change: nothing may be half made.
+    /// While definitions cannot change: nothing may be half done.
     Settled,
 }
 
-/// What one pass over what has changed has copied.
+/// What one pass over changed files has copied.
 pub(super) struct Pass {
     tablespaces_bytes: u64,
     rewritten: Rewritten,
 }
 
-/// A look at the data directory.
+/// A listing of the data directory.
 pub(super) struct Listing {
     pub(super) tablespaces: Vec<TablespaceEntry>,
     pub(super) others: BTreeMap<String, Entry>,
 }
 
 impl Capture<'_> {
-    /// Step 2 and 3 of the order in [`super`].
+    /// Steps 2 and 3 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
         let listing = self.list(Look::Early)?;
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
@@ -81,7 +82,8 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// Encrypted redo names files outside the data directory where no restore can change it.
+    /// Warns of files outside the data directory if the redo is encrypted: it names their places, and no
+    /// restore can change that.
     fn warn_of_fixed_places(&self, found: &[TablespaceEntry]) {
         let mut outside = found.iter().filter(|found| found.role == Role::Tablespace && found.entry.outside);
         if let Some(first) = outside.next().filter(|_| self.baseline.is_some()) {
@@ -99,7 +101,7 @@ impl Capture<'_> {
         }
     }
 
-    /// Passes over what has changed, until one finds little; what the last has copied.
+    /// Passes over what has changed until a pass finds little, and returns what the last one copied.
     pub(super) fn catch_up(&mut self) -> Result<Rewritten> {
         let mut rewritten = Rewritten::default();
         for _ in 0..CATCH_UP_PASSES {
@@ -112,15 +114,15 @@ impl Capture<'_> {
         Ok(rewritten)
     }
 
-    /// How long tables without redo may be copied again under a lock. A pass that is slowed down on request tells nothing
-    /// of that.
+    /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
+    /// on request: then a pass tells nothing about that.
     pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
         let limit = Limit { held_max: self.options.ddl_lock_max, option: "--ddl-lock-max" };
         self.options.read_bytes_per_s_max.is_none().then_some(limit)
     }
 
-    /// One pass over what has changed; tells what it copied. What was discarded may only be
-    /// copied while it is closed to writes, and is left for the end.
+    /// Copies what has changed, once, and returns how much that was. A discarded tablespace may be copied
+    /// only while it is closed to writes, and is left for the end.
     fn pass(&mut self) -> Result<Pass> {
         let listing = self.list(Look::Early)?;
         let Rescan { copy, copy_closed, .. } = self.rescan(listing.tablespaces, Look::Early)?;
@@ -131,7 +133,7 @@ impl Capture<'_> {
         Ok(Pass { tablespaces_bytes, rewritten })
     }
 
-    /// Everything in the data directory and wherever it points to.
+    /// Everything in the data directory and wherever it points.
     pub(super) fn list(&mut self, look: Look) -> Result<Listing> {
         let mut entries = walk(&self.options.datadir, &|path, is_dir| self.layout.skips(path, is_dir))?;
         leave_keys(&mut entries, self.facts, self.options);
@@ -161,7 +163,7 @@ impl Capture<'_> {
         Ok(Listing { tablespaces, others: entries })
     }
 
-    /// Paths of tablespaces, of those too that nobody has opened, as the server would write them.
+    /// Paths of tablespaces, as the server would write them, including those that were never opened.
     fn servers_names(&mut self) -> Result<BTreeSet<String>> {
         let tables = self.questions.ask(tables::mariadb_table_spaces)?;
         let system = self.facts.system_files()?;
@@ -169,9 +171,10 @@ impl Capture<'_> {
         Ok(tables.into_keys().map(|name| format!("{name}.ibd")).chain(system).collect())
     }
 
-    /// Copied files with a page 0 of zeros that have a table, and were not made since the capture began. Page 0 of such a
-    /// table can be in the server's memory only, which then has it open, and closing the table writes it. Definitions must
-    /// be blocked; `open` are the tablespaces that the server has open.
+    /// Copied files with a page 0 of zeros that belong to a table and were not created since the capture
+    /// began. Page 0 of such a table can be in the server's memory only. Then the server has the table open,
+    /// and closing the table writes the page. Definitions must be blocked; `open` are the tablespaces that
+    /// the server has open.
     pub(super) fn unwritten_of_old_tables(&mut self, open: &Spaces) -> Result<BTreeSet<String>> {
         let unwritten: Vec<_> = self.copier.inventory.unwritten().cloned().collect();
         if unwritten.is_empty() {
@@ -182,7 +185,7 @@ impl Capture<'_> {
         let mut old = BTreeSet::new();
         for found in unwritten {
             let path = &found.entry.path;
-            // What belongs to no table a crash has left.
+            // A file that belongs to no table was left by a crash.
             let Some(space) = path.strip_suffix(".ibd").and_then(|name| spaces.get(name)) else { continue };
             let is_new = match &self.baseline {
                 None => notes.created.contains(space),
@@ -194,7 +197,7 @@ impl Capture<'_> {
             if !open.contains_key(space) {
                 return Err(zeroed_first_page(path));
             }
-            // The tables behind an index of full texts cannot be closed by their names.
+            // The tables behind a full-text index cannot be closed by their names.
             if can_be_imported(&found) {
                 old.insert(path.clone());
             }
@@ -202,14 +205,16 @@ impl Capture<'_> {
         Ok(old)
     }
 
-    /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that stands for `db/t.ibd`.
+    /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that serves as
+    /// `db/t.ibd`.
     fn linked_tablespace(&self, link: &Entry, look: Look) -> Result<Option<TablespaceEntry>> {
         let target = match std::fs::read_to_string(&link.real) {
             Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_failed(&link.real, error)),
         };
-        // The server makes the file, then writes into it; a table that is just being made is found by a later look.
+        // The server creates the file, then writes into it. A table that is being created is found by a later
+        // look.
         if target.as_os_str().is_empty() && look == Look::Early {
             return Ok(None);
         }
@@ -220,7 +225,8 @@ impl Capture<'_> {
         let stat = match Stat::of(&target) {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound && look == Look::Early => return Ok(None),
-            // The server lists no table that nobody has opened, so it would not be missed anywhere else.
+            // The server does not list a table that was never opened, so nothing else would notice that it is
+            // missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::failed(format!(
                     "{} names {}, and no file is there",
@@ -250,7 +256,8 @@ impl Capture<'_> {
         })
     }
 
-    /// Copies tablespaces as the server lists them now: one that it does not list may be rewritten by an IMPORT.
+    /// Copies tablespaces along with what the server lists now: one that it does not list may be rewritten by
+    /// an IMPORT.
     pub(super) fn copy_tablespaces(&mut self, found: Vec<TablespaceEntry>) -> Result<()> {
         if found.is_empty() {
             return Ok(());
@@ -259,7 +266,8 @@ impl Capture<'_> {
         self.copier.tablespaces(found, &spaces)
     }
 
-    /// Copies what is no tablespace and has changed since it was copied, the Aria control file first.
+    /// Copies files that are not tablespaces and have changed since they were copied, the Aria control file
+    /// first.
     pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<Rewritten> {
         self.copier.inventory.drop_vanished(self.copier.context.sink, entries)?;
         self.copier.inventory.add_directories(self.copier.context.sink, entries.values())?;
@@ -289,7 +297,7 @@ impl Capture<'_> {
         Ok(rewritten)
     }
 
-    /// Copies what the Aria logs have grown by; tells which there are.
+    /// Copies what the Aria logs have grown by, and returns the logs.
     pub(super) fn copy_aria_logs<'a>(
         &mut self,
         files: impl Iterator<Item = &'a Entry>,
@@ -323,14 +331,18 @@ impl Capture<'_> {
     }
 }
 
-/// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space
-/// from there on, so no copy that was made while it could be written to is good, not even a first one. A space that the
-/// server did not list can be rewritten by an IMPORT without redo. Verified on MariaDB 10.11.19 in 17 scenarios; tables
-/// that were merely never opened are kept out by the second half of the second test, and those created meanwhile by the
-/// redo that creates them. Where the redo is encrypted, `changes` says what can be told.
+/// Judges whether the copy of a tablespace file is good.
 ///
-/// While there is time, a space of the second kind is copied again as it is: on a server that was started lately these
-/// are all tables that have been opened since. If it is listed now, that copy is good; if not, it is looked at again.
+/// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id. Recovery ignores all redo of
+/// the space from there on, so no copy that was made while the space could be written to is good, not even a
+/// first one. A space that the server did not list can be rewritten by an IMPORT without redo. Verified on
+/// MariaDB 10.11.19 in 17 scenarios. Tables that were merely never opened are exempt because their files are
+/// at rest, and those created meanwhile because the redo creates them. If the redo is encrypted, `changes`
+/// has what can be known.
+///
+/// While there is time, a space of the second kind is copied again as it is; on a server that was started
+/// lately, these are all tables that have been opened since. If it is listed now, that copy is good; if not,
+/// it is judged again.
 fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, look: Look, found: &Found<'_>) -> Verdict {
     let Some(space) = found.space else { return Verdict::Keep };
     let (discarded, created) = match changes {

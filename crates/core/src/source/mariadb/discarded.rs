@@ -1,21 +1,23 @@
-//! Which tablespaces may have been discarded, where the redo that tells it is encrypted.
+//! Which tablespaces may have been discarded, if the redo that would tell is encrypted.
 //!
-//! What must not be missed is in [`super::copy`]: recovery ignores the redo of a tablespace after a deletion that is noted
-//! in it, and DISCARD notes one although IMPORT brings the same id back. Without the key a deletion shows, when it was,
-//! and how long its record is, which follows from the id and the path; not of what. So
+//! What must not be missed is explained in [`super::copy`]: recovery ignores the redo of a tablespace after a
+//! deletion that is noted in it, and DISCARD notes one although IMPORT brings the same id back. Without the
+//! key, the redo shows that there was a deletion, when it was, and how long its record is, which follows from
+//! the id and the path, but not what was deleted. So
 //!
-//! - the ids of all tables are read once at the start, while definitions cannot change. DISCARD gives its table another
-//!   id (verified on MariaDB 10.11.19 and 11.8.6), so a tablespace whose tables have the ids of then was not discarded
-//!   since;
-//! - what was deleted between the checkpoint and then, or belongs to a tablespace that is younger, is told by the
-//!   length of the record. Others can have as long ones: they are taken for discarded too, which costs a copy and
-//!   never a row;
-//! - a rename behind an IMPORT makes recovery apply redo of before the DISCARD (`docs/guide/hot-backup.md`), which
-//!   where it is encrypted nobody can keep it from: such a backup fails. Of a tablespace that is younger than the
-//!   start it is told by a page without an LSN, which only an IMPORT leaves;
-//! - of the former, those are kept out whose page 0 says that it was last changed before the checkpoint: IMPORT writes
-//!   0 for the LSN of every page, and the next change its own (verified). What was discarded and not imported is written to
-//!   by nobody.
+//! - the ids of all tables are read once at the start, while definitions cannot change. DISCARD gives its
+//!   table another id (verified on MariaDB 10.11.19 and 11.8.6), so a tablespace whose tables still have
+//!   those ids was not discarded since;
+//! - a deletion between the checkpoint and that time, or of a younger tablespace, is recognised by the length
+//!   of its record. The records of other tablespaces can have the same length: these are taken for discarded,
+//!   too, which costs a copy and never a row;
+//! - a rename after an IMPORT makes recovery apply redo from before the DISCARD (`docs/guide/hot-backup.md`).
+//!   If the redo is encrypted, nothing can prevent that: such a backup fails. If the tablespace is younger
+//!   than the start, an IMPORT is recognised by a page without an LSN, which only an IMPORT leaves;
+//! - of the tablespaces that may have been discarded between the checkpoint and the start, those are exempt
+//!   whose page 0 says that it was last changed before the checkpoint: IMPORT writes 0 for the LSN of every
+//!   page, and the next change its own (verified). Nobody writes to a tablespace that was discarded and not
+//!   imported.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +46,7 @@ pub(super) type Tables = BTreeMap<SpaceId, BTreeSet<u64>>;
 /// The tables at the start of a capture.
 pub(super) struct Baseline {
     tables: Tables,
-    /// What was deleted at or after this was there.
+    /// Where the redo ended when they were read. Tables that were deleted later were still there.
     lsn: Lsn,
     /// Where the captured redo begins.
     checkpoint: Lsn,
@@ -52,19 +54,19 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Reads them. Definitions must be blocked.
+    /// Reads the tables. Definitions must be blocked.
     pub(super) fn read(session: &mut Session, checkpoint: Lsn, mode: ReadMode) -> Result<Self, SqlError> {
         let tables = tables::mariadb_tables(session)?;
         Ok(Self { tables, lsn: MariaDbLsns::read(session)?.current, checkpoint, mode })
     }
 
-    /// Whether there were tables in a tablespace.
+    /// Whether a tablespace had tables at the start.
     pub(super) fn had(&self, space: SpaceId) -> bool {
         self.tables.contains_key(&space)
     }
 
-    /// Whether `found`, whose table is closed, may have been imported and renamed since the checkpoint. `now` has the
-    /// tables that there are.
+    /// Whether `found`, whose table is closed, may have been imported and renamed since the checkpoint. `now`
+    /// has the tables that exist now.
     pub(super) fn was_imported_and_renamed(
         &self,
         notes: &HiddenNotes,
@@ -73,19 +75,20 @@ impl Baseline {
         found: &TablespaceEntry,
     ) -> bool {
         let path_bytes = (!found.entry.outside).then(|| "./".len() + found.entry.path.len());
-        // Tables that have other ids than at the start were discarded.
+        // Tables whose ids differ from those at the start were discarded.
         let was_discarded = || self.had(space) && self.tables.get(&space) != now.get(&space);
         notes.may_have_renamed(space, path_bytes) && (was_discarded() || self.has_pages_without_lsn(found))
     }
 
-    /// Whether there is a page that an IMPORT has written and nobody has changed since. One that cannot be read counts.
+    /// Whether there is a page that an IMPORT wrote and that was not changed since. A file that cannot be
+    /// read counts.
     fn has_pages_without_lsn(&self, found: &TablespaceEntry) -> bool {
         const PIECE_BYTES: usize = 1 << 20;
         let look = || -> io::Result<bool> {
             let mut buffer = AlignedBuffer::new(PIECE_BYTES);
             let reader = PageReader::open(&found.entry.real, self.mode)?;
             let mut page_bytes = None;
-            // To the end: one page that is left like this is enough to lose rows.
+            // Reads to the end: a single page that is left like this is enough to lose rows.
             for offset in (0..).step_by(PIECE_BYTES) {
                 let len = reader.read(offset, PIECE_BYTES, &mut buffer)?;
                 let bytes = buffer.bytes(len);
@@ -107,13 +110,13 @@ impl Baseline {
         look().unwrap_or(true)
     }
 
-    /// What has become of them: `now` has the tables of a later moment, `notes` all deletions before it.
+    /// What has changed since: `now` has the tables of a later moment, `notes` all deletions before it.
     pub(super) fn since(&self, notes: HiddenNotes, now: Tables) -> Changes<'_> {
         Changes { before: self, notes, now }
     }
 }
 
-/// What can be told of the time since the checkpoint.
+/// What can be known about the time since the checkpoint.
 pub(super) struct Changes<'a> {
     before: &'a Baseline,
     notes: HiddenNotes,
@@ -121,7 +124,7 @@ pub(super) struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// Whether a tablespace was made since the start.
+    /// Whether a tablespace was created since the start.
     pub(super) fn created(&self, space: SpaceId) -> bool {
         !self.before.had(space)
     }
@@ -131,7 +134,8 @@ impl Changes<'_> {
         if self.notes.is_empty() {
             return false;
         }
-        // As the redo has it; elsewhere is named by its whole path, which may be another to the server.
+        // The path as it is in the redo. A file elsewhere is named by its whole path, which may differ for
+        // the server.
         let path_bytes = (!found.entry.outside).then(|| "./".len() + found.entry.path.len());
         match (self.before.tables.get(&space), self.now.get(&space)) {
             (None, _) => self.notes.may_have_deleted(space, path_bytes, None),
@@ -145,7 +149,8 @@ impl Changes<'_> {
 }
 
 impl Baseline {
-    /// Whether page 0 was not surely last changed before the checkpoint.
+    /// Whether the file may have been imported: page 0 does not prove that it was last changed before the
+    /// checkpoint.
     fn may_be_imported(&self, found: &TablespaceEntry) -> bool {
         let read = || -> io::Result<Option<u64>> {
             let mut buffer = AlignedBuffer::new(ALIGNMENT);
@@ -154,18 +159,20 @@ impl Baseline {
             let lsn = page.as_deref().and_then(|page| page.get(LSN_AT..LSN_AT + 8)?.try_into().ok());
             Ok(lsn.map(u64::from_be_bytes))
         };
-        // One that cannot be read is copied, and then fails the backup by its name.
+        // A file that cannot be read is copied, and then fails the backup by its name.
         !matches!(read(), Ok(Some(lsn)) if lsn > 0 && Lsn(lsn) < self.checkpoint)
     }
 }
 
-/// Whether a tablespace can be discarded and imported at all: those that hold a table of the user, or a partition.
+/// Whether a tablespace can be discarded and imported at all: only one that holds a user's table, or a
+/// partition, can.
 pub(super) fn can_be_imported(found: &TablespaceEntry) -> bool {
     TableFile::from_path(&found.entry.path)
         .is_some_and(|file| !file.is_temporary() && !is_of_a_fulltext_index(&file.table))
 }
 
-/// `FTS_<table id>_DELETED`, `FTS_<table id>_<index id>_INDEX_1`: the server's own tables, each id in 16 digits.
+/// `FTS_<table id>_DELETED`, `FTS_<table id>_<index id>_INDEX_1`: the server's own tables, with ids of 16
+/// digits.
 fn is_of_a_fulltext_index(table: &str) -> bool {
     const OF_TABLE: [&str; 5] =
         ["DELETED", "DELETED_CACHE", "BEING_DELETED", "BEING_DELETED_CACHE", "CONFIG"];

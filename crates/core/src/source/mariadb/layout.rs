@@ -1,4 +1,4 @@
-//! What lies in a MariaDB data directory: which files are copied when, and which are left.
+//! What is in a MariaDB data directory: which files are copied when, and which are left out.
 
 use holdfast_formats::table_name;
 
@@ -19,17 +19,17 @@ pub enum When {
     Tablespace(Role),
     /// Before the locks, and again under them if it has changed since.
     Early(Role),
-    /// First of all non-InnoDB files, and never again: the Aria log from its checkpoint on repairs everything that was
-    /// copied later, and nothing that was copied before.
+    /// First of all non-InnoDB files, and never again: the Aria log from its checkpoint on repairs everything
+    /// that was copied later, and nothing that was copied before.
     AriaControl,
-    /// Before the locks, its tail while commits are blocked: it must be newer than every Aria page.
+    /// Before the locks, and its tail while commits are blocked: it must be newer than every Aria page.
     AriaLog,
-    /// Before the locks, and again while commits are blocked if it has changed since: the server's own tables, and its
-    /// log of DDL, which it writes to until then.
+    /// Before the locks, and again while commits are blocked if it has changed since: the server's own
+    /// tables, and its log of DDL, which it writes to until then.
     Late(Role),
-    /// Of a log table, which is empty in a backup.
+    /// A file of a log table, which is empty in a backup.
     LogTable(LogTableFile),
-    /// Named by an `.isl` file: the path of a tablespace elsewhere. The file is copied too.
+    /// An `.isl` file, which names the path of a tablespace elsewhere. The file itself is copied, too.
     Link,
     /// Not part of a backup.
     Never,
@@ -41,19 +41,19 @@ pub struct Layout {
     own_logs: OwnLogs,
 }
 
-/// Rebuilt by the server, or tied to this very server: restored, they would do harm or nothing.
+/// Rebuilt by the server, or tied to this very server: restoring them would do harm or nothing.
 const NEVER: &[&str] =
     &["ib_logfile0", "ibtmp1", "ib_buffer_pool", "ddl.log", "tc.log", "aria_log_control.lock", "auto.cnf"];
 
 impl Layout {
-    /// From the server's settings.
+    /// Takes them from the server's settings.
     #[must_use]
     pub fn new(facts: &ServerFacts) -> Self {
         Self { own_logs: OwnLogs::of(facts) }
     }
 
-    /// Whether `path` is no part of a backup. A directory that can be a schema is one, whatever a file of that name
-    /// would be: nothing keeps anybody from a schema called `ib_buffer_pool`.
+    /// Whether `path` is not part of a backup. A directory that can be a schema is, whatever a file of that
+    /// name would be: nothing prevents a schema named `ib_buffer_pool`.
     #[must_use]
     pub fn skips(&self, path: &str, is_dir: bool) -> bool {
         let is_schema = is_dir && table_name::decode(path).is_some();

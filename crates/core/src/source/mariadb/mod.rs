@@ -1,15 +1,16 @@
-//! A running MariaDB server, captured so that its own crash recovery makes one consistent state of the copy.
+//! Captures a running MariaDB server so that its own crash recovery makes one consistent state of the copy.
 //!
-//! What is captured looks like a server that crashed at the instant of `BACKUP STAGE BLOCK_COMMIT`: file names as they
-//! are under `BLOCK_DDL`, InnoDB pages of any age since a checkpoint, all redo from that checkpoint to the end, Aria
-//! pages of any age since its control file was copied, the Aria log to the end. Order of the steps, each verified on
-//! 10.11.19 and 11.8.6 (`docs/guide/hot-backup.md`):
+//! The capture looks like a server that crashed at the instant of `BACKUP STAGE BLOCK_COMMIT`: file names as
+//! they are under `BLOCK_DDL`, InnoDB pages of any age since a checkpoint, all redo from that checkpoint to
+//! the end, Aria pages of any age since its control file was copied, the Aria log to the end. Order of the
+//! steps, each verified on 10.11.19 and 11.8.6 (`docs/guide/hot-backup.md`):
 //!
-//! 1. follow the redo from the newest checkpoint; where it is encrypted, `BLOCK_DDL` for a moment, to note which tables
-//!    there are;
+//! 1. follow the redo from the newest checkpoint; if it is encrypted, `BLOCK_DDL` for a moment, to note which
+//!    tables exist;
 //! 2. `BACKUP STAGE START`; copy tablespaces, then all other files, while the server writes;
 //! 3. catch up without a lock until little is left;
-//! 4. `FLUSH`, `BLOCK_DDL`: settle names, copy what DDL made, copy again what non-transactional writers changed;
+//! 4. `FLUSH`, `BLOCK_DDL`: settle names, copy what DDL created, copy again what non-transactional writers
+//!    changed;
 //! 5. `BLOCK_COMMIT`: tails of logs, position and end LSN together;
 //! 6. `END`; finish the redo exactly there.
 
@@ -44,7 +45,7 @@ use crate::{
     },
 };
 
-/// A server that takes longer to say how far its redo is on disk has come to a stop.
+/// A server that takes longer than this to report how far its redo is on disk has come to a stop.
 const DURABLE_PATIENCE: Duration = Duration::from_secs(20);
 
 mod aria;
@@ -57,7 +58,7 @@ pub use layout::Layout;
 
 use discarded::Baseline;
 
-/// The server.
+/// A MariaDB server as a source.
 pub struct MariaDbSource {
     connect: ConnectOptions,
     facts: ServerFacts,
@@ -66,7 +67,7 @@ pub struct MariaDbSource {
 }
 
 impl MariaDbSource {
-    /// A source on a server that was probed and found fit.
+    /// A source for a server that was probed and found fit.
     #[must_use]
     pub fn new(
         connect: ConnectOptions,
@@ -77,8 +78,8 @@ impl MariaDbSource {
         Self { questions: Questions::new(connect.clone(), session), connect, facts, options }
     }
 
-    /// Fails unless the server, whose newest checkpoint was `before`, has come to the one that was found in `log`. It
-    /// says so when that is durable, which a busy disk can delay.
+    /// Fails unless the server, whose newest checkpoint was `before`, reports that it has reached the one
+    /// found in `log`. It reports a checkpoint once that is durable, which a busy disk can delay.
     fn expect_checkpoint(&mut self, before: Lsn, follower: &Follower, log: &Path) -> Result<()> {
         let found = follower.header().checkpoint().lsn;
         let deadline = Instant::now() + DURABLE_PATIENCE;
@@ -94,7 +95,7 @@ impl MariaDbSource {
         }
     }
 
-    /// Asks, over a session of its own, up to where the redo is on disk.
+    /// Returns a function that asks, over a session of its own, up to where the redo is on disk.
     fn durable_lsn(&self) -> Result<impl FnMut() -> Result<Lsn> + Send + use<>> {
         let session = Session::open_patiently(&self.connect, Purpose::Monitor)?;
         let mut questions = Questions::new(self.connect.clone(), session).patient_for(DURABLE_PATIENCE)?;
@@ -102,20 +103,20 @@ impl MariaDbSource {
     }
 }
 
-/// What the phases share.
+/// What the phases of a capture share.
 struct Capture<'a> {
     options: &'a CaptureOptions,
     facts: &'a ServerFacts,
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
-    /// The server that the capture began with.
+    /// Which start of the server the capture began with.
     begun: ServerStart,
     /// The Aria control file as it was before any Aria table was copied.
     aria_control: Option<(Entry, Vec<u8>)>,
-    /// Where the redo is encrypted: what its notes about files are judged with.
+    /// Set if the redo is encrypted: what its notes about files are judged by.
     baseline: Option<Baseline>,
-    /// Some tables must be closed to writes in the end.
+    /// Whether some tables must be closed to writes at the end.
     closes_tables: bool,
     stats: CaptureStats,
     listener: &'a dyn Listener,
@@ -190,10 +191,11 @@ impl Source for MariaDbSource {
 
         let mut stats = capture.stats;
         let header = follower.header().clone();
-        // Otherwise the end may be on disk a second later only.
+        // Without this, the end may reach the disk only a second later.
         self.questions.ask(status::flush_engine_logs)?;
         let redo = follower.finish(Duration::from_secs(60))?;
-        // What it had not yet on disk when the locks were released would have been written anew, and differently.
+        // After a restart, redo that was not yet on disk when the locks were released would have been written
+        // anew, and differently.
         stop::refuse_another_start(&begun, &self.questions.ask(ServerStart::read)?)?;
         point("backup.redo.finished");
         stats.count(&counters);

@@ -1,5 +1,6 @@
-//! The end of the copy: names settled, position and end of redo read together. Locks are held here and nowhere else,
-//! each as short as can be; if one cannot be had in time, everything is released and tried again.
+//! The end of the copy: names are settled, and position and end of redo are read together. Locks are held
+//! here and nowhere else, each as briefly as possible. If one is not granted in time, everything is released
+//! and tried again.
 
 use std::time::Duration;
 
@@ -35,16 +36,17 @@ use crate::{
     },
 };
 
-/// The redo reader is behind by milliseconds; much more means that the disk is stuck.
+/// The redo reader lags by milliseconds; much more means that the disk is stuck.
 const REDO_WAIT: Duration = Duration::from_secs(30);
-/// The purge stops behind what it has begun: milliseconds, unless a statement that alters a table is in its way.
+/// The purge stops after the work it has begun: within milliseconds, unless a statement that alters a table
+/// is in its way.
 const PURGE_WAIT: Duration = Duration::from_secs(10);
-/// So many times as long as for a lock the server may write imported tables out in the end.
+/// How many times the lock wait the server may, in the end, take to write out imported tables.
 const WRITING_TRIES: u32 = 5;
 /// The tablespace of temporary tables.
 const TEMPORARY_SPACE: SpaceId = SpaceId(0xFFFF_FFFE);
 
-/// Enters the first stage, which blocks nothing but can have to wait.
+/// Enters the first stage, which blocks nothing but may have to wait.
 pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Result<()> {
     for _ in 0..options.lock_tries {
         if stages.enter(Stage::Start)? == Attempt::Granted {
@@ -55,7 +57,7 @@ pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Resu
         .hinted("another backup may be running, or LOCK TABLES .. WRITE is held: see SHOW PROCESSLIST"))
 }
 
-/// Fails if the server was started anew since the capture began.
+/// Fails if the server was restarted since the capture began.
 pub(super) fn refuse_another_start(begun: &ServerStart, now: &ServerStart) -> Result<()> {
     if begun.is_before(now) {
         return Err(Error::new(ErrorKind::Server, "the server was restarted during the backup")
@@ -64,8 +66,8 @@ pub(super) fn refuse_another_start(begun: &ServerStart, now: &ServerStart) -> Re
     Ok(())
 }
 
-/// Blocks definitions for a moment and notes which tables there are. Before the first stage that counts. `read`: asks
-/// for them.
+/// Blocks definitions for a moment and calls `read` to note which tables exist. Called before the first stage
+/// that counts.
 pub(super) fn baseline(
     stages: &mut BackupStages,
     options: &CaptureOptions,
@@ -89,15 +91,16 @@ pub(super) fn baseline(
 }
 
 impl Capture<'_> {
-    /// Steps 4 to 6 of the order in [`super`], tried again when a lock is not to be had or held too long.
+    /// Runs steps 4 to 6 of the order in [`super`], and tries again if a lock is not granted or was held too
+    /// long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
         let mut tries = Tries::new(self.options.lock_tries, self.options.lock_patience);
         loop {
-            // What one try has written out, the next need not.
+            // Tables that one attempt has written out need not be written out by the next.
             let writing_max = self.options.lock_wait.saturating_mul((1 + tries.count()).min(WRITING_TRIES));
             let writing_max = self.options.ddl_lock_max.min(writing_max);
             let stopped = self.try_to_stop(&mut stages, connect, writing_max);
-            // What was lost with the session was released by the server.
+            // If the session was lost, the server has released its locks.
             drop(stages.release());
             if stopped.is_err() {
                 self.follower.go_on();
@@ -110,9 +113,9 @@ impl Capture<'_> {
             self.listener.event(again.told(tries.count()));
             again.wait(self.copier.context.cancel)?;
             stages = self.start_anew(&mut tries, connect)?;
-            // While this session lasts it is not started anew.
+            // The server is not restarted while this session lasts.
             refuse_another_start(&self.begun, &stages.session().with(ServerStart::read)?)?;
-            // Between two stages the server may purge Aria logs: what relied on them is copied anew.
+            // Between two stages the server may purge Aria logs, so what relied on them is copied anew.
             let layout = &self.layout;
             let Copier { context, inventory, .. } = &mut self.copier;
             self.aria_control = None;
@@ -124,13 +127,13 @@ impl Capture<'_> {
             self.copier.context.take_time(self.options.read_bytes_per_s_max);
             let rewritten = self.catch_up()?;
             if again.was_held {
-                // It was tried, and would be for nothing again.
+                // The last attempt ran out of time, and so would another.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
             }
         }
     }
 
-    /// Begins the stages again; who is in the way of that is waited for, too.
+    /// Begins the stages again, and waits for sessions that are in the way of that, too.
     fn start_anew(&self, tries: &mut Tries, connect: &ConnectOptions) -> Result<BackupStages> {
         loop {
             let mut stages = BackupStages::open(connect, self.options.stage_limits())?;
@@ -149,7 +152,7 @@ impl Capture<'_> {
     ) -> std::result::Result<Position, Stopped> {
         self.copier.context.hurry();
         self.copier.context.drain()?;
-        // A redo reader that does not keep up shall fail before anything is blocked.
+        // A redo reader that does not keep up must fail before anything is blocked.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;
         let purge = self.closes_tables.then(|| self.stop_purge(connect)).transpose()?;
@@ -159,12 +162,12 @@ impl Capture<'_> {
         let read_before = self.copier.context.counters.bytes_read();
         let closed = self.settle(stages, connect, writing_max, purge)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
-        // Most of what the flush under the commit lock would have to wait for is waited for here.
+        // Waits here for most of what the flush under the commit lock would otherwise have to wait for.
         stages.session().with(status::flush_engine_logs)?;
         granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
         stages.session().limit(self.options.lock_max);
         point("backup.commit.blocked");
-        // Transactions go on writing redo. None of it after the position may be captured.
+        // Transactions keep writing redo. None of it after the position may be captured.
         self.follower.hold();
         self.copy_tails()?;
         stages.session().with(status::flush_engine_logs)?;
@@ -180,17 +183,18 @@ impl Capture<'_> {
         Ok(position)
     }
 
-    /// Ends a try that has found out that tables must be closed; the next stops the purge first.
+    /// Ends an attempt that has found that tables must be closed; the next one stops the purge first.
     fn purge_runs(&mut self, what: &str) -> Stopped {
         self.closes_tables = true;
         let text = format!("{what} must be closed to writes, for which the purge is to be stopped first");
         Stopped::TryAgain(Error::new(ErrorKind::Server, text))
     }
 
-    /// Before anything is blocked: what the purge waits for may itself wait for that.
+    /// Stops the purge before anything is blocked: a statement that the purge waits for may itself wait for
+    /// the block to end.
     fn stop_purge(&mut self, connect: &ConnectOptions) -> std::result::Result<TableLock, Stopped> {
         let LockLimits { wait_max, held_max } = self.options.stage_limits();
-        // The stages, which are waited for twice, reach their limit before.
+        // The stages, which are waited for twice, reach their limit earlier.
         let held_max = held_max.map(|held_max| held_max + wait_max * 3 + PURGE_WAIT);
         let mut purge = TableLock::open(connect, LockLimits { wait_max, held_max })?;
         if !purge.can_stop_purge()? {
@@ -214,8 +218,9 @@ impl Capture<'_> {
     /// Makes the copied files those that exist now, under the names they have now, and copies again what
     /// non-transactional writers have changed.
     ///
-    /// Returns the locks that keep imported tables closed to writes, which the server has `writing_max` to write out;
-    /// they must be held until the stages have ended. Without `purge`, which is stopped, none can be closed.
+    /// Returns the locks that keep imported tables closed to writes. The server has `writing_max` to write
+    /// these tables out, and the locks must be held until the stages have ended. Without `purge`, which keeps
+    /// the purge stopped, no table can be closed.
     fn settle(
         &mut self,
         stages: &mut BackupStages,
@@ -224,14 +229,16 @@ impl Capture<'_> {
         purge: Option<TableLock>,
     ) -> std::result::Result<Vec<TableLock>, Stopped> {
         stages.session().with(status::flush_engine_logs)?;
-        // What DDL notes about files is on disk when the statement is over, whatever innodb_flush_log_at_trx_commit says.
+        // What DDL notes about files is on disk when the statement ends, whatever
+        // innodb_flush_log_at_trx_commit says.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;
         self.follower.wait_for(now, REDO_WAIT)?;
         let open = stages.session().with(tables::tablespaces)?;
         let listing = self.list(Look::Settled)?;
         let mut rescan = self.rescan(listing.tablespaces, Look::Settled)?;
         rescan.refuse_second_names()?;
-        // One that the server has not open is discarded and not imported: nobody can write to it, nor lock it.
+        // A tablespace that the server does not have open is discarded and not imported: nobody can write to
+        // it or lock it.
         let is_open = |space: &Option<SpaceId>| space.is_some_and(|space| open.contains_key(&space));
         let (closed, not_open): (Vec<_>, Vec<_>) =
             rescan.copy_closed.into_iter().partition(|(_, space)| is_open(space));
@@ -259,7 +266,7 @@ impl Capture<'_> {
             Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
         };
         let Some(purge) = purge else { return Err(self.purge_runs(&imported.to_string())) };
-        // Where it was lost meanwhile the purge runs.
+        // If this session was lost meanwhile, the purge runs.
         purge.session().exec("DO 0")?;
         imported.report(why, self.listener);
         let mut export = TableLock::open(connect, self.options.stage_limits())?;
@@ -269,7 +276,7 @@ impl Capture<'_> {
             self.stats.add_locks(export.records(), self.listener);
         }
         granted(exported?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
-        // It may have been granted because these were lost meanwhile.
+        // The export may have been granted because the stages were lost meanwhile.
         stages.session().alive()?;
         self.refuse_renamed_imports(&discarded)?;
         self.stats.files_recopied += closed.len() as u64;
@@ -282,7 +289,8 @@ impl Capture<'_> {
         Ok(vec![export, purge])
     }
 
-    /// Fails if one of these, which are closed, was imported and renamed: recovery would apply redo of before the import.
+    /// Fails if one of these closed tablespaces was imported and renamed: recovery would apply redo from
+    /// before the import.
     fn refuse_renamed_imports(&mut self, discarded: &[(TablespaceEntry, SpaceId)]) -> Result<()> {
         let Some(baseline) = self.baseline.as_ref().filter(|_| !discarded.is_empty()) else { return Ok(()) };
         let (notes, now) = (self.follower.file_notes().hidden, self.questions.ask(tables::mariadb_tables)?);
@@ -300,9 +308,9 @@ impl Capture<'_> {
         }
     }
 
-    /// Under the commit lock: tables of the server's own, the DDL log, and the Aria log to its end, last.
+    /// Copies, under the commit lock, the server's own tables, the DDL log, and last the Aria log to its end.
     fn copy_tails(&mut self) -> Result<()> {
-        // Not the whole tree: that would take long where there are many tables.
+        // Not the whole tree: walking it would take long if there are many tables.
         let found = walk(&self.options.datadir, &|path, _| {
             path != "mysql" && !matches!(self.layout.when(path), When::Late(_) | When::AriaLog)
         })?;
@@ -312,7 +320,7 @@ impl Capture<'_> {
         for entry in files() {
             let When::Late(role) = self.layout.when(&entry.path) else { continue };
             let inventory = &self.copier.inventory;
-            // What a statement still writes to a table that the log covers, the log undoes.
+            // What a statement is still writing to a table that the log covers, the log undoes.
             let is_good = inventory.has_unchanged(entry)
                 || role == Role::Aria
                     && inventory.has_same_file(entry)
@@ -341,7 +349,7 @@ impl Capture<'_> {
 fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
     let found = MariaDbPosition::read(session)?;
     let channels = ReplicaChannel::read_all(session)?;
-    // Where no binlog is written, the position is that of the server as a replica.
+    // If no binlog is written, the position is that of the server as a replica.
     let replica_gtid = Some(found.gtid_slave_pos).filter(|text| !text.is_empty());
     let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
     let lsn = MariaDbLsns::read(session)?.current;
@@ -356,7 +364,7 @@ fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
     })
 }
 
-/// What restore must know of the captured redo.
+/// What a restore must know about the captured redo.
 pub(super) fn describe_redo(header: &LogHeader, redo: &Captured, position_lsn: u64) -> Result<CapturedRedo> {
     if redo.stop.0 != position_lsn {
         return Err(Error::failed(format!(

@@ -1,4 +1,5 @@
-//! Keeps telling the server how far its redo was captured, and gives up before the server would have to wait.
+//! Keeps telling the server how much of its redo was captured, and gives up before the server would have to
+//! wait.
 
 use std::{
     sync::mpsc::{RecvTimeoutError, Sender, channel},
@@ -12,20 +13,21 @@ use crate::{
     source::{RedoProgress, redo::mysql::Follower},
 };
 
-/// The server stalls all writers when seven eighths of its redo are held back (measured: 28 of 32 files); long before
-/// that its users matter more than the backup.
+/// The server stalls all writers when seven eighths of its redo are held back (measured: 28 of 32 files).
+/// Long before that, its users matter more than the backup.
 const HELD_BACK_MAX: f64 = 0.5;
-/// Once it has caught up, so close to the stall there is nothing to wait for.
+/// Once the copy has caught up, there is nothing to wait for this close to the stall.
 const HELD_BACK_NEVER: f64 = 0.8;
-/// At the start everything since the checkpoint is still to be read, and a busy machine may take its time: what counts is
-/// whether it becomes less, or near the stall whether it stays like that.
+/// At the start everything since the checkpoint has yet to be read, and a busy machine may take its time.
+/// What counts is whether the backlog shrinks, or, near the stall, whether it stays there.
 const HELD_BACK_FOR: Duration = Duration::from_secs(5);
 const ADVANCE_EVERY: Duration = Duration::from_millis(200);
 
-/// Ends the advancing when dropped; the registration ends with it.
+/// Stops advancing when dropped; the registration ends with it.
 pub(super) struct Advancing(#[allow(dead_code, reason = "its drop is the message")] Sender<()>);
 
-/// Advances `consumer` behind `follower` until the answer is dropped; `session` asks how far the server is.
+/// Advances `consumer` behind `follower` until the returned value is dropped. `session` asks how far the
+/// server is.
 pub(super) fn advance<'scope>(
     scope: &'scope Scope<'scope, '_>,
     mut consumer: RedoConsumer,
@@ -54,7 +56,7 @@ pub(super) fn advance<'scope>(
                 break;
             }
         }
-        // Without the registration redo may be gone that the follower still has to read.
+        // Without the registration, redo that the follower still has to read may be gone.
         if let Err(error) = consumer.alive() {
             follower.give_up(error.into());
         }
@@ -67,13 +69,13 @@ pub(super) fn advance<'scope>(
 /// Whether the copy of the redo keeps up.
 #[derive(Default)]
 struct Behind {
-    /// Since when it is too far behind without having come nearer, and how far it was then.
+    /// Since when the copy has been too far behind without coming nearer, and how far behind it was then.
     stuck: Option<(Instant, u64)>,
     has_caught_up: bool,
 }
 
 impl Behind {
-    /// Whether to give up, now that the server holds back so much.
+    /// Whether to give up, given how much the server holds back now.
     fn is_hopeless(&mut self, held_bytes: u64, capacity_bytes: u64, now: Instant) -> bool {
         let share = held_bytes as f64 / capacity_bytes as f64;
         if share <= HELD_BACK_MAX {
@@ -89,7 +91,8 @@ impl Behind {
     }
 }
 
-/// Tells the server what was captured; returns how many bytes of redo it holds back for us, and how many it can hold.
+/// Tells the server what was captured. Returns how many bytes of redo it holds back for us, and how many it
+/// can hold.
 fn advance_once(
     consumer: &mut RedoConsumer,
     session: &mut Session,
@@ -121,7 +124,7 @@ mod tests {
 
     const CAPACITY: u64 = 100;
 
-    /// Whether it is given up, of what is held back second by second.
+    /// Whether the copy is given up, given what is held back second by second.
     fn is_given_up(held: &[u64]) -> bool {
         let mut behind = Behind::default();
         let begun = Instant::now();

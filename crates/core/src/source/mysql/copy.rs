@@ -33,24 +33,25 @@ use crate::{
 
 /// How long a change of a definition may keep the server from listing its indexes.
 const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(3_600);
-/// Passes over what DDL made meanwhile, before the lock: under a constant storm more of them stop paying.
+/// Passes over what DDL created meanwhile, before the lock. During a constant storm of DDL more passes stop
+/// paying off.
 const CATCH_UP_PASSES: u32 = 2;
-/// The LSN of such a note is known to the block only; a copy may have begun within it.
+/// The LSN of such a note is known only to the block, and a copy may have begun within that block.
 const NOTE_MARGIN_BYTES: u64 = 1024;
-/// The root of an index is allocated in the mini-transaction that makes it: so far before at most.
+/// The root of an index is allocated in the mini-transaction that creates it, so at most this far before.
 const ALLOCATION_MARGIN_BYTES: u64 = 1 << 20;
-/// So many files are named.
+/// How many files are named.
 const NAMED: usize = 3;
-/// Where tablespaces from outside the data directory are in a backup.
+/// Where tablespaces from outside the data directory go in a backup.
 const OUTSIDE: &str = "#outside";
 
-/// What one pass over what has changed has copied.
+/// What one pass over changed files has copied.
 pub(super) struct Pass {
     tablespaces_bytes: u64,
     rewritten: Rewritten,
 }
 
-/// A look at the data directory.
+/// A listing of the data directory.
 pub(super) struct Listing {
     pub(super) tablespaces: Vec<TablespaceEntry>,
     pub(super) others: BTreeMap<String, Entry>,
@@ -59,7 +60,8 @@ pub(super) struct Listing {
 impl Capture<'_> {
     /// Step 2 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
-        // In this order: a file that took the place of the listed one since was not looked at by the server's answer.
+        // In this order, the server's answer is about the listed files; one that has been replaced since has
+        // another inode.
         let listing = self.list()?;
         let spaces = self.spaces()?;
         let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
@@ -74,7 +76,7 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// Passes over what has changed, until one finds little; what the last has copied.
+    /// Passes over what has changed until a pass finds little, and returns what the last one copied.
     pub(super) fn catch_up(&mut self) -> Result<Rewritten> {
         let mut rewritten = Rewritten::default();
         for _ in 0..CATCH_UP_PASSES {
@@ -87,15 +89,15 @@ impl Capture<'_> {
         Ok(rewritten)
     }
 
-    /// How long tables without redo may be copied again under a lock. A pass that is slowed down on request tells nothing
-    /// of that.
+    /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
+    /// on request: then a pass tells nothing about that.
     pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
         let limit = Limit { held_max: self.options.lock_max, option: "--lock-max" };
         self.options.read_bytes_per_s_max.is_none().then_some(limit)
     }
 
-    /// One pass over what has changed; tells what it copied. What may only be copied while it is closed to
-    /// writes is left for the end.
+    /// Copies what has changed, once, and returns how much that was. What may only be copied while it is
+    /// closed to writes is left for the end.
     fn pass(&mut self) -> Result<Pass> {
         let listing = self.list()?;
         let spaces = self.spaces()?;
@@ -133,7 +135,7 @@ impl Capture<'_> {
         let own_paths: BTreeSet<_> =
             own.system.iter().chain(&own.undo).filter_map(|entry| entry.real.canonicalize().ok()).collect();
         let system = own.system.into_iter().map(|entry| (entry, Role::System));
-        // By their whole paths: elsewhere may be others of the same names.
+        // By their whole paths: other directories may have files of the same names.
         let undo = own.undo.iter().filter_map(|entry| outside(&inside, entry.real.canonicalize().ok()?));
         let undo = undo.map(|entry| (entry, Role::Undo));
         tablespaces.extend(system.chain(undo).map(|(entry, role)| TablespaceEntry::new(entry, role)));
@@ -152,7 +154,7 @@ impl Capture<'_> {
         Ok(Listing { tablespaces, others: entries })
     }
 
-    /// Copies files that are no tablespaces and have changed since they were copied.
+    /// Copies files that are not tablespaces and have changed since they were copied.
     pub(super) fn copy_other_files(&mut self, entries: &BTreeMap<String, Entry>) -> Result<Rewritten> {
         let Copier { context, inventory, .. } = &mut self.copier;
         inventory.drop_vanished(context.sink, entries)?;
@@ -196,7 +198,7 @@ impl Capture<'_> {
         Ok(rescan)
     }
 
-    /// Gives copies the pages that they lack; tells how many bytes that were.
+    /// Adds the pages that copies lack, and returns how many bytes were read for them.
     pub(super) fn amend(&mut self, amend: Vec<Amend>) -> Result<u64> {
         if amend.is_empty() {
             return Ok(0);
@@ -228,29 +230,34 @@ impl Capture<'_> {
     }
 }
 
-/// A copy is good if the server knew the tablespace before it began, as it is now, and no index was loaded into it, nor
-/// its encryption changed, since. Ids and flags alone would miss an index that was added and dropped again, a unique
-/// index that failed late, and encryption that was switched on and off again: all of them make backups that cannot be
-/// recovered (verified on 9.7.4).
+/// Judges whether the copy of a tablespace file is good.
 ///
-/// Load records alone would miss indexes that are built while their table is locked: by `LOCK=SHARED`, on an expression or
-/// a virtual column that comes with them, beside one of full texts or places. Their pages are in no redo, nor does a record
-/// tell of them: recovery ends as it should, with an empty index (verified on 9.7.4). The tables of an index of full texts
-/// are there when its building begins, are filled the same way, and have no new index then. Such an index that was dropped
-/// again shows by the pages that were made for it; where rows were written meanwhile, recovery would not end.
+/// A copy is good if, before it began, the server knew the tablespace as it is now, and since then no index
+/// was loaded into it and its encryption did not change. Ids and flags alone would miss an index that was
+/// added and dropped again, a unique index that failed late, and encryption that was switched on and off
+/// again: each of them makes a backup that cannot be recovered (verified on 9.7.4).
 ///
-/// Nothing tells when the building of one that is gone had ended, and a copy that began in the middle of it lacks its leaves
-/// (verified on 9.7.4). So a page that was made for it voids copies of any age, unless no definition was being changed at
-/// some time between: a copy from that time or later has what was built before it, and one from before was judged then.
-/// Only what is copied while nothing changes is sure to be of use, so it is not copied earlier for that.
+/// Load records alone would miss indexes that are built while their table is locked: by `LOCK=SHARED`, on an
+/// expression or a virtual column that is added with them, or together with a full-text or spatial index.
+/// Their pages are not in the redo, nor does a record tell of them: recovery ends as it should, with an empty
+/// index (verified on 9.7.4). The tables of a full-text index exist when its build begins, are filled the
+/// same way, and have no new index then. If such an index was dropped again, it shows by the pages that were
+/// created for it; if rows were written meanwhile, recovery would not end.
 ///
-/// Nor does anything tell a table that is made, which is all in the redo, from an index that is built. In a tablespace that
-/// tables share there can be much that neither touches. So of its copy only those pages are copied again that were
-/// allocated since the first page was made for such an index, which the redo does tell: whatever was built is in them, and
-/// on disk when no definition is being changed.
+/// Nothing tells when the build of an index that is gone had ended, and a copy that began in the middle of it
+/// lacks its leaves (verified on 9.7.4). So a page that was created for it voids copies of any age, unless no
+/// definition was being changed at some time in between: a copy from that time or later has what was built
+/// before it, and an earlier copy was judged then. Only a copy made while nothing changes is sure to be of
+/// use, so nothing is copied earlier for this.
 ///
-/// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id: recovery ignores all redo of the space, so
-/// no copy that was made while it could be written to is good, not even a first one (verified on 9.7.4).
+/// Nor does anything distinguish the creation of a table, which is all in the redo, from the build of an
+/// index. A tablespace that tables share can hold much that neither touches. So of its copy only the pages
+/// are copied again that were allocated since the first page was created for such an index, which the redo
+/// does tell: whatever was built is in them, and on disk when no definition is being changed.
+///
+/// DISCARD notes a deletion in the redo, and an IMPORT after it keeps the id. Recovery ignores all redo of
+/// the space, so no copy that was made while the space could be written to is good, not even a first one
+/// (verified on 9.7.4).
 fn judge(
     spaces: &Spaces,
     noted: &Noted,
@@ -264,7 +271,7 @@ fn judge(
     }
     let Some(Copied { file, before, lacks }) = found.copy else { return Verdict::CopyAgain };
     let Some(space) = found.entry.space(found.space) else { return Verdict::CopyAgain };
-    // The system tablespace and undo tablespaces are not always listed; they are ordinary redo.
+    // The system tablespace and undo tablespaces are not always listed; their changes are ordinary redo.
     let listed = spaces.get(&space);
     let then = before.space.as_ref();
     let changed = listed.is_some_and(|now| {
@@ -287,7 +294,7 @@ fn judge(
     };
     let made = noted.new_index_pages.of(space).filter(voids).map(|(_, made)| made.first).min();
     let new = || listed.zip(then).into_iter().flat_map(|(now, then)| now.new_indexes_since(then));
-    // Whatever was allocated for indexes that are older than the redo shows in none.
+    // What was allocated for indexes that are older than the redo does not show in it.
     let is_untold = new().any(|index| index <= noted.highest_old_index)
         || noted.new_index_pages.elsewhere().is_some_and(|at| {
             is_since(at, before.captured) || noted.locked.is_some_and(|locked| is_since(at, locked.quiet))
@@ -305,13 +312,13 @@ fn judge(
             let then = Before { captured: locked.end, space: listed.cloned() };
             Verdict::Amend(Lacks { since, then })
         }
-        // What was built by an earlier look is there; what was since is for the next.
+        // What was built by an earlier look is there; what was built since is left for the next look.
         _ => lacks.cloned().map_or(Verdict::Keep, Verdict::Amend),
     }
 }
 
-/// Asks about InnoDB's indexes. While an index of full texts is built, whoever wants to see them waits for its end (verified on
-/// 9.7.4): so do we.
+/// Asks about InnoDB's indexes. While a full-text index is being built, the server answers such a question
+/// only after its end (verified on 9.7.4), so this waits.
 pub(super) fn ask_past_definitions<T>(
     questions: &mut Questions,
     question: impl Fn(&mut Session) -> Result<T, SqlError>,
@@ -337,20 +344,20 @@ pub(super) fn ask_past_definitions<T>(
     }
 }
 
-/// What the redo that was captured so far only notes.
+/// What the redo captured so far only notes.
 struct Noted {
     unlogged: Unlogged,
     new_index_pages: NewIndexPages,
     deleted: HashSet<SpaceId>,
-    /// No index that was there when the redo begins has a higher id.
+    /// No index that existed when the redo begins has a higher id.
     highest_old_index: u64,
-    /// While no definition is being changed.
+    /// Set while no definition is being changed.
     locked: Option<Locked>,
 }
 
 #[derive(Clone, Copy)]
 struct Locked {
-    /// Where the redo ended at the last look before at which that was so.
+    /// Where the redo ended at the previous look while no definition was being changed.
     quiet: Lsn,
     /// Where it ends now.
     end: Lsn,
@@ -361,11 +368,11 @@ struct Locked {
 pub(super) enum Look {
     /// Definitions may be changing.
     Early,
-    /// They are not, nor were they when the redo ended at `end`.
+    /// Definitions are not changing, nor were they when the redo ended at `end`.
     Locked { end: Lsn },
 }
 
-/// Where the tablespace in the file `real` is in a backup.
+/// The path in a backup of the tablespace in the file `real`.
 fn path_in_backup(inside: &Path, real: &Path) -> String {
     match real.strip_prefix(inside) {
         Ok(below) => path_text(below),
@@ -373,7 +380,7 @@ fn path_in_backup(inside: &Path, real: &Path) -> String {
     }
 }
 
-/// A tablespace file that is not below the data directory. `real` has no links in it.
+/// A tablespace file that is not below the data directory. `real` must not contain links.
 fn outside(inside: &Path, real: PathBuf) -> Option<Entry> {
     if real.starts_with(inside) {
         return None;

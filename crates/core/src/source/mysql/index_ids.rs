@@ -1,7 +1,7 @@
 //! The counter of index ids.
 //!
-//! It is in the dictionary header, page 7 of the system tablespace: eight bytes at offset 54. The page on disk has every
-//! value that was logged before the checkpoint; later ones are in the redo, where
+//! It is in the dictionary header, page 7 of the system tablespace: eight bytes at offset 54. The page on
+//! disk has every value that was logged before the checkpoint; later ones are in the redo, where
 //! [`IndexLoadFinder`](holdfast_formats::redo::index_load::IndexLoadFinder) sees them.
 
 use std::io;
@@ -22,7 +22,7 @@ use crate::{
 const PAGE: u64 = 7;
 const OFFSET: usize = 54;
 
-/// No index that was made before the newest checkpoint has a higher id.
+/// No index that was created before the newest checkpoint has a higher id.
 pub(super) fn highest(facts: &ServerFacts, options: &CaptureOptions, mode: ReadMode) -> Result<u64> {
     let first = facts.system_files()?.into_iter().next();
     let path = first.ok_or_else(|| Error::failed("the server names no file of its system tablespace"))?;
@@ -37,7 +37,7 @@ pub(super) fn highest(facts: &ServerFacts, options: &CaptureOptions, mode: ReadM
     let page = reader.read_again(PAGE * page_bytes as u64, page_bytes, &mut buffer).map_err(failed)?;
     // The eight bytes lie within one sector, which is never torn.
     let value = page.as_deref().and_then(|page| page.get(OFFSET..OFFSET + 8)?.try_into().ok());
-    // A new server has taken hundreds of ids before anybody can connect.
+    // A new server has used hundreds of ids before anybody can connect.
     value.map(u64::from_be_bytes).filter(|id| *id > 0).ok_or_else(|| {
         Error::failed(format!("{}: has no dictionary header", path.display()))
             .hinted("is this the system tablespace of that server?")

@@ -1,4 +1,4 @@
-//! What lies in a MySQL data directory: which files are copied when, and which are left.
+//! What is in a MySQL data directory: which files are copied when, and which are left out.
 
 use holdfast_formats::{redo, table_name};
 
@@ -21,7 +21,7 @@ pub enum When {
     Early(Role),
     /// Before the locks, and again while its tables are closed to writes if it has changed since.
     Table,
-    /// Of a log table of the server, which nobody may lock: the backup has the files of an empty one.
+    /// A file of a log table of the server, which nobody may lock: the backup has the files of an empty one.
     LogTable(LogTableFile),
     /// Not part of a backup.
     Never,
@@ -33,19 +33,19 @@ pub struct Layout {
     own_logs: OwnLogs,
 }
 
-/// Made anew by the server at each start.
+/// Created anew by the server at each start.
 const NEVER_FOLDERS: &[&str] =
     &[redo::mysql::DIRECTORY, "#innodb_temp", "#ib_archive", "#meb", "#ib_16384_0.dblwr"];
 
 impl Layout {
-    /// From the server's settings.
+    /// Takes them from the server's settings.
     #[must_use]
     pub fn new(facts: &ServerFacts) -> Self {
         Self { own_logs: OwnLogs::of(facts) }
     }
 
-    /// Whether `path` is no part of a backup. A directory that can be a schema is one, whatever a file of that name
-    /// would be: nothing keeps anybody from a schema called `ib_buffer_pool`.
+    /// Whether `path` is not part of a backup. A directory that can be a schema is, whatever a file of that
+    /// name would be: nothing prevents a schema named `ib_buffer_pool`.
     #[must_use]
     pub fn skips(&self, path: &str, is_dir: bool) -> bool {
         let is_schema = is_dir && table_name::decode(path).is_some();

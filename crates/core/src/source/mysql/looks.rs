@@ -1,9 +1,9 @@
-//! Looks at where the server's logs end.
+//! Reads where the server's logs end.
 //!
-//! `performance_schema.log_status` waits until commits that are under way are done, and no KILL ends the wait: while a
-//! semi-synchronous replica is silent, that is as long as the replica likes. A session that waits there keeps its locks, also
-//! when it was killed and its connection is cut (verified on 9.7.4). So whoever looks holds nothing, and does not wait for
-//! long.
+//! `performance_schema.log_status` waits until commits under way are done, and KILL does not end the wait:
+//! while a semi-synchronous replica is silent, it lasts as long as the replica likes. A session that waits
+//! there keeps its locks, even after it was killed and its connection was cut (verified on 9.7.4). So the
+//! session that looks holds nothing, and does not wait for long.
 
 use std::time::Duration;
 

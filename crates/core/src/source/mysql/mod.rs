@@ -1,8 +1,9 @@
-//! A running MySQL server, captured so that its own crash recovery makes one consistent state of the copy.
+//! Captures a running MySQL server so that its own crash recovery makes one consistent state of the copy.
 //!
-//! DDL is blocked only at the end. Bulk builds of indexes write pages without redo, so a copy that began before such a
-//! build ended is void: the redo holds a record for each (MLOG_INDEX_LOAD), which the follower looks for, unless the table
-//! was locked meanwhile: then the listed indexes tell, and pages that were made for new ones.
+//! DDL is blocked only at the end. Bulk builds of indexes write pages without redo, so a copy that began
+//! before such a build ended is void. The redo holds a record for each build (MLOG_INDEX_LOAD), which the
+//! follower looks for. If the table was locked meanwhile, there is no record: then the listed indexes tell,
+//! and the pages that were created for new ones.
 //!
 //! Order of the steps, each verified on 9.7.4 (`docs/guide/hot-backup.md`):
 //!
@@ -12,10 +13,11 @@
 //! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
 //!
-//! Where the redo is encrypted, neither load records can be found nor deletions of files, nor its last block be cut: then
-//! the lock of step 3 comes before step 1, and what the last block has beyond the position is restored, too. On a series on
-//! which none of this was tried that lock comes first as well. IMPORT ends with a checkpoint (verified on 9.7.4), so the redo
-//! from then on has no deletion of a file that came back.
+//! If the redo is encrypted, neither load records nor deletions of files can be found in it, and its last
+//! block cannot be cut: then the lock of step 3 comes before step 1, and what the last block has beyond the
+//! position is restored, too. On a series on which none of this was tried, that lock also comes first. IMPORT
+//! ends with a checkpoint (verified on 9.7.4), so the redo from then on has no deletion of a file that came
+//! back.
 
 use holdfast_formats::Lsn;
 
@@ -54,7 +56,7 @@ mod stop;
 pub use layout::Layout;
 use stop::Blind;
 
-/// The server.
+/// A MySQL server as a source.
 pub struct MySqlSource {
     connect: ConnectOptions,
     facts: ServerFacts,
@@ -63,7 +65,7 @@ pub struct MySqlSource {
 }
 
 impl MySqlSource {
-    /// A source on a server that was probed and found fit.
+    /// A source for a server that was probed and found fit.
     #[must_use]
     pub fn new(
         connect: ConnectOptions,
@@ -75,7 +77,7 @@ impl MySqlSource {
     }
 }
 
-/// What the phases share.
+/// What the phases of a capture share.
 struct Capture<'a> {
     options: &'a CaptureOptions,
     facts: &'a ServerFacts,
@@ -84,8 +86,9 @@ struct Capture<'a> {
     follower: &'a Follower,
     /// Where the redo ended at the last look while no definition was being changed.
     quiet: Lsn,
-    /// `ALTER INSTANCE` statements before the capture began; `None`: the lock that is held for the whole copy keeps redo
-    /// logging from being switched (verified on 9.7.4), and those that wait for it are counted, too.
+    /// `ALTER INSTANCE` statements before the capture began. `None`: the lock that is held for the whole copy
+    /// keeps redo logging from being switched (verified on 9.7.4), and statements that wait for this lock are
+    /// counted, too.
     alter_instance_count: Option<u64>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
@@ -113,8 +116,8 @@ impl Source for MySqlSource {
         };
         let listed: u64 = copy::ask_past_definitions(&mut self.questions, newest_index, listener, cancel)?;
         let shared = self.questions.ask(tables::mysql_shared_spaces)?;
-        // Registered before the checkpoint is read: nothing from that checkpoint on is reused from now on. And not
-        // before anything that lasts: the server drops a consumer that does not advance.
+        // Registered before the checkpoint is read, so that nothing from that checkpoint on is reused. And
+        // after everything slow: the server drops a consumer that does not advance.
         let consumer = RedoConsumer::register(&self.connect)?;
         point("backup.consumer.registered");
         let follower = Follower::start(&self.options.redo_dir, spool, is_encrypted, shared, || {

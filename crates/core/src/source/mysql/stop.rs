@@ -1,4 +1,5 @@
-//! The end of the copy, under `LOCK INSTANCE FOR BACKUP`: names settled, position and end of redo read together.
+//! The end of the copy, under `LOCK INSTANCE FOR BACKUP`: names are settled, and position and end of redo are
+//! read together.
 
 use std::{collections::HashSet, fmt, time::Duration};
 
@@ -27,9 +28,9 @@ use crate::{
     },
 };
 
-/// What the server writes itself, where `log_output` says so.
+/// The tables that the server itself writes to, if `log_output` says so.
 const LOG_TABLES: [&str; 2] = ["general_log", "slow_log"];
-/// The redo reader is behind by milliseconds; much more means that the disk is stuck.
+/// The redo reader lags by milliseconds; much more means that the disk is stuck.
 pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
 
 /// Why definitions may not change during the whole copy.
@@ -37,7 +38,7 @@ pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
 pub(super) enum Blind {
     /// Bulk loads of indexes and deletions of files cannot be found in the redo.
     Encrypted,
-    /// What they look like in the redo was verified on another series.
+    /// What they look like in the redo was verified on another series only.
     UntriedSeries,
 }
 
@@ -84,8 +85,8 @@ pub(super) fn lock_for_the_copy(
 }
 
 impl Capture<'_> {
-    /// Steps 3 to 5 of the order in [`super`], tried again when a lock is not to be had or held too long. `held`: the
-    /// lock, if it is held already.
+    /// Runs steps 3 to 5 of the order in [`super`], and tries again if a lock is not granted or was held too
+    /// long. `held` is the lock, if it is already held.
     pub(super) fn stop(&mut self, connect: &ConnectOptions, held: Option<InstanceLock>) -> Result<Position> {
         let limits = self.options.stage_limits();
         let for_the_copy = held.is_some();
@@ -106,7 +107,7 @@ impl Capture<'_> {
             };
             self.follower.go_on();
             let again = tries.after(stopped);
-            // Tables that could not be locked are no reason to let go of what the copy depends on.
+            // Failing to lock tables is no reason to release the lock that the copy depends on.
             let stays = for_the_copy && !lock.has_tables() && lock.alive().is_ok();
             if let (true, Ok(again)) = (stays, &again) {
                 let text = format!("{}; trying again ({})", again.error, tries.count());
@@ -115,7 +116,7 @@ impl Capture<'_> {
                 held = Some(lock);
                 continue;
             }
-            // What was lost with the session was released by the server.
+            // If the session was lost, the server has released its locks.
             drop(lock.release());
             self.stats.add_locks(lock.records(), self.listener);
             let again = again?;
@@ -128,7 +129,7 @@ impl Capture<'_> {
             again.wait(self.copier.context.cancel)?;
             let rewritten = self.catch_up()?;
             if again.was_held {
-                // It was tried, and would be for nothing again.
+                // The last attempt ran out of time, and so would another.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
             }
         }
@@ -142,14 +143,14 @@ impl Capture<'_> {
         self.copier.context.hurry();
         self.copier.context.drain()?;
         let mut looks = Looks::open(connect, self.options.lock_wait)?;
-        // Where this waits, no lock is worth taking.
+        // As long as this has to wait, no lock is worth taking.
         looks.status()?;
-        // A redo reader that does not keep up shall fail before anything is blocked.
+        // A redo reader that does not keep up must fail before anything is blocked.
         self.wait_for_redo(&mut looks)?;
         granted(lock.try_lock()?, "LOCK INSTANCE FOR BACKUP")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
-        // Asked before any table is locked: then the session may look at nothing else.
+        // Asked before any table is locked: after that the session may read no other table.
         let tables = lock.session().with(tables_of_other_engines)?;
         let imported = self.settle(lock, &mut looks, &tables)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
@@ -170,7 +171,8 @@ impl Capture<'_> {
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
         let alter_instance_count = lock.session().with(status::alter_instance_count)?;
         if self.follower.begin().encrypted {
-            // The last block stays whole. What it has beyond the position may not be a change of a definition.
+            // The last block stays whole. What it has beyond the position must not be a change of a
+            // definition.
             self.questions.ask(status::flush_engine_logs)?;
             self.follower.stop_at(status.lsn, REDO_WAIT)?;
         }
@@ -212,7 +214,7 @@ impl Capture<'_> {
         })
     }
 
-    /// Closes the tables of other engines to writes. Those that the server cannot open are closed already.
+    /// Closes the tables of other engines to writes. Tables that the server cannot open are closed already.
     fn lock_tables(
         &self,
         lock: &mut InstanceLock,
@@ -235,7 +237,7 @@ impl Capture<'_> {
         Ok(lock.try_lock_tables(&tables, held_max)?)
     }
 
-    /// Lets the reader come to what is on disk by now, and tells where that ends.
+    /// Waits until the reader has captured what is on disk by now, and returns where that ends.
     fn wait_for_redo(&self, looks: &mut Looks) -> std::result::Result<Lsn, Stopped> {
         let end = looks.durable_end()?;
         self.follower.durable(end);
@@ -243,8 +245,8 @@ impl Capture<'_> {
         Ok(end)
     }
 
-    /// Makes the copied files those that exist now, under the names they have now. `others` are tables that are to be
-    /// locked next.
+    /// Makes the copied files those that exist now, under the names they have now. `others` are the tables
+    /// that are to be locked next.
     ///
     /// Returns imported tables, which are closed to writes until the lock is released.
     fn settle(
@@ -258,7 +260,7 @@ impl Capture<'_> {
         let listing = self.list()?;
         let mut rescan = self.rescan(listing.tablespaces, &spaces, Look::Locked { end })?;
         rescan.refuse_second_names()?;
-        // One that is discarded and not imported: nobody can write to it, nor lock it.
+        // A tablespace that is discarded and not imported: nobody can write to it or lock it.
         let is_open = |space: &Option<SpaceId>| {
             space.and_then(|space| spaces.get(&space)).is_some_and(|row| !is_discarded(row))
         };
@@ -302,9 +304,9 @@ impl Capture<'_> {
         Ok(imported)
     }
 
-    /// Each tablespace that the server lists must have been copied, and none twice.
+    /// Checks that each tablespace the server lists was copied, and none twice.
     fn every_space_has_its_file(&self, spaces: &Spaces) -> Result<()> {
-        // Page 0 is written when the file is made, before the dictionary has its name.
+        // Page 0 is written when the file is created, before the dictionary has its name.
         let is_kept = |row: &&TablespaceRow| !is_discarded(row) && !is_temporary(row.space);
         let names: HashSet<_> = spaces.values().filter(is_kept).map(|row| row.name.as_str()).collect();
         let is_listed = |path: &str| path.strip_suffix(".ibd").is_some_and(|name| names.contains(name));
@@ -319,21 +321,22 @@ impl Capture<'_> {
 const TEMPORARY_SPACE: u32 = 0xFFFF_FFFD;
 /// The lowest number of an undo tablespace; 127 of them have 512 numbers each, downwards from 0xFFFFFFEF.
 const UNDO_SPACES_FROM: u32 = 0xFFFF_FFEF - 127 * 512 + 1;
-/// Session temporary tablespaces have so many numbers below those.
+/// Session temporary tablespaces have this many numbers below those.
 const SESSION_TEMPORARY_SPACES: u32 = 400_000;
 
-/// Whether a tablespace has no file, or one that the server has not taken yet.
+/// Whether a tablespace has no file, or one that the server has not adopted yet.
 fn is_discarded(row: &TablespaceRow) -> bool {
     row.state.as_deref() == Some("discarded")
 }
 
-/// Whether a tablespace is one of those that are made anew at each start.
+/// Whether a tablespace is one of those that are created anew at each start.
 fn is_temporary(space: SpaceId) -> bool {
     let session = UNDO_SPACES_FROM - SESSION_TEMPORARY_SPACES..UNDO_SPACES_FROM;
     space.0 == TEMPORARY_SPACE || session.contains(&space.0)
 }
 
-/// What is said of a channel whose applier never paused: a place that is newer than the data would be worse than none.
+/// The warning for a channel whose applier never paused: a place newer than the data would be worse than
+/// none.
 fn place_unknown(channel: &ReplicaChannel) -> String {
     let ReplicaChannel { name, host, port, .. } = channel;
     let name = if name.is_empty() { String::new() } else { format!(" (channel {name})") };
@@ -343,8 +346,8 @@ fn place_unknown(channel: &ReplicaChannel) -> String {
     )
 }
 
-/// User tables of engines that keep their data in files of their own. What the account may not select from is not
-/// listed: the grants were checked for that.
+/// User tables of engines that keep their data in files of their own. Tables that the account may not select
+/// from are not listed; the grants were checked for that.
 fn tables_of_other_engines(session: &mut Session) -> std::result::Result<Vec<TableName>, SqlError> {
     let mut tables = TableInventory::read(session)?.others;
     // Nobody may lock the server's own log tables.
@@ -353,9 +356,10 @@ fn tables_of_other_engines(session: &mut Session) -> std::result::Result<Vec<Tab
     Ok(tables.into_iter().map(|table| table.name).collect())
 }
 
-/// The position as sure as it is. Where the redo goes on after it, or where `log_status` may tell a place in the binlog that
-/// is ahead of the redo, the restored server has the last word. What it has beyond are transactions of InnoDB tables, which
-/// bring their GTIDs; of binlogs, its own and its primaries', it cannot be told.
+/// The position, as precise as it is certain. Where the redo continues after it, or where `log_status` may
+/// report a place in the binlog that is ahead of the redo, the restored server has the last word. What the
+/// redo has beyond the position are transactions of InnoDB tables, which bring their GTIDs; the place in
+/// binlogs, its own and its primaries', remains unknown.
 pub(super) fn as_precise_as(
     position: Position,
     redo_is_exact: bool,
@@ -375,7 +379,7 @@ pub(super) fn as_precise_as(
     Position { precision: Precision::AtRestore, binlog: None, replica_of, ..position }
 }
 
-/// What restore must know of the captured redo.
+/// What a restore must know about the captured redo.
 pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo {
     CapturedRedo::MySql {
         begin_lsn: start.begin.0,

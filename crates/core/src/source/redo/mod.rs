@@ -1,7 +1,7 @@
-//! Following the redo log while the server writes it: a thread of its own that waits for nobody.
+//! Follows the redo log while the server writes it, on a thread of its own that waits for nobody.
 //!
-//! The redo is the one thing that can be lost. Overwritten before it was read, resized, or a full spool: the backup
-//! fails, with the numbers.
+//! The redo is the one thing that can be lost. If it is overwritten before it was read, if it is resized, or
+//! if the spool is full, the backup fails, with the numbers.
 
 use std::{
     sync::{
@@ -59,11 +59,11 @@ pub(crate) fn send(spool: &Spool, keep_bytes: u64, last: &[u8], sink: &dyn Sink)
     sink.file_end(file, keep_bytes + last.len() as u64)
 }
 
-/// What a follower and those who wait for it share: how far it is, and how it ended.
+/// What a follower shares with those who wait for it: how far it is, and how it ended.
 #[derive(Debug, Default)]
 pub(crate) struct Follow {
     captured: AtomicU64,
-    /// What was captured is all that is wanted.
+    /// No more is wanted than what was captured.
     finish: AtomicBool,
     ended: AtomicBool,
     failure: Mutex<Option<Error>>,
@@ -104,7 +104,7 @@ impl Follow {
         self.moved.notify_all();
     }
 
-    /// Until the next [`Follow::wake`], `time` at most.
+    /// Sleeps until the next [`Follow::wake`], but for `time` at most.
     fn sleep(&self, time: Duration) {
         drop(self.moved.wait_timeout(lock(&self.moved_lock), time));
     }
@@ -118,7 +118,7 @@ impl Follow {
         self.abandon();
     }
 
-    /// The failure, to each who asks: nobody knows which of them will be heard.
+    /// The failure. Every caller gets it, since nobody knows which of them will be heard.
     fn check(&self) -> Result<()> {
         if !self.abandoned() {
             return Ok(());

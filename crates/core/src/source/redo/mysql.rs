@@ -1,17 +1,17 @@
 //! Follows `#innodb_redo/#ib_redoN` of MySQL 8.0.30 and later.
 //!
-//! The log is a chain of files of 512-byte blocks. A registered consumer keeps the server from reusing what was not
-//! yet captured, so falling behind stalls the server instead of losing redo: the guard in the caller gives up before
-//! that. A block that was lost all the same is recognised by its number.
+//! The log is a chain of files of 512-byte blocks. A registered consumer keeps the server from reusing what
+//! was not yet captured, so falling behind stalls the server instead of losing redo; the guard in the caller
+//! gives up before that. A block that was lost all the same is recognised by its number.
 //!
-//! Of an encrypted block only the header can be read: neither its checksum, nor bulk loads of indexes, nor where it
-//! could be cut. So in an encrypted log
+//! Of an encrypted block only the header can be read, so its checksum cannot be checked, bulk loads of
+//! indexes cannot be found, and it cannot be cut. So in an encrypted log
 //!
-//! - a block is taken when the server has said that its end is on disk ([`Follower::durable`]); the one that the log ends
-//!   in when two reads of it are equal;
-//! - the last block is kept whole, and the capture is told to go no further ([`Follower::stop_at`]) while definitions are
-//!   blocked: what the block has beyond the position are changes of rows;
-//! - whoever copies must keep definitions blocked from before the first file on.
+//! - a block is taken once the server has said that its end is on disk ([`Follower::durable`]); the block
+//!   that the log ends in is taken once two reads of it are equal;
+//! - the last block is kept whole, and the capture is told to go no further ([`Follower::stop_at`]) while
+//!   definitions are blocked: what the block has beyond the position are changes of rows;
+//! - the caller must keep definitions blocked from before its first file is copied.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -55,7 +55,7 @@ pub struct Follower {
     state: Arc<Mutex<State>>,
     thread: Option<JoinHandle<Option<Spool>>>,
     start: Start,
-    /// No index of before the checkpoint has a higher id.
+    /// No index from before the checkpoint has a higher id.
     highest_index_id: u64,
     shared: Arc<BTreeSet<SpaceId>>,
 }
@@ -65,7 +65,8 @@ pub fn is_encrypted(dir: &Path) -> Result<bool> {
     Ok(Log::open(dir)?.1.encrypted)
 }
 
-/// What cannot be seen in encrypted redo was not guarded against.
+/// The error for encryption that was switched on: what cannot be seen in encrypted redo was not guarded
+/// against.
 #[must_use]
 pub fn encryption_switched_on() -> Error {
     Error::failed("encryption of the redo log was switched on during the backup")
@@ -76,7 +77,7 @@ pub fn encryption_switched_on() -> Error {
 pub struct Start {
     /// The checkpoint that recovery starts from.
     pub checkpoint: Lsn,
-    /// The block that contains it.
+    /// The start of the block that contains it.
     pub begin: Lsn,
     /// The first 2,048 bytes of the file that holds it.
     pub header: Vec<u8>,
@@ -86,12 +87,13 @@ pub struct Start {
     pub log_uuid: u32,
 }
 
-/// Tablespaces that are told apart. Real ones are few; what merely looks like a record can name any space.
+/// How many tablespaces are told apart. Real ones are few; what merely looks like a record can name any
+/// space.
 const UNLOGGED_SPACES_MAX: usize = 1 << 18;
-/// Tablespaces that can be deleted during one backup.
+/// How many tablespaces can be deleted during one backup.
 const DELETED_SPACES_MAX: usize = 1 << 20;
 
-/// The newest of what the redo notes of each of many things, as far as they can be told apart.
+/// The newest LSN at which the redo notes each of many things, as far as these can be told apart.
 #[derive(Clone, Debug)]
 pub struct Newest<K> {
     known: BTreeMap<K, Lsn>,
@@ -115,28 +117,28 @@ impl<K: Ord> Newest<K> {
     }
 }
 
-/// Changes of pages that the redo only notes and does not hold, bulk loads of indexes and changes of encryption, by
-/// tablespace. Some only look like it.
+/// Changes of pages that the redo only notes and does not hold: bulk loads of indexes and changes of
+/// encryption, by tablespace. Some only look like it.
 pub type Unlogged = Newest<SpaceId>;
 
 impl Unlogged {
-    /// Where the newest of them in `space` is noted, to the block.
+    /// Where the newest of them in `space` is noted, precise to the block.
     #[must_use]
     pub fn newest(&self, space: SpaceId) -> Option<Lsn> {
         self.known.get(&space).copied().or(self.elsewhere)
     }
 }
 
-/// Where the first page that was made for an index is noted, and the newest, to the block.
+/// Where the first and the newest page that was created for an index is noted, precise to the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Its root.
+    /// Its root page.
     pub first: Lsn,
     /// Any of its pages.
     pub newest: Lsn,
 }
 
-/// Pages that were made for indexes which are younger than the capture, by tablespace and index.
+/// Pages created for indexes that are younger than the capture, by tablespace and index.
 #[derive(Clone, Debug, Default)]
 pub struct NewIndexPages {
     known: BTreeMap<(SpaceId, u64), Made>,
@@ -156,26 +158,26 @@ impl NewIndexPages {
         }
     }
 
-    /// The new indexes that are known in `space`, by their ids.
+    /// The new indexes known in `space`, by id.
     pub fn of(&self, space: SpaceId) -> impl Iterator<Item = (u64, Made)> {
         self.known.range((space, 0)..=(space, u64::MAX)).map(|((_, index_id), made)| (*index_id, *made))
     }
 
-    /// Where the newest page is noted of those indexes that are too many to be told apart.
+    /// Where the newest page is noted among the indexes that are too many to be told apart.
     #[must_use]
     pub fn elsewhere(&self) -> Option<Lsn> {
         self.elsewhere
     }
 }
 
-/// Indexes younger than the capture that are told apart.
+/// How many indexes younger than the capture are told apart.
 const NEW_INDEXES_MAX: usize = 1 << 18;
 
-/// Pages of the tablespaces that several tables share which were allocated or freed, four by four.
+/// Pages allocated or freed in tablespaces that several tables share, in groups of four.
 pub type Allocations = Newest<AllocationByte>;
 
 impl Allocations {
-    /// Those in `space` since `since`. `None`: they are too many to be told apart.
+    /// Those in `space` since `since`. `None` if there are too many to be told apart.
     #[must_use]
     pub fn since(&self, space: SpaceId, since: Lsn) -> Option<Vec<AllocationByte>> {
         let byte = |descriptors, offset| AllocationByte { space, descriptors: PageNo(descriptors), offset };
@@ -185,10 +187,10 @@ impl Allocations {
     }
 }
 
-/// Together they tell of 64 GiB in pages of 16 KiB.
+/// Together they cover 64 GiB in pages of 16 KiB.
 const ALLOCATIONS_MAX: usize = 1 << 20;
 
-/// What others may look at while it runs.
+/// What others may look at while the follower runs.
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
@@ -198,9 +200,9 @@ struct State {
     deleted: HashSet<SpaceId>,
     /// Encrypted: everything before this is on disk.
     durable: Lsn,
-    /// Encrypted: where to go no further.
+    /// Encrypted: where to stop.
     stop: Option<Lsn>,
-    /// Whether the stop is reached.
+    /// Whether the stop has been reached.
     is_stopped: bool,
 }
 
@@ -221,11 +223,11 @@ impl Default for State {
 
 /// What was captured.
 pub struct Captured {
-    /// Whole blocks from [`Start::begin`] on; may go beyond the stop.
+    /// Whole blocks from [`Start::begin`] on; may extend beyond the stop.
     pub spool: Spool,
-    /// How many bytes of it count.
+    /// How many of its bytes count.
     pub keep_bytes: u64,
-    /// The last block, cut at the stop; follows them. Whole if it is encrypted.
+    /// The last block, cut at the stop, which follows those bytes. Whole if it is encrypted.
     pub last_block: [u8; BLOCK_BYTES],
     /// Whether the redo ends exactly at the stop.
     pub is_exact: bool,
@@ -244,9 +246,11 @@ struct Log {
 }
 
 impl Follower {
-    /// Starts at the newest checkpoint of the log in `dir`. `encrypted`: new redo is. `shared`: the tablespaces whose
-    /// allocations are to be noted. `highest_index_id`, asked for when the checkpoint is known, is not below the id of any
-    /// index of then.
+    /// Starts at the newest checkpoint of the log in `dir`.
+    ///
+    /// `encrypted` tells whether new redo is encrypted, and `shared` are the tablespaces whose allocations
+    /// are noted. `highest_index_id` is called once the checkpoint is known, and must not return less than
+    /// the id of any index that existed then.
     pub fn start(
         dir: &Path,
         spool: Spool,
@@ -285,19 +289,19 @@ impl Follower {
         &self.start
     }
 
-    /// Waits until everything before `lsn` has been read, the last block's part of it included.
+    /// Waits until everything before `lsn` has been read, including its part of the last block.
     pub fn wait_for(&self, lsn: Lsn, limit: Duration) -> Result<()> {
         self.follow.wait_for(needed_for(lsn), limit)
     }
 
-    /// The server says that everything before `lsn` is on disk.
+    /// Notes that, as the server says, everything before `lsn` is on disk.
     pub fn durable(&self, lsn: Lsn) {
         let mut state = self.lock();
         state.durable = state.durable.max(lsn);
     }
 
-    /// Waits until everything before `lsn`, which must be on disk, has been read, and sees to it that nothing is read
-    /// any more but what the block of `lsn` has by then; until [`Follower::go_on`].
+    /// Waits until everything before `lsn`, which must be on disk, has been read, and makes sure that no more
+    /// is read than what the block of `lsn` has by then, until [`Follower::go_on`].
     pub fn stop_at(&self, lsn: Lsn, limit: Duration) -> Result<()> {
         self.durable(lsn);
         self.lock().stop = Some(lsn);
@@ -313,44 +317,45 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes back the stop: the end will be another.
+    /// Takes back the stop: the end will be a different one.
     pub fn go_on(&self) {
         let mut state = self.lock();
         (state.stop, state.is_stopped) = (None, false);
     }
 
-    /// What the redo read so far only notes.
+    /// Changes that the redo read so far only notes.
     #[must_use]
     pub fn unlogged(&self) -> Unlogged {
         self.lock().unlogged.clone()
     }
 
-    /// Pages that were made for indexes which are younger than the capture, by the redo read so far.
+    /// Pages created for indexes that are younger than the capture, by the redo read so far.
     #[must_use]
     pub fn new_index_pages(&self) -> NewIndexPages {
         self.lock().new_index_pages.clone()
     }
 
-    /// No index that was there at the checkpoint has a higher id.
+    /// No index that existed at the checkpoint has a higher id.
     #[must_use]
     pub fn highest_index_id(&self) -> u64 {
         self.highest_index_id
     }
 
-    /// Whether all allocations in `space` were noted, so far.
+    /// Whether all allocations in `space` were noted so far.
     #[must_use]
     pub fn knows_allocations(&self, space: SpaceId) -> bool {
         self.shared.contains(&space) && !self.start.encrypted && self.lock().allocations.elsewhere.is_none()
     }
 
-    /// What was allocated or freed in `space` since `since`, by the redo read so far; see [`Allocations::since`].
+    /// What was allocated or freed in `space` since `since`, by the redo read so far. See
+    /// [`Allocations::since`].
     #[must_use]
     pub fn allocations_since(&self, space: SpaceId, since: Lsn) -> Option<Vec<AllocationByte>> {
         self.lock().allocations.since(space, since).filter(|_| self.shared.contains(&space))
     }
 
-    /// Tablespaces whose redo recovery ignores: the redo read so far notes a deletion of their file. IMPORT brings the
-    /// id of a discarded one back.
+    /// Tablespaces whose redo recovery ignores, since the redo read so far notes a deletion of their file.
+    /// IMPORT brings the id of a discarded one back.
     #[must_use]
     pub fn deleted(&self) -> HashSet<SpaceId> {
         self.lock().deleted.clone()
@@ -365,7 +370,7 @@ impl Follower {
         self.follow.fail(error);
     }
 
-    /// Cuts the capture at `stop`.
+    /// Ends the capture, and cuts it at `stop`.
     pub fn finish(mut self, stop: Lsn, limit: Duration) -> Result<Captured> {
         self.wait_for(stop, limit)?;
         self.follow.finish();
@@ -383,7 +388,7 @@ impl Follower {
         let block = match partial {
             Some((at, block)) if at == last => block.to_vec(),
             _ if keep_bytes + BLOCK_BYTES as u64 <= spool.len() => spool.read_at(keep_bytes, BLOCK_BYTES)?,
-            // Stop at the very start of a block that is not there yet: an empty one is made.
+            // The stop is at the very start of a block that does not exist yet: an empty one is made.
             _ => vec![0; BLOCK_BYTES],
         };
         let cannot = |error| Error::failed("cut the captured redo").caused_by(error);
@@ -406,8 +411,8 @@ impl Follower {
     }
 }
 
-/// What must have been read when everything before `lsn` is wanted: at the start of a block's records there may be no
-/// block yet.
+/// How far the redo must have been read if everything before `lsn` is wanted: at the start of a block's
+/// records, the block may not exist yet.
 fn needed_for(lsn: Lsn) -> Lsn {
     let block = lsn.align_down(BLOCK_BYTES as u64);
     if lsn.0 - block.0 <= BLOCK_HEADER_BYTES as u64 { block } else { lsn }
@@ -472,7 +477,7 @@ impl Log {
         let log_uuid = header.log_uuid();
         let encrypted = encryption.is_some();
         if let Some((_, block)) = encryption {
-            // The key is in the newest file as the newest master key wraps it.
+            // The newest file has the key as the newest master key wraps it.
             set_encryption_block(&mut raw, &block);
         }
         let log = Self { dir: dir.to_owned(), file, number, header, at: begin, encrypted };
@@ -556,8 +561,8 @@ impl Log {
                 Ok::<_, EncryptedBlock>(())
             };
             let searched = if self.encrypted { Ok(()) } else { search() };
-            // A bulk build of an index that is not seen would make a backup that cannot be recovered; an import, one that
-            // lacks rows.
+            // A bulk build of an index that goes unseen would make a backup that cannot be recovered; an
+            // unseen import, one that lacks rows.
             searched.map_err(|cause| encryption_switched_on().caused_by(cause))?;
             {
                 let mut state = lock(state);
@@ -572,7 +577,7 @@ impl Log {
                 }
                 match partial {
                     Some((_, block)) => state.partial = Some((self.at, block)),
-                    // It is just being written: what was read of it before is as good as it was.
+                    // The block is being written: the version that was read before is as good as it was.
                     None if state.partial.is_some_and(|(at, _)| at == self.at) => {}
                     None => state.partial = None,
                 }
@@ -586,7 +591,7 @@ impl Log {
         }
     }
 
-    /// Whether the capture has come to where it is to stop.
+    /// Whether the capture has reached its stop.
     fn is_stopped(&self, shared: &Follow, state: &Mutex<State>) -> bool {
         let mut state = lock(state);
         state.is_stopped = state.stop.is_some_and(|stop| shared.captured() >= needed_for(stop));
@@ -613,7 +618,8 @@ impl Log {
         Ok((full, None))
     }
 
-    /// The same for a log whose blocks show only their headers: what is before `durable`, and the block that has it.
+    /// The same for a log of whose blocks only the headers can be read: the blocks before `durable`, and the
+    /// one that contains it.
     fn judge_encrypted(&self, bytes: &[u8], durable: Lsn) -> Result<(usize, Option<PartialBlock>)> {
         let mut full = 0;
         for block in bytes.chunks_exact(BLOCK_BYTES) {
@@ -642,7 +648,8 @@ impl Log {
         Ok((full, None))
     }
 
-    /// Whether another read of the block at `lsn`, a while later, gives the same: then neither fell into a write of it.
+    /// Whether a second read of the block at `lsn`, a while later, gives the same: then neither read fell
+    /// into a write of it.
     fn reads_the_same(&self, block: &[u8], lsn: Lsn) -> Result<bool> {
         std::thread::sleep(POLL);
         let mut again = [0; BLOCK_BYTES];
@@ -652,13 +659,14 @@ impl Log {
         Ok(got == BLOCK_BYTES && again == block)
     }
 
-    /// The first LSN that is not in this file. The newest file can be shortened by a resize.
+    /// The first LSN that is not in this file. A resize can shorten the newest file.
     fn end(&self) -> Result<Lsn> {
         let size = self.file.metadata().map_err(|error| read_failed(&self.path(), error))?.len();
         self.header.end_lsn(size).ok_or_else(|| self.overwritten(self.at, "its file was cut off"))
     }
 
-    /// Goes on to the file that begins where this one ends; `false` while the server has not made it.
+    /// Moves on to the file that begins where this one ends. Returns `false` while the server has not created
+    /// it.
     fn next_file(&mut self) -> Result<bool> {
         let path = self.dir.join(RedoFileName::Active(self.number + 1).to_string());
         match File::open(&path) {
@@ -790,12 +798,12 @@ mod tests {
         }
     }
 
-    /// The `n`th block, at this byte.
+    /// The LSN of byte `at` of the `n`th block.
     fn lsn(n: u64, at: u64) -> Lsn {
         Lsn(BEGIN.0 + n * BLOCK_BYTES as u64 + at)
     }
 
-    /// What cannot be checked is taken on the server's word only, and the last block as it is.
+    /// Blocks that cannot be checked are taken on the server's word only, and the last block as it is.
     #[test]
     fn an_encrypted_log_is_captured_as_far_as_it_is_durable_and_kept_whole() {
         let log = FakeLog::new();
@@ -833,7 +841,7 @@ mod tests {
         let captured = follower.finish(lsn(1, 90), WAIT).unwrap();
         assert_eq!((captured.keep_bytes, captured.is_exact, captured.last_block[12]), (512, true, 2));
 
-        // Where a block's records would begin, there is nothing to keep of it.
+        // At the place where a block's records would begin, there is nothing of it to keep.
         let log = FakeLog::new();
         log.write(0, 512, 1);
         let follower = log.follower();

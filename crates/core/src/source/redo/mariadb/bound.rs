@@ -1,9 +1,10 @@
 //! How far the redo may be captured.
 //!
-//! Bytes of the log count when the server has said that they are durable, never because they look right. The server
-//! writes whole blocks, and what follows the end of the log in the last one is left from other uses of its log buffer:
-//! mini-transactions with good checksums and the sequence bit of this lap. Where transactions are alike, one of them
-//! can begin exactly where the log ends (verified on 10.11: a walk by checksums alone took 1,611 such bytes in).
+//! Bytes of the log count once the server has said that they are durable, never because they look right. The
+//! server writes whole blocks, and what follows the end of the log in the last one is left over from other
+//! uses of its log buffer: mini-transactions with good checksums and the sequence bit of this lap. If
+//! transactions are alike, one of them can begin exactly where the log ends (verified on 10.11: a walk by
+//! checksums alone took 1,611 such bytes in).
 
 use std::{sync::Mutex, time::Duration};
 
@@ -11,7 +12,7 @@ use holdfast_formats::Lsn;
 
 use super::super::lock;
 
-/// How often the server is asked while somebody waits for an LSN, and while nobody does.
+/// How often the server is asked while an LSN is being waited for, and while none is.
 const ASK_EVERY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// Shared by the follower and those who direct it.
@@ -22,9 +23,9 @@ pub(super) struct Bound {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// The server has said so.
+    /// Everything before this is on disk, as the server has said.
     durable: Lsn,
-    /// Somebody waits for this.
+    /// The LSN that is being waited for.
     wanted: Lsn,
     /// Nothing is learned until the stop is known.
     is_held: bool,
@@ -32,12 +33,12 @@ struct State {
 }
 
 impl Bound {
-    /// Everything before `durable` is on disk.
+    /// Starts with everything before `durable` on disk.
     pub(super) fn new(durable: Lsn) -> Bound {
         Bound { state: Mutex::new(State { durable, wanted: durable, is_held: false, stop: None }) }
     }
 
-    /// Nothing at or after this may be captured now.
+    /// Nothing at or after this LSN may be captured now.
     pub(super) fn get(&self) -> Lsn {
         let state = lock(&self.state);
         state.stop.map_or(state.durable, |stop| stop.min(state.durable))
@@ -48,8 +49,8 @@ impl Bound {
         lock(&self.state).stop
     }
 
-    /// The server says that everything before `durable` is on disk. Not heard while held: the answer may be younger
-    /// than the stop.
+    /// Notes that, as the server says, everything before `durable` is on disk. Ignored while held: the answer
+    /// may be younger than the stop.
     pub(super) fn learn(&self, durable: Lsn) {
         let mut state = lock(&self.state);
         if !state.is_held {
@@ -57,13 +58,13 @@ impl Bound {
         }
     }
 
-    /// Somebody waits for `lsn`.
+    /// Notes that `lsn` is being waited for.
     pub(super) fn want(&self, lsn: Lsn) {
         let mut state = lock(&self.state);
         state.wanted = state.wanted.max(lsn);
     }
 
-    /// How long to wait before the server is asked; `None` when no answer would help.
+    /// How long to wait before asking the server; `None` if no answer would help.
     pub(super) fn ask_after(&self) -> Option<Duration> {
         let state = lock(&self.state);
         let stopped = state.stop.is_some_and(|stop| stop <= state.durable);
@@ -71,19 +72,19 @@ impl Bound {
         (!state.is_held && !stopped).then_some(if state.wanted > state.durable { soon } else { later })
     }
 
-    /// Keeps the bound where it is until the stop is said: every LSN that the server tells from now on is at or after
-    /// what will be captured until then.
+    /// Keeps the bound where it is until the stop is given: every LSN that the server reports from now on is
+    /// at or after what will be captured until then.
     pub(super) fn hold(&self) {
         lock(&self.state).is_held = true;
     }
 
-    /// Ends the holding with a stop.
+    /// Ends the hold with a stop.
     pub(super) fn stop_at(&self, lsn: Lsn) {
         let mut state = lock(&self.state);
         *state = State { is_held: false, stop: Some(lsn), wanted: state.wanted.max(lsn), ..*state };
     }
 
-    /// Takes back the holding and the stop.
+    /// Takes back the hold and the stop.
     pub(super) fn go_on(&self) {
         let mut state = lock(&self.state);
         *state = State { is_held: false, stop: None, ..*state };

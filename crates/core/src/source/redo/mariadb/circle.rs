@@ -1,4 +1,4 @@
-//! The log file as a circle of bytes that the server overwrites.
+//! The log file, a circle of bytes that the server overwrites.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// Bytes read at once: the first read covers up to 80 % of the log, so the start must be fast.
+/// Bytes read at once. Up to 80 % of the log has yet to be read at the start, so that must be fast.
 pub(super) const READ_BYTES: usize = 4 << 20;
 
 /// An open log.
@@ -42,7 +42,7 @@ impl Circle {
         &self.first
     }
 
-    /// Fills `window` with `want` bytes from `at` on, around the end of the circle; the capacity at most.
+    /// Fills `window` with `want` bytes from `at` on, around the end of the circle; at most its capacity.
     pub(super) fn read(&mut self, at: Lsn, want: usize, window: &mut Vec<u8>) -> Result<()> {
         window.clear();
         let capacity = self.first.capacity();
@@ -73,7 +73,7 @@ impl Circle {
         if !named.is_ok_and(|inode| inode == self.inode) {
             return Err(self.replaced());
         }
-        // A checkpoint that is being written can be torn; the block before it is still valid then.
+        // A checkpoint block that is being written can be torn; the one before it is still valid then.
         let now = read_header(&self.path, &self.reader, &mut self.buffer)?;
         if now.first_lsn() != self.first.first_lsn() || now.capacity() != self.first.capacity() {
             return Err(self.replaced());

@@ -1,9 +1,9 @@
 //! Follows `ib_logfile0` of MariaDB 10.8 and later.
 //!
-//! The log is a circle that the server overwrites. It is read up to what the server says is durable (`bound`), and
-//! after each read the checkpoint is read again: as long as it is not more than the log's capacity past the position
-//! that was read, the bytes belong to this lap or the next, which the marker byte of each mini-transaction tells
-//! apart. A log file that was replaced (resize) ends the backup.
+//! The log is a circle that the server overwrites. It is read up to what the server says is durable
+//! (`bound`), and after each read the checkpoint is read again: as long as it is no more than the log's
+//! capacity past the position that was read, the bytes belong to this lap or the next, which the marker byte
+//! of each mini-transaction tells apart. A log file that was replaced (resize) ends the backup.
 
 use std::{
     path::Path,
@@ -35,11 +35,11 @@ mod bound;
 mod circle;
 mod notes;
 
-/// A mini-transaction longer than this does not exist.
+/// No mini-transaction is longer than this.
 const MTR_BYTES_MAX: usize = 64 << 20;
 /// How long durable redo may look invalid before that is believed.
 const UNREADABLE_MAX: Duration = Duration::from_secs(10);
-/// Between two looks at durable redo that looks invalid.
+/// The pause between two looks at durable redo that looks invalid.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running follower.
@@ -53,11 +53,11 @@ pub struct Follower {
 pub struct Captured {
     /// The redo, linear, from the checkpoint on.
     pub spool: Spool,
-    /// Its end: a boundary of mini-transactions.
+    /// Its end, a boundary between mini-transactions.
     pub stop: Lsn,
-    /// What file records name outside the data directory.
+    /// Paths outside the data directory that file records name.
     pub absolute_paths: AbsolutePaths,
-    /// The furthest the reader was behind what is durable, after it had caught up with the start.
+    /// The largest lag of the reader behind what is durable, once it had first caught up.
     pub lag_bytes_max: u64,
 }
 
@@ -68,8 +68,8 @@ struct Shared {
 }
 
 impl Follower {
-    /// Starts at the newest checkpoint of the log at `path`. `durable` asks the server up to which LSN its redo is
-    /// surely on disk.
+    /// Starts at the newest checkpoint of the log at `path`. `durable` asks the server up to which LSN its
+    /// redo is certainly on disk.
     pub fn start(
         path: &Path,
         mode: ReadMode,
@@ -106,39 +106,40 @@ impl Follower {
         &self.header
     }
 
-    /// Waits until everything before `lsn` is captured; so the server must make that durable meanwhile.
+    /// Waits until everything before `lsn` is captured, so the server must make that durable meanwhile.
     pub fn wait_for(&self, lsn: Lsn, limit: Duration) -> Result<()> {
         self.shared.bound.want(lsn);
         self.shared.follow.wake();
         self.shared.follow.wait_for(lsn, limit)
     }
 
-    /// From now on nothing is captured beyond what the server tells from now on, until it is known where to stop. It
-    /// catches up afterwards, so this may not last.
+    /// Captures nothing beyond what the server has reported as durable so far, until it is known where to
+    /// stop: every LSN that it reports from now on is at or after what is captured. The follower catches up
+    /// afterwards, so this must not last long.
     pub fn hold(&self) {
         self.shared.bound.hold();
     }
 
-    /// Says where to stop, after [`Follower::hold`]: nothing at or after `lsn`, a boundary of mini-transactions, is
-    /// captured, unless [`Follower::go_on`] takes it back.
+    /// Tells where to stop, after [`Follower::hold`]: nothing at or after `lsn`, a boundary between
+    /// mini-transactions, is captured, unless [`Follower::go_on`] takes it back.
     pub fn stop_at(&self, lsn: Lsn) {
         self.shared.bound.stop_at(lsn);
         self.shared.follow.wake();
     }
 
-    /// Takes back the hold and the stop: the end will be another.
+    /// Takes back the hold and the stop: the end will be a different one.
     pub fn go_on(&self) {
         self.shared.bound.go_on();
         self.shared.follow.wake();
     }
 
-    /// What is noted about files in what was captured so far.
+    /// What the redo captured so far notes about files.
     #[must_use]
     pub fn file_notes(&self) -> FileNotes {
         lock(&self.shared.notes).clone()
     }
 
-    /// Waits for the end said by [`Follower::stop_at`].
+    /// Waits for the end given by [`Follower::stop_at`].
     pub fn finish(mut self, limit: Duration) -> Result<Captured> {
         let Shared { follow, bound, .. } = &*self.shared;
         let stop = bound
@@ -231,7 +232,7 @@ fn follow(
         } else if walked.stop == WalkStop::NeedMore && window.len() < readable.min(mtr_bytes_max) {
             want_bytes = want_bytes.saturating_mul(2);
         } else if checkpoint > at {
-            // It was durable before it was read: so this is another lap.
+            // The redo was durable before it was read, so this is another lap.
             return Err(circle.overwritten(at, checkpoint));
         } else if invalid_since.get_or_insert_with(Instant::now).elapsed() < UNREADABLE_MAX {
             follow.sleep(LOOK_AGAIN);
@@ -242,7 +243,8 @@ fn follow(
     }
 }
 
-/// Asks the server how much more is durable, when it is time to; where no answer would help, waits for a direction.
+/// Asks the server how much more is durable, once it is time to. If no answer would help, waits for a
+/// direction.
 fn ask(shared: &Shared, durable: &mut impl FnMut() -> Result<Lsn>) -> Result<()> {
     let Shared { follow, bound, .. } = shared;
     match bound.ask_after() {
@@ -255,7 +257,7 @@ fn ask(shared: &Shared, durable: &mut impl FnMut() -> Result<Lsn>) -> Result<()>
     Ok(())
 }
 
-/// Shares what the redo notes about files; before the LSN advances past it.
+/// Shares what the redo notes about files, before the LSN advances past it.
 fn share(notes: &FileNotes, with: &Mutex<FileNotes>) {
     let mut shared = lock(with);
     if *shared != *notes {
@@ -347,7 +349,8 @@ mod tests {
         captured.spool.read_at(0, usize::try_from(captured.spool.len()).unwrap()).unwrap()
     }
 
-    /// What the last block of the log holds after its end is valid in all that can be checked, and is not the log.
+    /// What follows the end of the log in its last block is valid in all that can be checked, and is not the
+    /// log.
     #[test]
     fn only_what_is_durable_counts_however_valid_the_rest_looks() {
         let log = FakeLog::new();

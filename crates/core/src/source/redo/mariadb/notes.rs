@@ -16,17 +16,17 @@ pub struct FileNotes {
     pub created: BTreeSet<SpaceId>,
     /// Dropped or discarded since.
     pub deleted: BTreeSet<SpaceId>,
-    /// What can be told of deletions where the redo is encrypted.
+    /// What can be known about deletions if the redo is encrypted.
     pub hidden: HiddenNotes,
 }
 
-/// Deletions and renames of tablespaces in encrypted redo: that they were, and how long the records of them are, which
-/// follows from the id and the paths they name.
+/// Deletions and renames of tablespaces in encrypted redo: that they happened, and how long their records
+/// are, which follows from the ids and paths that they name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HiddenNotes {
-    /// By length; where the first record of each length is.
+    /// By length: where the first record of each length is.
     deleted: BTreeMap<usize, Lsn>,
-    /// Lengths.
+    /// Lengths of the records.
     renamed: BTreeSet<usize>,
 }
 
@@ -45,8 +45,8 @@ impl HiddenNotes {
         self.deleted.is_empty()
     }
 
-    /// Whether a record before `end` can be about the deletion of `space`, whose file's path has `path_bytes` bytes now;
-    /// it may have been renamed since. `None`: whatever the path.
+    /// Whether a record before `end` can be about the deletion of `space`, whose file's path now has
+    /// `path_bytes` bytes; the file may have been renamed since. `None` stands for any path.
     #[must_use]
     pub fn may_have_deleted(&self, space: SpaceId, path_bytes: Option<usize>, end: Option<Lsn>) -> bool {
         let in_time = |lsn: Lsn| end.is_none_or(|end| lsn < end);
@@ -57,8 +57,8 @@ impl HiddenNotes {
         lengths.filter_map(|bytes| self.deleted.get(&bytes)).any(|&lsn| in_time(lsn))
     }
 
-    /// Whether a record can say that `space`, whose file's path has `path_bytes` bytes now, got this path by a rename. `None`:
-    /// whatever the path.
+    /// Whether a record can say that `space`, whose file's path now has `path_bytes` bytes, got this path by
+    /// a rename. `None` stands for any path.
     #[must_use]
     pub fn may_have_renamed(&self, space: SpaceId, path_bytes: Option<usize>) -> bool {
         match path_bytes {
@@ -67,7 +67,7 @@ impl HiddenNotes {
         }
     }
 
-    /// How long the path can have been, by the renames.
+    /// The lengths that the path can have had, according to the renames.
     fn paths_before(&self, space: SpaceId, path_bytes: usize) -> BTreeSet<usize> {
         let mut found = BTreeSet::from([path_bytes]);
         let mut open = vec![path_bytes];
@@ -81,7 +81,7 @@ impl HiddenNotes {
     }
 }
 
-/// Collects them while the redo is walked.
+/// Collects notes while the redo is walked.
 #[derive(Default)]
 pub(super) struct Notebook {
     pub(super) notes: FileNotes,
@@ -101,7 +101,7 @@ impl Notebook {
         }
     }
 
-    /// Fails if there was a record that recovery would refuse, or that means what is not known here.
+    /// Fails if there was a record that recovery would refuse, or one of unknown meaning.
     pub(super) fn check(&self) -> Result<()> {
         match self.unknown {
             None => Ok(()),
@@ -129,7 +129,8 @@ mod tests {
         notes
     }
 
-    /// A deletion counts for each tablespace whose record would be as long, before the end that is asked about.
+    /// A deletion counts for each tablespace whose record would have the same length, if it is before the
+    /// given end.
     #[test]
     fn deletions_are_told_by_their_length() {
         const SPACE: SpaceId = SpaceId(300);
@@ -140,7 +141,7 @@ mod tests {
         assert!(deleted(SPACE, "./db/t.ibd", None) && deleted(SPACE, "./db/u.ibd", Some(11)));
         assert!(!deleted(SPACE, "./db/t.ibd", Some(10)));
         assert!(!deleted(SPACE, "./db/tt.ibd", None));
-        // An id that takes a byte less, and a path that is one longer.
+        // An id that takes a byte less, and a path that is a byte longer.
         assert!(!deleted(SpaceId(3), "./db/t.ibd", None) && deleted(SpaceId(3), "./db/tt.ibd", None));
         assert!(found.may_have_deleted(SpaceId(7), None, Some(Lsn(11))));
         assert!(!found.may_have_deleted(SpaceId(7), None, Some(Lsn(10))));
@@ -160,7 +161,7 @@ mod tests {
         );
         assert!(!found.may_have_renamed(SPACE, Some("./db/a_table_with_a_name_that_nobody_took.ibd".len())));
         assert!(!deleted("./db/a_table_with_a_name_that_nobody_took.ibd"));
-        // Renames to and fro end.
+        // Renames back and forth come to an end.
         let circle = notes(&[], &[("./db/a.ibd", "./db/b.ibd"), ("./db/b.ibd", "./db/a.ibd")], SPACE);
         assert!(!circle.may_have_deleted(SPACE, Some(10), None));
     }
