@@ -1,5 +1,6 @@
-//! How fast MySQL's redo is searched for the records that make a copy void: `redo_search_speed [MIB]`. The redo is invented:
-//! random bytes, in which every value is as frequent as any other, and text, as most rows are.
+//! Measures how fast MySQL's redo is searched for the records that make a copy void:
+//! `redo_search_speed [MIB]`. The redo is made up: random bytes, in which every value is equally frequent,
+//! and text, like most rows.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 

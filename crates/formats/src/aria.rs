@@ -1,14 +1,14 @@
-//! Aria files: is it one, which server made it, and is this page whole?
+//! Aria files: whether a file is one, which server made it, and whether a page is whole.
 //!
-//! Only what was read off servers is stated: MariaDB 10.11.19 with block sizes of 8 and 16 KiB, transactional and not,
-//! with and without page checksums, plain and encrypted; MariaDB 11.8.6 with 8 KiB, plain. Every page agreed, also
-//! after nearly all rows of a table of 12,648 pages had been deleted.
+//! Everything here was observed on servers: MariaDB 10.11.19 with block sizes of 8 and 16 KiB, transactional
+//! and not, with and without page checksums, plain and encrypted; MariaDB 11.8.6 with 8 KiB, plain. Every
+//! page agreed, also after nearly all rows of a table of 12,648 pages had been deleted.
 //!
 //! - A table has an index file `.MAI`, whose header says how both files are made, and a data file `.MAD`.
 //! - The data file has pages only in the `PAGE` row format. Other row formats have no checksums.
-//! - Pages are numbered by their place in the file. The last four bytes are a CRC-32 (zlib's), little-endian, that
-//!   starts from the page number: a page in the wrong place is noticed. In data files it covers all other bytes, in
-//!   index files those in use. The two largest values stand for "no checksum".
+//! - Pages are numbered by their place in the file. The last four bytes are a CRC-32 (zlib's), little-endian,
+//!   that starts from the page number, so a page in the wrong place is noticed. In data files it covers all
+//!   other bytes, in index files the bytes in use. The two largest values stand for "no checksum".
 //! - An encrypted page has the checksum of the plain one.
 
 use crate::gtid::Uuid;
@@ -19,21 +19,21 @@ const CONTROL_MAGIC: &[u8] = &[0xFE, 0xFE, 0x0C];
 const TABLE_MAGIC: &[u8] = &[0xFE, 0xFE, 0x09];
 const UUID_BYTES: usize = 16;
 
-/// The uuid in an `aria_log_control`: identifies the server instance that its tables and logs belong to. A restore or
-/// a copy carries it along. `None` if it is no control file.
+/// The uuid in an `aria_log_control`: identifies the server instance that its tables and logs belong to. A
+/// restore or a copy keeps it. `None` if `file` is not a control file.
 pub fn control_uuid(file: &[u8]) -> Option<Uuid> {
     const UUID_AT: usize = 4;
     let uuid = file.starts_with(CONTROL_MAGIC).then(|| file.get(UUID_AT..UUID_AT + UUID_BYTES)).flatten()?;
     uuid.try_into().ok().map(Uuid)
 }
 
-/// An `aria_log_control` as it was, but for the number of the newest log, beyond which recovery reads none: the last of
-/// those that follow on the one it names without a gap, by `has_log`. A number beyond a gap is not of this server's logs.
-/// `None` if `file` is no whole control file.
+/// A copy of an `aria_log_control` with a new number of the newest log, beyond which recovery reads no logs:
+/// the last number that follows the current one without a gap, according to `has_log`. A log beyond a gap is
+/// not this server's. `None` if `file` is not a whole control file.
 ///
-/// The file: what was settled when it was made, with the lengths of both parts at 20 and 22, then a CRC-32 of the rest,
-/// the LSN of the last checkpoint (3 bytes number of the log, 4 bytes offset), the number of the newest log, and more;
-/// all little-endian.
+/// The file holds what was fixed when it was made, with the lengths of its two parts at 20 and 22; then a
+/// CRC-32 of the rest, the LSN of the last checkpoint (3 bytes log number, 4 bytes offset), the number of the
+/// newest log, and more; all little-endian.
 pub fn control_with_newest_log(file: &[u8], has_log: impl Fn(u32) -> bool) -> Option<Vec<u8>> {
     const MADE_BYTES_AT: usize = 20;
     const REST_BYTES_AT: usize = 22;
@@ -42,7 +42,7 @@ pub fn control_with_newest_log(file: &[u8], has_log: impl Fn(u32) -> bool) -> Op
 
     let u16_at = |at: usize| Some(usize::from(u16::from_le_bytes(*file.get(at..)?.first_chunk()?)));
     let (made_bytes, rest_bytes) = (u16_at(MADE_BYTES_AT)?, u16_at(REST_BYTES_AT)?);
-    // The second part must not lie over the first, which stays as it is.
+    // The second part must not overlap the first, which stays as it is.
     if made_bytes < MADE_BYTES_MIN {
         return None;
     }
@@ -76,13 +76,13 @@ pub struct AriaTable {
 /// Why a file is not the index file of an Aria table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AriaTableError {
-    /// The header is longer than what was given; it fits the first block.
+    /// The header is longer than the bytes given; it fits into the first block.
     #[error("aria index file header ends after {bytes} bytes")]
     TooShort {
         /// Bytes given.
         bytes: usize,
     },
-    /// It begins in another way.
+    /// The file begins differently.
     #[error("not the index file of an aria table")]
     NotAria,
     /// A block size that does not exist.
@@ -96,7 +96,7 @@ pub enum AriaTableError {
 impl AriaTable {
     /// Reads the start of a `.MAI` file.
     pub fn parse(index_prefix: &[u8]) -> Result<AriaTable, AriaTableError> {
-        // Header, then at `BASE` what was settled when the table was made.
+        // The header, then at the offset stored at `BASE` what was fixed when the table was made.
         const BASE: usize = 12;
         const ROW_FORMAT: usize = 22;
         const ROW_FORMAT_PAGE: u8 = 3;
@@ -140,7 +140,8 @@ impl AriaTable {
         self.transactional
     }
 
-    /// Checks one page of the data file. One of a row format without pages is never verified.
+    /// Checks one page of the data file. In a row format without pages, the answer is
+    /// [`PageState::Unverifiable`].
     pub fn check_data_page(&self, page_no: PageNo, bytes: &[u8]) -> PageState {
         if !self.paged {
             return PageState::Unverifiable;
@@ -148,7 +149,8 @@ impl AriaTable {
         self.check(page_no, bytes, |covered| covered.len())
     }
 
-    /// Checks one page of the index file. The pages of the header change with the table's state and have no checksum.
+    /// Checks one page of the index file. The pages of the header change with the table's state and have no
+    /// checksum.
     pub fn check_index_page(&self, page_no: PageNo, bytes: &[u8]) -> PageState {
         if u64::from(page_no.0) << self.block_size.log2() < self.index_start {
             return PageState::Unverifiable;
@@ -156,7 +158,7 @@ impl AriaTable {
         self.check(page_no, bytes, |covered| self.index_bytes_used(covered))
     }
 
-    /// Every index page says how much of it is in use; what precedes that depends on the table.
+    /// The bytes of an index page in use, as the page says. The offset of that field depends on the table.
     fn index_bytes_used(&self, page: &[u8]) -> usize {
         const USED_AT: usize = 2;
         /// LSN and transaction id.
@@ -165,7 +167,7 @@ impl AriaTable {
         be::u16_at(page, at).map_or(usize::MAX, usize::from)
     }
 
-    /// `bytes_used` tells how many of the bytes before the checksum it covers.
+    /// `bytes_used` returns how many of the bytes before the checksum are covered by it.
     fn check(&self, page_no: PageNo, bytes: &[u8], bytes_used: impl FnOnce(&[u8]) -> usize) -> PageState {
         /// The smaller of the two values that stand for no checksum: bitmap pages, other pages.
         const NO_CHECKSUM_MIN: u32 = 0xFFFF_FFFE;
@@ -183,7 +185,7 @@ impl AriaTable {
         let Some(used) = covered.get(..bytes_used(covered)) else { return PageState::Bad };
         let mut crc = crc32fast::Hasher::new_with_initial(page_no.0);
         crc.update(used);
-        // A checksum that would mean "none" is stored as the value below.
+        // A checksum that would mean "none" is stored as the largest value below.
         if crc.finalize().min(NO_CHECKSUM_MIN - 1) == stored { PageState::Good } else { PageState::Bad }
     }
 }
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(table.check_data_page(PageNo(5), &sealed(5, 8188)), PageState::Unverifiable);
     }
 
-    /// Both files are one server's, before and after its log had grown to seven files.
+    /// Both control files are from one server, before and after its log had grown to seven files.
     #[test]
     fn a_control_file_is_led_to_newer_logs() {
         let file = |rest: &[u8]| {
@@ -300,7 +302,7 @@ mod tests {
         assert_eq!(control_with_newest_log(&torn, |_| false), None);
     }
 
-    /// Found by the fuzzer: a second part that begins within the first one was given a checksum in the place of the
+    /// Found by the fuzzer: with a second part that began within the first one, a checksum replaced the
     /// server's uuid.
     #[test]
     fn the_parts_of_a_control_file_do_not_overlap() {

@@ -1,8 +1,8 @@
 //! The checksums that InnoDB writes into pages, now and in the past.
 //!
 //! "crc32c" everywhere is CRC-32C (Castagnoli, reflected, initial and final 0xffffffff), the ordinary one of
-//! libraries and of the CPU instruction. Every function takes one whole page; on a slice too short for its layout
-//! the parts that are missing count as empty.
+//! libraries and of the CPU instruction. Every function takes one whole page; in a slice too short for its
+//! layout the missing parts count as empty.
 
 /// What `innodb_checksum_algorithm=none` stores instead of a checksum.
 pub const NO_CHECKSUM: u32 = 0xDEAD_BEEF;
@@ -12,7 +12,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
-/// CRC-32C of what `crc` is the checksum of, followed by `bytes`.
+/// CRC-32C of the bytes whose checksum is `crc`, followed by `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     ::crc32c::crc32c_append(crc, bytes)
 }
@@ -38,19 +38,21 @@ pub fn page_crc32(page: &[u8]) -> u32 {
     crc32c(part(page, HEADER)) ^ crc32c(body(page))
 }
 
-/// [`page_crc32`] as MySQL 5.7 computed it at first: each aligned group of eight bytes enters in reverse order.
+/// [`page_crc32`] as MySQL 5.7 computed it at first: each aligned group of eight bytes enters in reverse
+/// order.
 pub fn page_crc32_big_endian(page: &[u8]) -> u32 {
     crc32c_words_reversed(part(page, HEADER), HEADER.start) ^ crc32c_words_reversed(body(page), BODY)
 }
 
-/// The `full_crc32` checksum of MariaDB 10.5 and later: all stored bytes but the checksum itself, which follows
-/// them. `stored` is the page or, if it is page_compressed, what of it is stored. Verified on MariaDB 10.11.19.
+/// The `full_crc32` checksum of MariaDB 10.5 and later: all stored bytes but the checksum itself, which
+/// follows them. `stored` is the page or, if it is page_compressed, the stored part of it. Verified on
+/// MariaDB 10.11.19.
 pub fn full_crc32(stored: &[u8]) -> u32 {
     crc32c(part(stored, 0..stored.len().saturating_sub(4)))
 }
 
-/// The checksum of a `ROW_FORMAT=COMPRESSED` page: three CRCs, XORed. The LSN is not covered. Verified on MySQL
-/// 9.7.4 and MariaDB 10.11.19.
+/// The checksum of a `ROW_FORMAT=COMPRESSED` page: three CRCs, XORed. The LSN is not covered. Verified on
+/// MySQL 9.7.4 and MariaDB 10.11.19.
 pub fn zip_crc32(page: &[u8]) -> u32 {
     let [offsets, kind, rest] = zip_parts(page);
     crc32c(offsets) ^ crc32c(kind) ^ crc32c(rest)
@@ -78,7 +80,8 @@ pub fn page_innodb_old(page: &[u8]) -> u32 {
     fold(part(page, 0..HEADER.end))
 }
 
-/// What a compressed page's checksum covers: previous and next page, type, and from the space id to the end.
+/// The parts that a compressed page's checksum covers: previous and next page, type, and from the space id to
+/// the end.
 fn zip_parts(page: &[u8]) -> [&[u8]; 3] {
     [part(page, 4..16), part(page, 24..26), part(page, 34..page.len())]
 }
@@ -95,7 +98,7 @@ fn crc32c_words_reversed(bytes: &[u8], at: usize) -> u32 {
     crc32c_append(crc, after)
 }
 
-/// The hash of InnoDB's own that predates CRCs; one step per byte.
+/// InnoDB's own hash, which predates CRCs; one step per byte.
 fn fold(bytes: &[u8]) -> u32 {
     const MASK: u32 = 1_463_735_687;
     const MASK_2: u32 = 1_653_893_711;
@@ -108,7 +111,7 @@ fn fold(bytes: &[u8]) -> u32 {
 
 fn adler32(start: u32, bytes: &[u8]) -> u32 {
     const MODULUS: u32 = 65_521;
-    /// The most bytes after which neither sum can have overflowed.
+    /// The most bytes that can be added before either sum could overflow.
     const RUN: usize = 5_552;
     let (mut a, mut b) = (start & 0xFFFF, start >> 16);
     for run in bytes.chunks(RUN) {

@@ -1,7 +1,7 @@
 //! Positions in the stream of transactions: MariaDB's list of domains, MySQL's set of intervals.
 //!
-//! Both parse what a server prints, and print it in one canonical form, so that equal positions are equal strings.
-//! Text from outside is bounded by its own length: nothing here expands an interval.
+//! Both parse what a server prints, and print it in one canonical form, so that equal positions are equal
+//! strings. The memory for text from outside is bounded by its length: nothing here expands an interval.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,7 +37,7 @@ impl Gtids {
         }
     }
 
-    /// Its family.
+    /// The family of the position.
     #[must_use]
     pub fn flavor(&self) -> Flavor {
         match self {
@@ -46,7 +46,7 @@ impl Gtids {
         }
     }
 
-    /// Takes a transaction in that came after all others of its domain, or is one more of the set. One of the other
+    /// Adds a transaction: the new last one of its domain, or one more of the set. A transaction of the other
     /// family changes nothing.
     pub fn add(&mut self, gtid: &Gtid) {
         match (self, gtid) {
@@ -56,7 +56,8 @@ impl Gtids {
         }
     }
 
-    /// Takes in what of `other` is not at or before this position. One of the other family changes nothing.
+    /// Adds the transactions of `other` that are not at or before this position. A position of the other
+    /// family changes nothing.
     pub fn add_all(&mut self, other: &Gtids) {
         match (self, other) {
             (Gtids::MariaDb(position), Gtids::MariaDb(other)) => position.add_all(other),
@@ -75,8 +76,8 @@ impl Gtids {
         }
     }
 
-    /// Whether every transaction of `other` is at or before this position; of the other family none is, even where
-    /// nothing is named.
+    /// Whether every transaction of `other` is at or before this position. Always false for the other family,
+    /// even if no transaction is named.
     #[must_use]
     pub fn includes(&self, other: &Gtids) -> bool {
         match (self, other) {
@@ -96,7 +97,7 @@ impl Gtids {
     }
 }
 
-/// A transaction's name, of either family.
+/// The GTID of a transaction, of either family.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Gtid {
     /// MariaDB's.
@@ -106,7 +107,7 @@ pub enum Gtid {
 }
 
 impl Gtid {
-    /// Its family.
+    /// The family of the transaction.
     #[must_use]
     pub fn flavor(&self) -> Flavor {
         match self {
@@ -139,7 +140,7 @@ impl FromStr for Gtid {
 /// Why a text is not a position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GtidError {
-    /// A part is not of the form.
+    /// A part does not have the expected form.
     #[error("{part:?} is not {expected}")]
     Malformed {
         /// The part.
@@ -166,8 +167,8 @@ fn number<N: FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// MariaDB: `domain-server-sequence`, comma separated. Usually one transaction per domain (`@@gtid_slave_pos`); the
-/// binlog's state has one per domain and server.
+/// MariaDB: `domain-server-sequence`, comma separated. Usually one transaction per domain
+/// (`@@gtid_slave_pos`); the binlog's state has one per domain and server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MariaDbGtidPos {
     sequences: BTreeMap<(u32, u32), u64>,
@@ -213,18 +214,18 @@ impl MariaDbGtidPos {
         self.sequences.is_empty()
     }
 
-    /// Names nothing of a domain any more.
+    /// Removes everything named of a domain.
     pub fn leave_out(&mut self, domain: u32) {
         self.sequences.retain(|(of, _), _| *of != domain);
     }
 
-    /// Replaces what is named of its domain.
+    /// Makes `gtid` the only transaction named of its domain.
     pub fn advance(&mut self, gtid: MariaDbGtid) {
         self.leave_out(gtid.domain);
         self.sequences.insert((gtid.domain, gtid.server), gtid.sequence);
     }
 
-    /// Advances to each transaction of `other`, in its order, that is not reached then.
+    /// Advances to each transaction of `other`, in their order, that is not reached by then.
     pub fn add_all(&mut self, other: &MariaDbGtidPos) {
         for gtid in other.iter() {
             if !self.reaches(gtid) {
@@ -233,14 +234,14 @@ impl MariaDbGtidPos {
         }
     }
 
-    /// Whether its domain has come as far as this transaction.
+    /// Whether this position has reached the transaction in its domain.
     #[must_use]
     pub fn reaches(&self, gtid: MariaDbGtid) -> bool {
         let mut of_domain = self.sequences.range((gtid.domain, 0)..=(gtid.domain, u32::MAX));
         of_domain.any(|(_, sequence)| *sequence >= gtid.sequence)
     }
 
-    /// Whether every domain of `other` has come as far here.
+    /// Whether this position has reached every transaction of `other`.
     #[must_use]
     pub fn reaches_all(&self, other: &MariaDbGtidPos) -> bool {
         other.iter().all(|gtid| self.reaches(gtid))
@@ -332,7 +333,7 @@ pub struct MySqlGtid {
 }
 
 impl MySqlGtid {
-    /// A name, if the parts can be one's.
+    /// A GTID; `None` if the parts cannot be those of one.
     #[must_use]
     pub fn new(server: Uuid, tag: &str, number: u64) -> Option<MySqlGtid> {
         Interval::new(number, number)?;
@@ -384,7 +385,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// An interval, if these can be the ends of one.
+    /// An interval; `None` if these cannot be the ends of one.
     #[must_use]
     pub fn new(first: u64, last: u64) -> Option<Interval> {
         (1 <= first && first <= last && last <= Interval::LAST_MAX).then_some(Interval { first, last })
@@ -417,15 +418,15 @@ impl MySqlGtidSet {
         self.intervals.is_empty()
     }
 
-    /// The intervals of each server and tag, sorted and apart; the tag is empty where there is none.
+    /// The intervals of each server and tag, sorted and not adjacent; the tag is empty where there is none.
     pub fn iter(&self) -> impl Iterator<Item = (Uuid, &str, &[Interval])> {
         self.intervals.iter().flat_map(|(&uuid, tags)| {
             tags.iter().map(move |(tag, intervals)| (uuid, tag.as_str(), intervals.as_slice()))
         })
     }
 
-    /// Whether every transaction of `other` is also in this set: a server at this position has all that one at
-    /// `other` has.
+    /// Whether every transaction of `other` is also in this set: a server at this position has everything
+    /// that a server at `other` has.
     pub fn contains_all(&self, other: &MySqlGtidSet) -> bool {
         other.iter().all(|(uuid, tag, intervals)| {
             let own = self.intervals.get(&uuid).and_then(|tags| tags.get(tag)).map_or(&[][..], Vec::as_slice);
@@ -436,11 +437,11 @@ impl MySqlGtidSet {
         })
     }
 
-    /// Adds transactions of a server; does nothing and says so where the tag is none.
+    /// Adds transactions of a server. If the tag is not valid, adds nothing and returns false.
     pub fn insert(&mut self, server: Uuid, tag: &str, interval: Interval) -> bool {
         let Ok(tag) = parse_tag(tag) else { return false };
         let list = self.intervals.entry(server).or_default().entry(tag).or_default();
-        // Those that touch it become one with it.
+        // Intervals that touch the new one are merged with it.
         let from = list.partition_point(|other| other.last.saturating_add(1) < interval.first);
         let to = list.partition_point(|other| other.first <= interval.last.saturating_add(1));
         let joined = list[from..to.max(from)].iter().fold(interval, |joined, other| Interval {
@@ -500,7 +501,7 @@ impl FromStr for MySqlGtidSet {
             let (uuid, rest) =
                 part.split_once(':').ok_or_else(|| malformed(part, "a GTID set uuid:intervals"))?;
             let tags = set.intervals.entry(uuid.trim().parse()?).or_default();
-            // Tags and intervals in turn; a tag holds for the intervals behind it.
+            // Tags and intervals alternate; a tag applies to the intervals after it.
             let mut tag = None;
             let mut needs_interval = true;
             for item in rest.split(':').map(str::trim) {
@@ -551,7 +552,8 @@ impl fmt::Display for MySqlGtidSet {
     }
 }
 
-/// The comma-separated elements of a list. Servers print line breaks after commas; empty elements are allowed.
+/// The comma-separated elements of a list. Servers print line breaks after commas; empty elements are
+/// allowed.
 fn elements(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
@@ -662,7 +664,7 @@ mod tests {
         }
     }
 
-    /// A position of the other family has nothing in common with one, not even where it is empty.
+    /// A position does not include one of the other family, not even an empty one.
     #[test]
     fn one_position_includes_another() {
         let mariadb = |text: &str| Gtids::MariaDb(text.parse().unwrap());
@@ -678,7 +680,7 @@ mod tests {
         assert!(!set.includes(&mariadb("")) && !mariadb("").includes(&Gtids::MySql(mysql("").unwrap())));
     }
 
-    /// What is behind already stays, what is ahead replaces its domain's.
+    /// A transaction already reached changes nothing; a later one replaces its domain's.
     #[test]
     fn positions_are_joined() {
         for (own, other, joined) in [

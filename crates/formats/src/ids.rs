@@ -1,4 +1,4 @@
-//! Numbers that name a page: which tablespace, which page of it, how large a page is.
+//! Numbers that identify a page: its tablespace, its number, and its size.
 
 use std::fmt;
 
@@ -17,8 +17,8 @@ impl fmt::Display for SpaceId {
     }
 }
 
-/// The number of a page within its **tablespace**, in physical pages. The two differ only in the system
-/// tablespace of several files, where the second file goes on counting where the first ends.
+/// The number of a page within its **tablespace**, in physical pages. The number within the file differs only
+/// in a system tablespace of several files, where the second file continues the count of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageNo(pub u32);
 
@@ -35,7 +35,7 @@ pub struct PageSize {
 }
 
 impl PageSize {
-    /// How files other than tablespaces are cut: 16 KiB.
+    /// The page size by which files other than tablespaces are cut: 16 KiB.
     pub const DEFAULT_FILE: PageSize = PageSize { log2: 14 };
     /// The largest one: 64 KiB.
     pub const MAX: PageSize = PageSize { log2: 16 };
@@ -63,8 +63,8 @@ impl PageSize {
         u32::from(self.log2)
     }
 
-    /// Pages in one extent of a tablespace whose logical page size this is: 1 MiB worth up to 16 KiB pages, 64
-    /// pages above.
+    /// Pages in one extent of a tablespace with this logical page size: 1 MiB of pages up to 16 KiB, 64 pages
+    /// above.
     pub fn extent_pages(self) -> u32 {
         (1u32 << 20 >> self.log2).max(64)
     }

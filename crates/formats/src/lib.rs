@@ -1,10 +1,10 @@
-//! Layouts other people own: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names, SQL
+//! Formats that other projects define: InnoDB and Aria pages, redo logs, binlogs, GTIDs, file names, SQL
 //! text, dumps.
 //!
 //! Bytes in, values out. Nothing here reads a file, starts a thread or looks at a clock, and every parser is
 //! total: hostile bytes give an error or a negative verdict, never a panic and never an unbounded allocation.
-//! Where a layout comes from observation rather than from a specification, the item says on which server it was
-//! verified. Integers in InnoDB files are big-endian.
+//! Where a layout comes from observation rather than from a specification, the item says on which server it
+//! was verified. Integers in InnoDB files are big-endian.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

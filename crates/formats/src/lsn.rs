@@ -4,8 +4,8 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
-/// A log sequence number. In MySQL it also counts the headers and trailers of redo blocks; in MariaDB 10.8 and
-/// later every byte it counts is log.
+/// A log sequence number. In MySQL it also counts the headers and trailers of redo blocks; in MariaDB 10.8
+/// and later every byte it counts is log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -46,7 +46,7 @@ impl FromStr for Lsn {
     }
 }
 
-/// The stretch of redo from `start` up to, not including, `stop`.
+/// The redo from `start` up to, not including, `stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LsnRange {
     /// First position inside.
@@ -61,7 +61,7 @@ impl LsnRange {
         (start <= stop).then_some(LsnRange { start, stop })
     }
 
-    /// Bytes covered; zero also for a range made backwards by hand.
+    /// Bytes covered; 0 also if a range was built by hand with `stop` before `start`.
     pub fn bytes(self) -> u64 {
         self.stop.0.saturating_sub(self.start.0)
     }

@@ -1,16 +1,16 @@
 //! Is this page whole? The checks that a hot copy needs, for every page format of both families.
 //!
 //! - A page is judged by its own bytes and its place; no key, no second read, no server.
-//! - [`PageState::Good`] means: a checksum over the whole body matches. What a server would accept without having
-//!   checked the body (`innodb_checksum_algorithm=none`, encrypted MySQL pages, MariaDB's page compression before
-//!   `full_crc32`) is [`PageState::Unverifiable`], never good.
+//! - [`PageState::Good`] means that a checksum over the whole body matches. A page that a server would accept
+//!   without checking the body (`innodb_checksum_algorithm=none`, encrypted MySQL pages, MariaDB's page
+//!   compression before `full_crc32`) is [`PageState::Unverifiable`], never good.
 //! - Every algorithm that the family's non-strict mode accepts is accepted, page by page.
-//! - Tried on every page of instances with tables of each kind, MariaDB 10.11.19 and 11.8.6 (encrypted ones included)
-//!   and MySQL 9.7.4 (not encrypted), 16 KiB pages: none was bad. The checksums of the past are as the servers' sources
-//!   describe them.
-//! - The page number is stored at offset 4 in every format, outside of what is encrypted or compressed, and is
-//!   checked. It counts within the tablespace. The one place where it is foreign is the doublewrite area of the
-//!   system tablespace, whose pages must not be checked at all: [`doublewrite_ranges`].
+//! - Tested on every page of instances with tables of each kind, MariaDB 10.11.19 and 11.8.6 (encrypted ones
+//!   included) and MySQL 9.7.4 (not encrypted), 16 KiB pages: none was bad. Checksums of older versions
+//!   follow the servers' sources.
+//! - The page number is at offset 4 in every format, outside of what is encrypted or compressed, and is
+//!   checked. It counts within the tablespace. Only in the doublewrite area of the system tablespace is it
+//!   the number of another page; pages there must not be checked at all: [`doublewrite_ranges`].
 
 use std::ops::Range;
 
@@ -21,9 +21,9 @@ const CHECKSUM: usize = 0;
 const PAGE_NO: usize = 4;
 const LSN: usize = 16;
 const TYPE: usize = 24;
-/// Eight bytes of changing meaning: flush LSN, key version and checksum, or what MySQL's compression needs.
+/// Eight bytes of varying meaning: flush LSN, key version and checksum, or what MySQL's compression needs.
 const FLUSH: Range<usize> = 26..34;
-/// First byte behind the header.
+/// First byte after the header.
 const BODY: usize = 38;
 
 /// The verdict on one page.
@@ -33,13 +33,14 @@ pub enum PageState {
     Zero,
     /// The checksum is right and the page belongs here.
     Good,
-    /// Torn, damaged, or of another place: read it again.
+    /// Torn, damaged, or from another place: read it again.
     Bad,
-    /// Nothing stored tells whether it is whole: without the key or the decompressor, only equal reads do.
+    /// Nothing stored tells whether the page is whole: without the key or the decompressor, only equal reads
+    /// do.
     Unverifiable,
 }
 
-/// By which algorithm a page was found whole.
+/// The algorithm that showed a page to be whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Checksum {
     /// MariaDB's, over all stored bytes.
@@ -48,9 +49,9 @@ pub enum Checksum {
     Crc32,
     /// The same, as early MySQL 5.7 computed it.
     Crc32BigEndian,
-    /// The one of before 5.6.
+    /// InnoDB's own, from before 5.6.
     Innodb,
-    /// Of `ROW_FORMAT=COMPRESSED`, before CRC-32.
+    /// For `ROW_FORMAT=COMPRESSED`, before CRC-32.
     Adler32,
 }
 
@@ -59,7 +60,7 @@ impl Checksum {
     pub const ALL: [Checksum; 5] =
         [Self::FullCrc32, Self::Crc32, Self::Crc32BigEndian, Self::Innodb, Self::Adler32];
 
-    /// As in reports; where the server has a word for it, `innodb_checksum_algorithm`'s.
+    /// The name in reports: that of `innodb_checksum_algorithm`, if the server has one.
     pub fn name(self) -> &'static str {
         match self {
             Self::FullCrc32 => "full_crc32",
@@ -71,19 +72,19 @@ impl Checksum {
     }
 }
 
-/// The verdict on one page, and what it rests on.
+/// The verdict on one page, and its basis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
     /// The verdict.
     pub state: PageState,
-    /// What a good page's checksum is; `None` also for one that servers take for empty.
+    /// The checksum of a good page; `None` also for a page that servers treat as empty.
     pub checksum: Option<Checksum>,
 }
 
 impl Judged {
     const BAD: Judged = Judged::by(PageState::Bad);
     const UNVERIFIABLE: Judged = Judged::by(PageState::Unverifiable);
-    /// What servers take for empty has no checksum.
+    /// A page that servers treat as empty has no checksum.
     const EMPTY: Judged = Judged::by(PageState::Good);
 
     const fn by(state: PageState) -> Judged {
@@ -99,8 +100,8 @@ impl Judged {
     }
 }
 
-/// The index that a page says to belong to: the id in the page header of index pages, for R-trees and MariaDB's clustered
-/// indexes with instant columns, too. `None` for pages of other types.
+/// The index that a page claims to belong to: the id in the header of index pages, including those of R-trees
+/// and of MariaDB's clustered indexes with instant columns. `None` for pages of other types.
 #[must_use]
 pub fn page_index_id(page: &[u8]) -> Option<u64> {
     const INDEX_TYPES: [u16; 3] = [17855, 17854, 18];
@@ -115,12 +116,13 @@ pub fn page_no(page: &[u8]) -> Option<PageNo> {
     be::u32_at(page, PAGE_NO).map(PageNo)
 }
 
-/// Checks one page of the tablespace that `geometry` describes; `page_no` is its number within the tablespace.
+/// Checks one page of the tablespace that `geometry` describes; `page_no` is its number within the
+/// tablespace.
 pub fn check_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> PageState {
     judge_page(geometry, page_no, bytes).state
 }
 
-/// The same, with the algorithm.
+/// Like [`check_page`], but with the algorithm.
 pub fn judge_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> Judged {
     if bytes.len() != geometry.page_size().bytes() {
         return Judged::BAD;
@@ -134,7 +136,8 @@ pub fn judge_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> Judged 
         Flavor::MariaDb => mariadb::old(geometry, &header, bytes),
         Flavor::MySql => mysql::check(geometry, &header, bytes),
     };
-    // One that was never used has no number. As its import of a compressed table writes it, MySQL compresses it, too.
+    // A page that was never used has no number. MySQL's import of a compressed table writes such pages
+    // compressed, too.
     let is_empty = judged == Judged::EMPTY || is_blank(bytes);
     match judged.state {
         PageState::Good | PageState::Unverifiable if header.page_no != page_no && !is_empty => Judged::BAD,
@@ -142,12 +145,12 @@ pub fn judge_page(geometry: &Geometry, page_no: PageNo, bytes: &[u8]) -> Judged 
     }
 }
 
-/// The page numbers of the doublewrite area, from page 5 of the system tablespace. Its pages are copies of others,
-/// of any format, and must be neither checked nor compared; recovery rewrites what it uses. Empty when the page
-/// does not describe one.
+/// The page numbers of the doublewrite area, from page 5 of the system tablespace. Its pages are copies of
+/// others, of any format, and must be neither checked nor compared; recovery rewrites what it uses. Empty if
+/// the page describes no such area.
 ///
-/// Verified on MariaDB 10.11.19, where it is pages 64 to 191; page 5 is readable when encrypted, too. MySQL 9.7.4
-/// describes the same area, though it writes to files of its own.
+/// Verified on MariaDB 10.11.19, where it is pages 64 to 191; page 5 is readable even when encrypted. MySQL
+/// 9.7.4 describes the same area, though it writes to separate files.
 pub fn doublewrite_ranges(page5: &[u8], page_size: PageSize) -> Vec<Range<PageNo>> {
     const MAGIC: u32 = 536_853_855;
     const MAGIC_FROM_END: usize = 190;
@@ -163,15 +166,15 @@ pub fn doublewrite_ranges(page5: &[u8], page_size: PageSize) -> Vec<Range<PageNo
         .collect()
 }
 
-/// Whether all bytes of a page are zeros. Compared through `memcmp`, which is vectorised in every build and stops at the first
-/// difference.
+/// Whether all bytes of a page are zero. Compares with `memcmp`, which is vectorised in every build and stops
+/// at the first difference.
 #[must_use]
 pub fn is_zero(bytes: &[u8]) -> bool {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     ZEROS.get(..bytes.len()) == Some(bytes)
 }
 
-/// Zero but for the eight bytes that servers ignore when they judge an empty page.
+/// Whether all bytes are zero except the eight that servers ignore when they judge an empty page.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes
         .split_at_checked(FLUSH.end)
@@ -210,7 +213,7 @@ impl Header {
     }
 }
 
-/// A plain page with a checksum at both ends. `page` may be one that was decompressed, hence without a geometry.
+/// A plain page with a checksum at both ends. `page` may have been decompressed, hence no geometry.
 fn plain(flavor: Flavor, header: &Header, page: &[u8]) -> Judged {
     let end = page.len().saturating_sub(8);
     let (Some(trailer), Some(lsn_low)) = (be::u32_at(page, end), be::u32_at(page, end + 4)) else {
@@ -240,7 +243,8 @@ fn plain(flavor: Flavor, header: &Header, page: &[u8]) -> Judged {
     }
 }
 
-/// A `ROW_FORMAT=COMPRESSED` page, judged by `stored`, which is not always in the usual place. Has no trailer.
+/// A `ROW_FORMAT=COMPRESSED` page, judged by the checksum `stored`, which is not always in the usual place.
+/// Such a page has no trailer.
 fn zip(flavor: Flavor, stored: u32, page: &[u8]) -> Judged {
     if stored == checksum::zip_crc32(page) {
         return Judged::good(Checksum::Crc32);
@@ -257,14 +261,14 @@ fn zip(flavor: Flavor, stored: u32, page: &[u8]) -> Judged {
 mod mariadb {
     use super::*;
 
-    /// Page types of page compression before `full_crc32`: what is stored has no checksum of its own.
+    /// Page types of page compression before `full_crc32`: the stored bytes have no checksum of their own.
     const PAGE_COMPRESSED: u16 = 34_354;
     const PAGE_COMPRESSED_ENCRYPTED: u16 = 37_401;
     /// `full_crc32`: the other bits of the type are the stored size in units of 256 bytes.
     const STORED_SIZE: u16 = 1 << 15;
 
-    /// Covers plain, page_compressed and encrypted pages alike: the checksum is of what is stored. Verified on
-    /// MariaDB 10.11.19 and 11.8.6.
+    /// Covers plain, page_compressed and encrypted pages alike: the checksum is that of the stored bytes.
+    /// Verified on MariaDB 10.11.19 and 11.8.6.
     pub(super) fn full_crc32(header: &Header, page: &[u8]) -> Judged {
         let compressed = header.page_type & STORED_SIZE != 0;
         let stored_bytes =
@@ -294,15 +298,16 @@ mod mariadb {
         } else {
             plain(Flavor::MariaDb, header, page)
         };
-        // The key version is not always one: R-tree pages keep a sequence number there, old system tablespaces a
-        // flush LSN. So the page has to fail as a plain one first.
+        // The field of the key version may hold something else: a sequence number in R-tree pages, a flush
+        // LSN in old system tablespaces. So the page has to fail as a plain one first.
         match as_plain.state {
             PageState::Bad if header.flush_high != 0 => encrypted(geometry, header, page),
             _ => as_plain,
         }
     }
 
-    /// The checksum of the ciphertext lies behind the key version; at offset 0 is still that of the plain page.
+    /// The checksum of the ciphertext follows the key version; the one at offset 0 is still that of the plain
+    /// page.
     fn encrypted(geometry: &Geometry, header: &Header, page: &[u8]) -> Judged {
         let stored = header.flush_low;
         if geometry.row_compressed() {
@@ -334,8 +339,8 @@ mod mysql {
         }
     }
 
-    /// A page of `COMPRESSION='zlib'` or `'lz4'`: its checksum is that of the original page, so it has to be
-    /// restored. Verified on MySQL 9.7.4.
+    /// A page of `COMPRESSION='zlib'` or `'lz4'`: its checksum is that of the original page, so that page has
+    /// to be restored first. Verified on MySQL 9.7.4.
     fn compressed(page: &[u8]) -> Judged {
         restore(page).map_or(Judged::BAD, |original| {
             Header::read(&original).map_or(Judged::BAD, |header| plain(Flavor::MySql, &header, &original))

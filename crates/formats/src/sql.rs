@@ -1,10 +1,11 @@
-//! SQL text in pieces, as far as one must understand statements to say what they do.
+//! Splits SQL text into tokens, just far enough to tell what statements do.
 //!
-//! Nothing here knows the grammar. The pieces of any text, put together, are the text; what does not end ends with it.
+//! Nothing here knows the grammar. The tokens of any text, joined, are the text; a token without an end
+//! extends to the end of the text.
 
 use memchr::{memchr, memchr2};
 
-/// Words that may stand between `CREATE` and the kind of what is made.
+/// Words that may come between `CREATE` and the kind of object.
 pub const BEFORE_KIND: [&str; 13] = [
     "OR",
     "REPLACE",
@@ -21,20 +22,20 @@ pub const BEFORE_KIND: [&str; 13] = [
     "CURRENT_ROLE",
 ];
 
-/// Which `sql_mode` counts for quotes.
+/// The parts of a `sql_mode` that affect quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// `NO_BACKSLASH_ESCAPES`: a backslash is a backslash.
+    /// `NO_BACKSLASH_ESCAPES`: a backslash is an ordinary character.
     pub no_backslash_escapes: bool,
-    /// `ANSI_QUOTES`: double quotes are for names.
+    /// `ANSI_QUOTES`: double quotes enclose names.
     pub ansi_quotes: bool,
 }
 
 impl Modes {
-    /// As a `sql_mode` has them.
+    /// The modes of a `sql_mode` value.
     #[must_use]
     pub fn of(sql_mode: &str) -> Modes {
-        // Names of several modes at once, as they could be set by.
+        // Besides `ANSI_QUOTES`, the names that set it together with other modes.
         const ANSI: [&str; 7] = ["ANSI_QUOTES", "ANSI", "ORACLE", "POSTGRESQL", "MSSQL", "DB2", "MAXDB"];
         let mut modes = Modes::default();
         for mode in sql_mode.split(',').map(str::trim) {
@@ -44,7 +45,7 @@ impl Modes {
         modes
     }
 
-    /// Whether a backslash within these quotes takes the next byte along.
+    /// Whether a backslash within these quotes escapes the next byte.
     #[must_use]
     pub fn has_backslashes(self, quote: u8) -> bool {
         match quote {
@@ -55,38 +56,38 @@ impl Modes {
     }
 }
 
-/// What is a comment.
+/// What counts as a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comments {
-    /// What stands in marks: servers print no others.
+    /// Only `/* */`: servers print no others.
     InMarks,
-    /// What people write: also from `#` or `-- ` to the end of the line.
+    /// Also what people write: from `#` or `-- ` to the end of the line.
     All,
 }
 
-/// What a piece is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// White space, as much as there is.
     Space,
-    /// A comment, those that servers execute among them. The end of a line is not part of it.
+    /// A comment, including those that servers execute. The end of a line is not part of it.
     Comment,
     /// A keyword, a number, or a name without quotes.
     Word,
-    /// A name in quotes, with them.
+    /// A name in quotes, including the quotes.
     Name,
-    /// A string, with its quotes.
+    /// A string, including its quotes.
     Text,
     /// One byte of anything else.
     Symbol,
 }
 
-/// A piece of a text.
+/// A token of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// All of it; never empty.
+    /// All of its bytes; never empty.
     pub bytes: &'a [u8],
 }
 
@@ -103,7 +104,7 @@ impl Token<'_> {
         self.kind == Kind::Symbol && self.bytes == [symbol]
     }
 
-    /// What a name in backquotes says.
+    /// The name within backquotes; `None` for other tokens.
     #[must_use]
     pub fn name(&self) -> Option<String> {
         let inner = (self.kind == Kind::Name).then_some(self.bytes)?;
@@ -112,7 +113,8 @@ impl Token<'_> {
     }
 }
 
-/// What begins with a byte, or may: [`Kind::Comment`] is a symbol where none does.
+/// The kind of token that begins with a byte. [`Kind::Comment`] means that a comment may begin; otherwise the
+/// byte is a symbol.
 static BEGINS: [Kind; 256] = {
     let mut kinds = [Kind::Symbol; 256];
     let mut byte = 0_u8;
@@ -133,7 +135,7 @@ static BEGINS: [Kind; 256] = {
     }
 };
 
-/// The pieces of a text.
+/// The tokens of a text.
 pub fn tokens(text: &[u8], modes: Modes, comments: Comments) -> impl Iterator<Item = Token<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -158,7 +160,8 @@ pub fn tokens(text: &[u8], modes: Modes, comments: Comments) -> impl Iterator<It
     })
 }
 
-/// Whether servers take what follows, up to the end of the line, for a comment: two dashes want a blank behind them.
+/// Whether servers read `rest`, up to the end of the line, as a comment. Two dashes need a blank after them,
+/// or the end.
 #[must_use]
 pub fn begins_line_comment(rest: &[u8]) -> bool {
     let is_blank = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
@@ -169,7 +172,7 @@ fn run_length(bytes: &[u8], kind: Kind) -> usize {
     bytes.iter().position(|byte| BEGINS[usize::from(*byte)] != kind).unwrap_or(bytes.len())
 }
 
-/// Of a comment in marks, which do not share their star.
+/// The length of a `/* */` comment, whose two marks do not share a star.
 fn marked_length(bytes: &[u8]) -> usize {
     let mut at = 2;
     while let Some(star) = bytes.get(at..).and_then(|rest| memchr(b'*', rest)) {
@@ -189,7 +192,7 @@ fn quoted_length(bytes: &[u8], quote: u8, has_backslashes: bool) -> usize {
         if bytes[at] == quote && bytes.get(at + 1) != Some(&quote) {
             return at + 1;
         }
-        // It takes the next byte along.
+        // The escape includes the next byte.
         at += 2;
     }
     bytes.len()
@@ -262,7 +265,7 @@ mod tests {
         prop::sample::select(vec![Comments::InMarks, Comments::All])
     }
 
-    /// Any bytes, and marks in any order.
+    /// Any bytes, or marks in any order.
     fn text() -> impl Strategy<Value = Vec<u8>> {
         let marks =
             vec!["/*", "*/", "/*!50000 ", "'", "\"", "`", "\\", "\n", "-- ", "--", "#", ";", "x", "ä", " "];
@@ -274,7 +277,8 @@ mod tests {
     }
 
     proptest! {
-        /// The pieces of any text are the text, and each is what it is said to be, and as long as it can be.
+        /// The tokens of any text, joined, are the text; each has the right kind, and is as long as it can
+        /// be.
         #[test]
         fn nothing_is_lost(text in text(), modes in modes(), comments in comments()) {
             let all: Vec<Token<'_>> = tokens(&text, modes, comments).collect();
@@ -302,7 +306,7 @@ mod tests {
             }
         }
 
-        /// What stands in quotes as servers write it is one piece, whatever stands around.
+        /// A value in quotes, as servers write it, is one token, whatever surrounds it.
         #[test]
         fn quotes_hold(said in any::<Vec<u8>>(), quote in prop::sample::select(b"'\"`".to_vec()), modes in modes()) {
             let mut quoted = vec![quote];

@@ -1,7 +1,7 @@
 //! What page 0 says about a tablespace: its id and the format of every page in it.
 //!
-//! The flags are read as strictly as the servers read them: bits that no release ever set give an error, because
-//! a format that is not understood cannot be checked.
+//! The flags are read as strictly as the servers read them: bits that no release ever set give an error,
+//! because a format that is not understood cannot be checked.
 
 use crate::{Flavor, PageSize, SpaceId, be};
 
@@ -12,8 +12,8 @@ const FLAGS: usize = HEADER + 16;
 /// Bytes of page 0 that [`Geometry::parse`] needs.
 pub const PREFIX_BYTES_MIN: usize = FLAGS + 4;
 
-/// MariaDB's algorithms of page compression, from number 1 on (`PAGE_ZLIB_ALGORITHM` and so on). All but the first come
-/// from plugins, called `provider_` and the algorithm.
+/// MariaDB's algorithms of page compression, from number 1 on (`PAGE_ZLIB_ALGORITHM` and so on). All but the
+/// first come from plugins named `provider_` and the algorithm.
 pub const COMPRESSION_ALGORITHMS: [&str; 6] = ["zlib", "lz4", "lzo", "lzma", "bzip2", "snappy"];
 
 /// The format of one tablespace.
@@ -50,18 +50,18 @@ pub enum GeometryError {
         space_id: SpaceId,
         /// As stored.
         flags: u32,
-        /// The family asked for.
+        /// The family whose flags were expected.
         flavor: Flavor,
     },
 }
 
 impl Geometry {
-    /// Reads the start of page 0. `None` when every byte given is zero: a file that the server has created but
-    /// whose first page is still only in its memory (verified on MariaDB 10.11.19: such a file must be copied as
-    /// it is, redo initialises all of it).
+    /// Reads the start of page 0. `None` when every byte given is zero: a file that the server has created
+    /// but whose first page is still only in its memory (verified on MariaDB 10.11.19: such a file must be
+    /// copied as it is, redo initialises all of it).
     ///
-    /// Not for the second and later files of a system tablespace: they have no tablespace header and share the
-    /// geometry of the first.
+    /// Not for the second and later files of a system tablespace: they have no tablespace header and share
+    /// the geometry of the first.
     pub fn parse(flavor: Flavor, page0_prefix: &[u8]) -> Result<Option<Geometry>, GeometryError> {
         let (Some(page), Some(tablespace), Some(flags)) = (
             be::u32_at(page0_prefix, SPACE_ID),
@@ -114,7 +114,7 @@ impl Geometry {
         self.flags
     }
 
-    /// Size of a page in the file: what page numbers count.
+    /// Size of a page in the file: the unit of page numbers.
     pub fn page_size(&self) -> PageSize {
         self.page_size
     }
@@ -125,7 +125,8 @@ impl Geometry {
         self.logical_page_size
     }
 
-    /// MySQL: whether tables can share it: a general tablespace, or the dictionary's. The system tablespace does not say so.
+    /// MySQL: whether several tables can share the tablespace: a general one, or the dictionary's. The flags
+    /// of the system tablespace do not say so.
     pub fn is_shared(&self) -> bool {
         self.flavor == Flavor::MySql && self.flags & mysql::SHARED != 0
     }
@@ -140,8 +141,8 @@ impl Geometry {
         !self.full_crc32() && zip_shift(self.flags) != 0
     }
 
-    /// MariaDB's `PAGE_COMPRESSED=1`: pages have holes at their end that are worth keeping. Always false for MySQL,
-    /// whose page compression shows in the type of each page only.
+    /// MariaDB's `PAGE_COMPRESSED=1`: pages have holes at their end that are worth keeping. Always false for
+    /// MySQL, whose page compression shows in the type of each page only.
     pub fn page_compressed(&self) -> bool {
         match self.flavor {
             Flavor::MariaDb if self.full_crc32() => self.flags & mariadb::FULL_CRC32_ALGORITHM != 0,
@@ -150,16 +151,17 @@ impl Geometry {
         }
     }
 
-    /// The algorithm of MariaDB's page compression, as `innodb_compression_algorithm` names it. `None` where pages are
-    /// not compressed, and where the flags do not tell: before `full_crc32` each page may have been compressed by another.
+    /// The algorithm of MariaDB's page compression, as `innodb_compression_algorithm` names it. `None` if
+    /// pages are not compressed, or if the flags do not tell: before `full_crc32`, each page may have been
+    /// compressed by another algorithm.
     pub fn compression_algorithm(&self) -> Option<&'static str> {
         let numbered = self.full_crc32().then_some((self.flags & mariadb::FULL_CRC32_ALGORITHM) >> 5)?;
         let name = COMPRESSION_ALGORITHMS.get(usize::try_from(numbered).ok()?.checked_sub(1)?)?;
         Some(name)
     }
 
-    /// Whether pages may be encrypted. MySQL has a flag for it. MariaDB keeps its encryption metadata behind the
-    /// extent descriptors of page 0, hence the page as an argument; `None` when `page0` ends before them.
+    /// Whether pages may be encrypted. MySQL has a flag for it. MariaDB keeps its encryption metadata after
+    /// the extent descriptors of page 0, hence the page as an argument; `None` if `page0` ends before that.
     ///
     /// Says nothing about a single page: pages written before encryption was switched on stay plain.
     pub fn encrypted(&self, page0: &[u8]) -> Option<bool> {
@@ -175,7 +177,8 @@ fn zip_shift(flags: u32) -> u32 {
     flags >> 1 & 15
 }
 
-/// Physical and logical page size of the flags that MySQL, and MariaDB before `full_crc32`, share in bits 0 to 9.
+/// Physical and logical page size of the flags that MySQL, and MariaDB before `full_crc32`, share in bits 0
+/// to 9.
 fn shared_sizes(flags: u32) -> Option<(PageSize, PageSize)> {
     const POST_ANTELOPE: u32 = 1;
     const ATOMIC_BLOBS: u32 = 1 << 5;
@@ -202,7 +205,8 @@ fn shared_sizes(flags: u32) -> Option<(PageSize, PageSize)> {
 mod mariadb {
     use super::{HEADER, PageSize, shared_sizes};
 
-    /// Set in every `full_crc32` tablespace; in the older layout it would be a compressed page size of 16 MiB up.
+    /// Set in every `full_crc32` tablespace; in the older layout it would be a compressed page size of 16 MiB
+    /// or more.
     pub(super) const FULL_CRC32: u32 = 1 << 4;
     /// `full_crc32`: the compression algorithm, 0 = none.
     pub(super) const FULL_CRC32_ALGORITHM: u32 = 7 << 5;
@@ -228,7 +232,8 @@ mod mariadb {
         shared_sizes(flags)
     }
 
-    /// Where `fsp_header_get_encryption_offset` of the server puts it: behind one descriptor per extent.
+    /// Reads the place that the server's `fsp_header_get_encryption_offset` gives: after one descriptor per
+    /// extent.
     pub(super) fn has_crypt_data(physical: PageSize, logical: PageSize, page0: &[u8]) -> Option<bool> {
         const MAGIC: &[u8] = b"s\x0e\x0cREt";
         const DESCRIPTORS: usize = HEADER + 112;

@@ -12,7 +12,7 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// Room for `capacity` bytes.
+    /// A buffer for `capacity` bytes, rounded up to a multiple of [`ALIGNMENT`].
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.next_multiple_of(ALIGNMENT);
@@ -21,13 +21,13 @@ impl AlignedBuffer {
         Self { memory, start, capacity }
     }
 
-    /// How much fits.
+    /// How many bytes fit.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Room for `len` bytes and those up to the next multiple of [`ALIGNMENT`], as far as there is any.
+    /// Room for `len` bytes, rounded up to a multiple of [`ALIGNMENT`], but no more than the capacity.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         let end = self.start + len.next_multiple_of(ALIGNMENT).min(self.capacity);
         &mut self.memory[self.start..end]
@@ -39,7 +39,7 @@ impl AlignedBuffer {
         &self.memory[self.start..self.start + len]
     }
 
-    /// The same, to be changed.
+    /// The first `len` bytes, mutable.
     pub fn bytes_mut(&mut self, len: usize) -> &mut [u8] {
         &mut self.memory[self.start..self.start + len]
     }

@@ -1,5 +1,5 @@
-//! Codecs: how the plain bytes of a chunk are made smaller. Numbers are stored (`docs/reference/repository.md`
-//! section 5).
+//! Codecs: how the plain bytes of a chunk are compressed. The numbers are stored
+//! (`docs/reference/repository.md` section 5).
 
 use std::{
     cell::RefCell,
@@ -11,7 +11,7 @@ use std::{
 use thiserror::Error;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, get_error_name};
 
-/// What a stored chunk says of itself.
+/// The codec that a stored chunk names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Codec {
@@ -28,7 +28,7 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// What people call it; `zstd-patch` is zstd with another chunk as prefix.
+    /// The name for people; `zstd-patch` is zstd with another chunk as prefix.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,8 @@ impl TryFrom<u8> for Codec {
     }
 }
 
-/// What the user asks for: a codec and, where it has them, a level. `zstd:3`, `lz4`, `gzip:1`, `none`.
+/// The compression that the user asks for: a codec and, if it has them, a level. `zstd:3`, `lz4`, `gzip:1`,
+/// `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// No compression.
@@ -76,8 +77,8 @@ pub enum Compression {
 }
 
 impl Default for Compression {
-    /// zstd at level 1: the knee of the curve for database pages, where the next levels cost two to three times
-    /// the CPU for a few percent of size.
+    /// zstd at level 1: the knee of the curve for database pages, where the next levels cost two to three
+    /// times the CPU for a few percent of size.
     fn default() -> Self {
         Self::Zstd { level: 1 }
     }
@@ -115,7 +116,7 @@ impl FromStr for Compression {
     }
 }
 
-/// Why bytes could not be made smaller, or whole again.
+/// Why bytes could not be compressed or decompressed.
 #[derive(Debug, Error)]
 pub enum CodecError {
     /// A codec number that this version does not know.
@@ -130,16 +131,16 @@ pub enum CodecError {
         /// What was typed.
         text: String,
     },
-    /// The bytes are not what the codec makes, or have another length than was said.
+    /// The bytes are not what the codec writes, or do not have the stated length.
     #[error("compressed bytes are damaged or do not make {plain_len} bytes")]
     Damaged {
-        /// The length that was said.
+        /// The stated length.
         plain_len: usize,
     },
-    /// The bytes were compressed with others as their prefix, and these are not at hand.
+    /// The bytes were compressed with a prefix that was not given.
     #[error("compressed bytes need those that were their prefix")]
     WithoutPrefix,
-    /// The codec refused to work.
+    /// The codec failed.
     #[error("compression failed")]
     Failed {
         /// Its reason.
@@ -148,18 +149,18 @@ pub enum CodecError {
     },
 }
 
-/// Positions that level 1 remembers, as a power of two: twice what the library would take, which knows only that the
-/// input is long. On chunks of database pages 2.6 % smaller for 4 % more time.
+/// Positions that level 1 remembers, as a power of two: twice as many as the library would choose, which
+/// knows only that the input is long. Makes chunks of database pages 2.6 % smaller for 4 % more time.
 const LEVEL_1_HASH_LOG: u32 = 15;
 
-/// Compresses chunk after chunk with its state kept; one for each thread.
+/// Compresses chunk after chunk and keeps its state; one for each thread.
 pub struct Compressor {
     compression: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
 }
 
 impl Compressor {
-    /// A compressor for what the user asked for.
+    /// A compressor for the user's choice.
     pub fn new(compression: Compression) -> Result<Self, CodecError> {
         let zstd = match compression {
             Compression::Zstd { level } => {
@@ -175,8 +176,8 @@ impl Compressor {
         Ok(Self { compression, zstd })
     }
 
-    /// Compresses `plain` into `out` (replaced). Returns [`Codec::None`], with the plain bytes, where nothing
-    /// would be gained.
+    /// Compresses `plain` into `out` (replaced). Returns [`Codec::None`], with the plain bytes, if
+    /// compression would gain nothing.
     pub fn compress(&mut self, plain: &[u8], out: &mut Vec<u8>) -> Result<Codec, CodecError> {
         out.clear();
         let codec = match (self.compression, &mut self.zstd) {
@@ -210,18 +211,18 @@ impl Compressor {
     }
 }
 
-/// A prefix and what is compressed with it are both in reach of a match: 2 MiB, twice a chunk.
+/// A match can reach all of a prefix and of the bytes compressed with it: 2 MiB, twice a chunk.
 const PATCH_WINDOW_LOG: u32 = 21;
-/// Positions that are remembered: those of a whole prefix, since what is as before begins where the prefix does.
+/// Positions to remember: those of a whole prefix, since unchanged content begins where the prefix does.
 const PATCH_HASH_LOG: u32 = 18;
 
-/// Compresses `plain` into `out` (replaced) as what is new in it against `prefix`, for [`Codec::ZstdPatch`]. Each is at
-/// most 1 MiB.
+/// Compresses `plain` into `out` (replaced) as its difference from `prefix`, for [`Codec::ZstdPatch`]. Each
+/// is at most 1 MiB.
 pub fn compress_patch(prefix: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError> {
     let failed = |code| CodecError::Failed { source: std::io::Error::other(get_error_name(code)) };
     out.clear();
     out.reserve(zstd::zstd_safe::compress_bound(plain.len()));
-    // One that fails is not used again.
+    // A context that fails is not used again.
     let mut context = match PATCH.take() {
         Some(context) => context,
         None => {
@@ -241,7 +242,7 @@ pub fn compress_patch(prefix: &[u8], plain: &[u8], out: &mut Vec<u8>) -> Result<
     Ok(())
 }
 
-/// Compresses with a prefix, of which the context knows nothing afterwards.
+/// Compresses with a prefix, which the context forgets afterwards.
 #[allow(unsafe_code)]
 fn compress_with(
     context: &mut CCtx<'static>,
@@ -249,14 +250,15 @@ fn compress_with(
     plain: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<usize, usize> {
-    // SAFETY: a prefix is looked at until the end of the next frame and no more. That frame ends here; if it does not, the
-    // caller drops the context, which does not look at it either.
+    // SAFETY: the context reads a prefix until the end of the next frame and no longer. That frame ends here;
+    // if it does not, the caller drops the context, which does not read the prefix either.
     let prefix = unsafe { std::mem::transmute::<&[u8], &'static [u8]>(prefix) };
     context.ref_prefix(prefix)?;
     context.compress2(out, plain)
 }
 
-/// Takes back [`compress_patch`]: exactly `plain_len` bytes into `out` (replaced). The caller bounds `plain_len`.
+/// Reverses [`compress_patch`]: exactly `plain_len` bytes into `out` (replaced). The caller bounds
+/// `plain_len`.
 pub fn decompress_patch(
     prefix: &[u8],
     stored: &[u8],
@@ -276,13 +278,13 @@ pub fn decompress_patch(
 thread_local! {
     /// A context costs more than many a chunk; one for each thread that ever compresses patches.
     static PATCH: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
-    /// The same, for each that ever decompresses.
+    /// Likewise, one for each thread that ever decompresses.
     static ZSTD: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Makes `stored` whole again: exactly `plain_len` bytes into `out` (replaced).
+/// Decompresses `stored`: exactly `plain_len` bytes into `out` (replaced).
 ///
-/// The caller bounds `plain_len` first: it is what gets allocated.
+/// The caller bounds `plain_len` first, because that many bytes are allocated.
 pub fn decompress(
     codec: Codec,
     stored: &[u8],
@@ -309,7 +311,8 @@ pub fn decompress(
             })?;
         }
         Codec::Lz4 => {
-            // What is there already need not be zeroed again: all of it is written, or it is an error.
+            // Bytes already in `out` need not be zeroed again: all of them are overwritten, or it is an
+            // error.
             out.resize(plain_len, 0);
             let len = lz4_flex::block::decompress_into(stored, out).map_err(|_| damaged())?;
             out.truncate(len);
@@ -355,7 +358,7 @@ mod tests {
         (0..len).map(|_| next()).collect()
     }
 
-    /// A patch is on its own prefix, whatever the same thread has made patches on before.
+    /// A patch depends only on its own prefix, whatever patches the same thread has made before.
     #[test]
     fn patches_one_after_the_other() {
         for seed in 1..5 {

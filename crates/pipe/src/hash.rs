@@ -1,13 +1,14 @@
-//! The page hash: what decides whether a page has changed.
+//! The page hash, which decides whether a page has changed.
 //!
-//! Keyed, because whoever controls the bytes of a page must not be able to construct a change that the backup
-//! takes for none; 16 bytes, because hashes are compared as sets too. See `docs/reference/repository.md` section 1.
+//! Keyed, because an attacker who controls the bytes of a page must not be able to construct a change that
+//! the backup overlooks; 16 bytes, because hashes are compared as sets too. See
+//! `docs/reference/repository.md` section 1.
 
 use std::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// The repository's hash key. Whoever has it can confirm a page that he guesses.
+/// The repository's hash key. Anyone who has it can confirm a guess of a page's content.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct HashKey([u8; 32]);
 

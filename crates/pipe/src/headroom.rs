@@ -1,12 +1,12 @@
-//! Leaves a server that is written to some of every processor.
+//! Leaves part of every processor to a server that is being written to.
 //!
-//! Low priority alone does not keep commits fast: where a machine is virtual, or a container with a limit, its disk is
-//! served by threads that run on the same processors and know nothing of our priorities. Measured on a virtual machine of
-//! two processors: with both of them taken all of the time, even by idle-class threads, the longest of a few thousand
-//! small syncs took 60 to 400 ms; with one tenth of the time left free, 9 ms. A read of a MiB also holds up every commit
-//! behind it, and small reads are nearly as fast.
+//! Low priority alone does not keep commits fast: on a virtual machine, or in a container with a limit, the
+//! disk is served by threads that run on the same processors and know nothing of our priorities. Measured on
+//! a virtual machine with two processors: with both busy all of the time, even with idle-class threads, the
+//! longest of a few thousand small syncs took 60 to 400 ms; with one tenth of the time left free, 9 ms.
+//! Reading a MiB at once also delays every commit queued after it, and small reads are nearly as fast.
 //!
-//! A server that nobody writes to needs none of this: whether somebody does shows in its log.
+//! A server that nobody writes to needs none of this. Its log shows whether anybody does.
 
 use std::{
     sync::{
@@ -21,14 +21,14 @@ use crate::lock::lock;
 
 /// How often the growth of the log is judged.
 const WINDOW: Duration = Duration::from_millis(200);
-/// A server on which nothing happens writes less log than this.
+/// An idle server writes less log than this.
 const LOG_BYTES_PER_S_MIN: f64 = 65_536.0;
-/// Rest for each second of work.
+/// Seconds of rest for each second of work.
 const REST: f64 = 0.2;
-/// Most bytes to read at once.
+/// Most bytes to read at once while room is needed.
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// Whether the server needs room, and what that asks of the threads that copy and compress.
+/// Whether the server needs room, and what that demands of the threads that copy and compress.
 #[derive(Debug)]
 pub struct Headroom {
     is_needed: AtomicBool,
@@ -36,7 +36,7 @@ pub struct Headroom {
 }
 
 impl Default for Headroom {
-    /// For work beside no server: none is needed.
+    /// For work without a server beside it: no room is needed.
     fn default() -> Self {
         Self { is_needed: AtomicBool::new(false), state: Mutex::default() }
     }
@@ -45,20 +45,21 @@ impl Default for Headroom {
 #[derive(Debug, Default)]
 struct State {
     is_over: bool,
-    /// Where the log was, and when.
+    /// A position of the log, and when it was seen.
     seen: Option<(u64, Instant)>,
 }
 
 impl Headroom {
-    /// For work beside a server of which nothing is known yet: room is left until its log is seen to stand still.
+    /// For work beside a server about which nothing is known yet: room is left until its log is seen to stand
+    /// still.
     #[must_use]
     pub fn beside_server() -> Self {
         Self { is_needed: AtomicBool::new(true), ..Self::default() }
     }
 
-    /// Says where the server's log is now; cheap, and meant to be called often.
+    /// Reports the current position of the server's log; cheap, and meant to be called often.
     pub fn saw_log(&self, lsn: u64) {
-        // Whoever comes while another judges has nothing to add.
+        // A caller that comes while another judges has nothing to add.
         let Ok(mut state) = self.state.try_lock() else { return };
         let now = Instant::now();
         let Some((before, then)) = state.seen else {
@@ -73,7 +74,7 @@ impl Headroom {
         }
     }
 
-    /// Nobody can say any more where the log is: room is left.
+    /// Reports that the position of the log is no longer known: room is left, unless only speed counts.
     pub fn lost_log(&self) {
         let state = lock(&self.state);
         self.is_needed.store(!state.is_over, Ordering::Relaxed);
@@ -85,20 +86,20 @@ impl Headroom {
         self.is_needed.store(false, Ordering::Relaxed);
     }
 
-    /// The lock was let go of, and there is more to do.
+    /// The lock was released, and there is more to do.
     pub fn go_on(&self) {
         let mut state = lock(&self.state);
         *state = State::default();
         self.is_needed.store(true, Ordering::Relaxed);
     }
 
-    /// Most bytes of `bytes` to read at once.
+    /// How many of `bytes` to read at once, at most.
     #[must_use]
     pub fn read_bytes(&self, bytes: usize) -> usize {
         if self.is_needed.load(Ordering::Relaxed) { bytes.min(READ_BYTES_MAX) } else { bytes }
     }
 
-    /// Called by a thread that has kept a processor busy for as long as `worked`.
+    /// Rests if room is needed. Called by a thread that has kept a processor busy for as long as `worked`.
     pub fn rest_after(&self, worked: Duration) {
         if self.is_needed.load(Ordering::Relaxed) {
             thread::sleep(worked.mul_f64(REST));
@@ -139,7 +140,7 @@ mod tests {
         headroom.saw_log(2 * BUSY);
         headroom.lost_log();
         assert_eq!(headroom.read_bytes(1 << 20), 1 << 20);
-        // Until it is let go of.
+        // Until the lock is released.
         headroom.go_on();
         assert_eq!(headroom.read_bytes(1 << 20), READ_BYTES_MAX);
     }

@@ -1,6 +1,8 @@
-//! What happens to bytes between source and repository: page hashes, codecs, seals, meters, throttles, room for the server.
+//! What happens to bytes between source and repository: page hashes, codecs, seals, meters, throttles, room
+//! for the server.
 //!
-//! Bytes in, bytes out: no network, no SQL, no files. `docs/reference/repository.md` sections 5 to 8 give the layouts.
+//! Bytes in, bytes out: no network, no SQL, no files. `docs/reference/repository.md` sections 5 to 8 give the
+//! layouts.
 
 pub mod aligned;
 pub mod codec;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one stage did so far. Shared by its threads.
+/// What one stage has done so far. Shared by its threads.
 #[derive(Debug, Default)]
 pub struct Meter {
     bytes: AtomicU64,

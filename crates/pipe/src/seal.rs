@@ -1,4 +1,5 @@
-//! Seals: every stored byte is bound to its place. Layout and rules: `docs/reference/repository.md` section 5.
+//! Seals: every stored byte is bound to its place.
+//! Layout and rules: `docs/reference/repository.md` section 5.
 
 use std::fmt;
 
@@ -96,7 +97,7 @@ impl ObjectKey {
 
     /// Seals `bytes` in place and appends the tag.
     ///
-    /// The caller never gives the same ordinal of the same object two contents.
+    /// The caller must never seal two contents with the same ordinal of the same object.
     pub fn seal(&self, context: SealContext, bytes: &mut Vec<u8>) {
         let data = context.associated_data();
         match &self.0 {

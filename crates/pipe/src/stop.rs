@@ -1,7 +1,7 @@
-//! How a group of stages ends: the first error stops everybody.
+//! How a group of stages ends: the first error stops all of them.
 //!
-//! A stage that fails calls [`Stop::fail`]; every other stage looks before it blocks, and ends. The error that is
-//! reported is the first one, not the disconnections that follow from it.
+//! A stage that fails calls [`Stop::fail`]; every other stage checks before it blocks, and ends. The reported
+//! error is the first one, not the disconnections that follow from it.
 
 use std::sync::{
     Arc, Mutex,
@@ -33,7 +33,7 @@ impl<E> Default for Stop<E> {
 }
 
 impl<E> Stop<E> {
-    /// Records `error` if it is the first, and stops everybody.
+    /// Records `error` if it is the first, and stops all stages.
     pub fn fail(&self, error: E) {
         let mut first = lock(&self.shared.first);
         first.get_or_insert(error);

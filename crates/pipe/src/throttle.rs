@@ -9,10 +9,10 @@ use crate::lock::lock;
 
 /// Longest burst after a pause, in time at the current rate.
 const BURST: Duration = Duration::from_millis(100);
-/// Whoever waits looks again at least so often, so that nobody sleeps through the end of a run.
+/// A waiting thread checks again at least this often, so that none sleeps through the end of a run.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Bounds a rate of bytes over all threads that share it.
+/// Bounds the byte rate of all threads that share it.
 #[derive(Debug)]
 pub struct Throttle {
     state: Mutex<State>,
@@ -21,24 +21,24 @@ pub struct Throttle {
 
 #[derive(Debug)]
 struct State {
-    /// `None`: as fast as it goes.
+    /// `None` means no limit.
     bytes_per_s: Option<u64>,
     /// When the bytes granted so far are used up at the current rate.
     free_at: Instant,
 }
 
 impl Throttle {
-    /// A throttle at a rate; `None` holds nobody up. A rate of 0 holds everybody up until it is changed.
+    /// A throttle with a rate; `None` delays nobody. A rate of 0 blocks everybody until it is changed.
     #[must_use]
     pub fn new(bytes_per_s: Option<u64>) -> Self {
         Self { state: Mutex::new(State { bytes_per_s, free_at: Instant::now() }), changed: Condvar::new() }
     }
 
-    /// Changes the rate, also for those who wait just now.
+    /// Changes the rate, also for threads that are waiting.
     pub fn set_rate(&self, bytes_per_s: Option<u64>) {
         let mut state = lock(&self.state);
         let now = Instant::now();
-        // What is still owed was owed at the old rate.
+        // Bytes still owed were owed at the old rate.
         if let (Some(old), Some(new)) = (state.bytes_per_s, bytes_per_s) {
             let owed = state.free_at.saturating_duration_since(now).as_secs_f64() * old as f64;
             state.free_at = now + seconds(owed / new.max(1) as f64);
@@ -55,7 +55,7 @@ impl Throttle {
         lock(&self.state).bytes_per_s
     }
 
-    /// Waits until `bytes` may pass; returns how long that took. Gives up when `stopped` says so.
+    /// Waits until `bytes` may pass, or until `stopped` returns true; returns how long that took.
     pub fn take(&self, bytes: u64, stopped: impl Fn() -> bool) -> Duration {
         let begin = Instant::now();
         let mut state = lock(&self.state);

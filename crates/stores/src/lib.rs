@@ -1,8 +1,8 @@
 //! Stores by their URL: a directory, object storage, a host behind SSH.
 //!
-//! What a store promises is the contract of [`holdfast_repo::store::Store`]; how each kind keeps it is said at the head
-//! of its module, and in `docs/guide/stores.md` for those who use it. Calls block; the one small runtime that moves
-//! bytes beneath them stays inside this crate.
+//! The contract of a store is that of [`holdfast_repo::store::Store`]. How each kind of store keeps it is
+//! described at the head of its module, and for users in `docs/guide/stores.md`. Calls block; the one small
+//! runtime that moves bytes beneath them stays inside this crate.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -20,26 +20,26 @@ pub mod sftp;
 
 pub use location::{BadLocation, Location};
 
-/// Variables of the program that open a repository, and that no other program is to be given.
+/// Variables of the program that open a repository, and that no other program may get.
 pub(crate) const OWN_SECRETS: [&str; 2] = ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD"];
 
-/// How stores are reached. Nothing here is read from the environment: whoever opens a store has done that.
+/// How stores are reached. Nothing here is read from the environment: the caller has done that.
 #[derive(Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// Of `s3://` and `az://`.
+    /// For `s3://` and `az://`.
     pub bucket: bucket::BucketOptions,
-    /// Of `sftp://`.
+    /// For `sftp://`.
     pub sftp: sftp::SftpOptions,
-    /// Of all: also a directory may be on a disk of another host.
+    /// For all stores, since even a directory may be on a disk of another host.
     pub limits: limited::Limits,
-    /// The store as it was then, to be read only: of buckets that keep versions.
+    /// Opens the store read-only, as it was at this time: for buckets that keep versions.
     pub as_of: Option<SystemTime>,
 }
 
 /// Why a location did not become a store.
 #[derive(Debug, Error)]
 pub enum OpenStoreError {
-    /// It means no place.
+    /// The location names no place.
     #[error(transparent)]
     BadLocation(#[from] BadLocation),
     /// An option contradicts itself.
@@ -55,12 +55,12 @@ pub fn open_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Stor
     connect(location, options, Missing::IsAnError)
 }
 
-/// Opens a store and makes its directory if need be: for `init`. Buckets are not made.
+/// Opens a store, and makes its directory if it does not exist: for `init`. Buckets are not made.
 pub fn create_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, OpenStoreError> {
     connect(location, options, Missing::IsMade)
 }
 
-/// What becomes of a directory that is not there.
+/// What to do about a directory that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     IsAnError,

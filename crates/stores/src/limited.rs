@@ -1,4 +1,4 @@
-//! A wrapper that bounds how much is asked of a store at once, and how fast bytes move.
+//! A wrapper that bounds how many calls a store gets at once, and how fast bytes move.
 
 use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -8,18 +8,18 @@ use std::{
 use holdfast_pipe::{lock::lock, throttle::Throttle};
 use holdfast_repo::store::{ObjectInfo, ObjectPath, Store, StoreError, Upload, locks::Versioned};
 
-/// What a store may take of a network, or of the disks behind it.
+/// How much of a network, or of the disks behind it, a store may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Calls at once; the others wait. Parts of one upload are bounded where they are made.
     pub calls: Option<usize>,
-    /// Bytes a second on the way there.
+    /// Bytes a second to the store.
     pub upload_bytes_per_s: Option<u64>,
-    /// Bytes a second on the way back.
+    /// Bytes a second from the store.
     pub download_bytes_per_s: Option<u64>,
 }
 
-/// `store` within `limits`; itself where there are none.
+/// `store` within `limits`; the store itself if there are none.
 #[must_use]
 pub fn limited(store: Arc<dyn Store>, limits: Limits) -> Arc<dyn Store> {
     if limits == Limits::default() {
@@ -74,7 +74,7 @@ struct LimitedUpload {
     throttle: Arc<Throttle>,
 }
 
-/// Larger grants would come as bursts.
+/// Larger grants would pass as bursts.
 const GRANT_BYTES: usize = 64 << 10;
 
 impl Upload for LimitedUpload {
@@ -121,7 +121,7 @@ impl Store for LimitedStore {
         self.gate.pass(|| self.store.head(path))
     }
 
-    /// Passes no gate: what is called for each object may call the store itself.
+    /// Passes no gate, because `each` may call the store itself.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
         self.store.list(prefix, each)
     }
@@ -150,7 +150,7 @@ impl Store for LimitedStore {
         self.gate.pass(|| self.store.sweep_uploads(min_age))
     }
 
-    /// Bounded where it is done.
+    /// Bounds its own requests.
     fn versioned(&self) -> Option<&dyn Versioned> {
         self.store.versioned()
     }
@@ -182,7 +182,7 @@ mod tests {
     fn no_more_calls_than_allowed_are_under_way() {
         static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
-        // Asked before each call, within it.
+        // Called before each call, within it.
         let slow = FaultyStore::new(Arc::new(MemStore::new()), |call| {
             if call.op == Op::Now {
                 MOST.fetch_max(AT_ONCE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);

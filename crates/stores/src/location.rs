@@ -1,4 +1,4 @@
-//! What a location says.
+//! Parses locations of repositories.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::{bucket::Service, sftp::Place};
 
-/// A location that means no place. It is not repeated: it may hold a password.
+/// A location that names no place. The error does not repeat the location, which may hold a password.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "this is not a repository: {why}; use /directory, s3://bucket/prefix, az://container/prefix or sftp://user@host/directory"
@@ -23,11 +23,11 @@ pub enum Location {
     Directory(PathBuf),
     /// A bucket of object storage.
     Bucket {
-        /// Whose.
+        /// The service that has it.
         service: Service,
         /// Its name.
         bucket: String,
-        /// What all names begin with: empty, or ends in `/`.
+        /// The beginning of all names: empty, or ends in `/`.
         prefix: String,
     },
     /// A directory of another host.

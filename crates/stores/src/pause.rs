@@ -2,26 +2,27 @@
 
 use std::time::{Duration, Instant};
 
-/// How often, and for how long, something is tried again.
+/// How often, and for how long, an operation is retried.
 #[derive(Clone, Copy, Debug)]
 pub struct Retries {
     /// Attempts after the first.
     pub count: u32,
-    /// Longest pause.
+    /// The longest pause.
     pub pause_max: Duration,
-    /// Nothing is tried again when so much time has passed since the first attempt.
+    /// No retry begins when this much time has passed since the first attempt.
     pub give_up_after: Duration,
 }
 
 impl Default for Retries {
     fn default() -> Self {
-        // Longer than a restart or a failover takes, and for all but parts shorter than a lease. It is time that ends it.
+        // Longer than a restart or a failover takes and, except for parts, shorter than a lease. Time ends
+        // the retries, not the count.
         Self { count: 100, pause_max: Duration::from_secs(15), give_up_after: Duration::from_secs(240) }
     }
 }
 
-/// The pauses of one operation: each about twice as long as the one before, of random length, so that many who were
-/// refused at once do not come back at once.
+/// The pauses of one operation: each about twice as long as the one before, of random length, so that many
+/// callers refused at once do not come back at once.
 pub(crate) struct Pauses {
     retries: Retries,
     taken: u32,
@@ -43,7 +44,7 @@ impl Pauses {
         let longest = FIRST.saturating_mul(1 << self.taken.min(16)).min(self.retries.pause_max);
         self.taken += 1;
         let mut random = [0; 4];
-        // Without random numbers the pause is as long as it can be.
+        // Without random numbers the pause has its greatest length.
         let share = match getrandom::fill(&mut random) {
             Ok(()) => f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX),
             Err(_) => 1.0,

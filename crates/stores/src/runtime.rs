@@ -8,10 +8,10 @@ use std::{
 use holdfast_pipe::lock::lock;
 use tokio::runtime::{Builder, Runtime};
 
-/// Moving bytes waits more than it computes.
+/// Moving bytes means waiting more than computing.
 const THREADS: usize = 2;
 
-/// The runtime, started where there is none.
+/// The runtime, started if there is none.
 pub(crate) fn runtime() -> io::Result<Arc<Runtime>> {
     static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
     let mut runtime = lock(&RUNTIME);

@@ -1,4 +1,4 @@
-//! Directories of another host, by a real SSH server.
+//! Directories of another host, through a real SSH server.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -50,7 +50,7 @@ fn openssh_keeps_the_contract() {
     assert!(it.free_bytes().unwrap().is_some_and(|free| free > 0));
 }
 
-/// Then a file is renamed instead of linked, and nothing can be asked to be made durable.
+/// Without extensions, files are renamed instead of linked, and nothing can be made durable.
 #[test]
 fn a_server_without_extensions_keeps_the_contract() {
     let server = Sshd::start("internal-sftp -P hardlink,fsync,statvfs,limits,posix-rename").unwrap();
@@ -60,7 +60,8 @@ fn a_server_without_extensions_keeps_the_contract() {
     assert_eq!(probe_creation(&*it, "x").unwrap(), Creation::Exclusive);
 }
 
-/// An ssh between whose ends the server refuses each link, as it does on file systems that have none, and counts them.
+/// An ssh that refuses each link on its way to the server, as servers do on file systems without links, and
+/// counts them.
 const REFUSES_LINKS: &str = r#"#!/usr/bin/env python3
 import os, struct, subprocess, sys, threading
 here = os.path.dirname(os.path.abspath(__file__))
@@ -105,7 +106,7 @@ fn a_file_system_without_links_keeps_the_contract() {
     it.create_if_absent(&path("outcomes/1"), b"first").unwrap();
     assert!(it.create_if_absent(&path("outcomes/1"), b"later").unwrap_err().is_exists());
     assert_eq!(read_all(&*it, &path("outcomes/1"), 10).unwrap(), b"first");
-    // Those of the probe's racers.
+    // The links that the racers of the probe tried.
     let refused = std::fs::read_to_string(folder.path().join("refused")).unwrap().len();
     assert!((1..=32).contains(&refused), "{refused} links were tried");
 }
@@ -169,7 +170,7 @@ impl Killable {
         options
     }
 
-    /// Kills those that were started since it was last called.
+    /// Kills the processes started since the last call.
     fn kill(&self) -> usize {
         let Ok(pids) = std::fs::read_to_string(self.folder.path().join("pids")) else { return 0 };
         std::fs::remove_file(self.folder.path().join("pids")).ok();
@@ -178,7 +179,8 @@ impl Killable {
     }
 }
 
-/// An account that may have one connection is not asked for a second again and again: hosts shut out who knocks too often.
+/// If an account may have only one connection, a second is not requested again and again: hosts shut out
+/// clients that connect too often.
 #[test]
 fn where_one_connection_is_allowed_all_share_it() {
     let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
@@ -209,7 +211,7 @@ fn where_one_connection_is_allowed_all_share_it() {
     assert_eq!(refused.lines().count(), 1, "asked for more connections once");
 }
 
-/// A server gives the handle of a file that was closed to the next that is opened.
+/// A server gives the handle of a closed file to the next file opened.
 #[test]
 fn uploads_on_one_connection_stay_apart() {
     let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
@@ -257,7 +259,7 @@ fn an_upload_whose_connection_dies_fails_and_leaves_nothing() {
     assert_eq!(read_all(&*it, &path("packs/1"), 10).unwrap(), b"again");
 }
 
-/// A host that comes back without the file system of the store: nothing is begun anew in the empty directory.
+/// A host that comes back without the store's file system: nothing is begun in the empty directory.
 #[test]
 fn a_store_whose_file_system_is_gone_takes_nothing_until_it_is_back() {
     let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
@@ -276,7 +278,7 @@ fn a_store_whose_file_system_is_gone_takes_nothing_until_it_is_back() {
     it.create_if_absent(&path("a/c"), b"x").unwrap();
 }
 
-/// Connections die at any moment while two create the same names.
+/// Connections die at any moment while two clients create the same names.
 #[test]
 fn creations_are_right_whenever_connections_die() {
     let (server, folder, ssh) =
@@ -295,7 +297,7 @@ fn creations_are_right_whenever_connections_die() {
                     scope.spawn(move || store.create_if_absent(name, &[racer; 100]))
                 })
                 .collect();
-            // Once in a round, so that some connection gets through however slow this host is.
+            // Once per round, so that some connection gets through however slow this host is.
             std::thread::sleep(Duration::from_micros(round * 1800));
             killed.fetch_add(ssh.kill(), Ordering::SeqCst);
             racers.into_iter().map(|racer| racer.join().unwrap()).collect()
@@ -310,7 +312,7 @@ fn creations_are_right_whenever_connections_die() {
         let found = std::fs::read(folder.path().join("r").join(name.as_str()));
         match winners.first() {
             Some(winner) => assert_eq!(found.unwrap(), [*winner; 100], "round {round}: {outcomes:?}"),
-            // Where nobody knows, it is one of the two, whole, or nobody's.
+            // If no client knows who won, the object is one of the two, whole, or does not exist.
             None => {
                 assert!(found.is_err() || [[0; 100], [1; 100]].iter().any(|it| found.as_ref().unwrap() == it))
             }

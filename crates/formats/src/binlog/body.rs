@@ -1,4 +1,4 @@
-//! What events say, as far as it is of use here.
+//! The content of events, as far as it is used here.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -8,23 +8,24 @@ use super::{
 };
 use crate::gtid::{Gtid, MariaDbGtid, MySqlGtidSet};
 
-/// What an event says.
+/// The content of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// What all other events are like.
+    /// The format of all other events.
     FormatDescription(FormatDescription),
-    /// Events go on elsewhere.
+    /// Events continue elsewhere.
     Rotate {
         /// The file.
         file: &'a [u8],
-        /// Where in it.
+        /// The position in it.
         position: u64,
     },
     /// All transactions of earlier files (MySQL).
     PreviousGtids(MySqlGtidSet),
-    /// Transactions of earlier files (MariaDB): of each domain the last of each server, and last of these the newest.
+    /// Transactions of earlier files (MariaDB): for each domain the last of each server, the newest of these
+    /// at the end.
     GtidList(Vec<MariaDbGtid>),
-    /// Up to which file all is durable (MariaDB).
+    /// The file up to which everything is durable (MariaDB).
     BinlogCheckpoint {
         /// The file.
         file: &'a [u8],
@@ -35,9 +36,9 @@ pub enum Body<'a> {
     Query(Query<'a>),
     /// A transaction commits.
     Xid,
-    /// A transaction ends that another will commit or roll back.
+    /// A transaction ends that a later one will commit or roll back.
     XaPrepare,
-    /// Which table a number stands for.
+    /// The table that a number stands for.
     TableMap(TableMap<'a>),
     /// Rows of a table.
     Rows(RowsEvent),
@@ -45,16 +46,16 @@ pub enum Body<'a> {
     RowsStatement(&'a [u8]),
     /// Compressed events.
     Payload(Payload<'a>),
-    /// The server lives.
+    /// The server is alive.
     Heartbeat,
     /// The server was shut down.
     Stop,
-    /// Something is missing in the binlog.
+    /// Something is missing from the binlog.
     Incident {
-        /// What the server says of it.
+        /// What the server says about it.
         message: &'a [u8],
     },
-    /// What follows is encrypted in the file (MariaDB).
+    /// Events that follow are encrypted in the file (MariaDB).
     StartEncryption,
     /// Anything else.
     Other,
@@ -65,7 +66,7 @@ pub enum Body<'a> {
 pub struct Query<'a> {
     /// The schema it was executed in.
     pub schema: &'a [u8],
-    /// The statement. Of very long ones perhaps the beginning only.
+    /// The statement. Of a very long one, perhaps only the beginning.
     pub statement: Cow<'a, [u8]>,
 }
 
@@ -84,7 +85,7 @@ impl Query<'_> {
     }
 }
 
-/// Which table a number in rows events stands for.
+/// The table that a number in rows events stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableMap<'a> {
     /// The number.
@@ -98,17 +99,17 @@ pub struct TableMap<'a> {
 /// Rows of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowsEvent {
-    /// Which table, by the number of a table map.
+    /// The table, by its number in a table map.
     pub table_id: u64,
     /// Whether no more rows of the statement follow.
     pub ends_statement: bool,
 }
 
-/// Longest statement that is decompressed.
+/// A compressed statement is decompressed up to this many bytes.
 const STATEMENT_BYTES_MAX: u64 = 1 << 20;
 
 impl<'a> Event<'a> {
-    /// What it says.
+    /// The content of the event.
     pub fn body(&self) -> Result<Body<'a>, BinlogError> {
         let kind = self.header.kind;
         let mut cursor = Cursor::new(kind, self.data);
@@ -138,7 +139,7 @@ impl<'a> Event<'a> {
             EventKind::XA_PREPARE => Body::XaPrepare,
             EventKind::TABLE_MAP => Body::TableMap(table_map(cursor)?),
             EventKind::ROWS_QUERY => {
-                // A length that does not suffice for long ones, and is not needed.
+                // This length is too small for long statements, and is not needed.
                 cursor.u8("length")?;
                 Body::RowsStatement(cursor.rest())
             }
@@ -199,8 +200,8 @@ fn query<'a>(kind: EventKind, mut cursor: Cursor<'a>) -> Result<Query<'a>, Binlo
     Ok(Query { schema, statement })
 }
 
-/// The beginning of a statement that MariaDB has compressed with zlib: a byte with the number of bytes of its length, the
-/// length, big-endian, and the stream.
+/// The beginning of a statement that MariaDB has compressed with zlib: a byte that gives the number of bytes
+/// of the length, the length, big-endian, and the stream.
 fn statement(kind: EventKind, mut cursor: Cursor<'_>) -> Result<Vec<u8>, BinlogError> {
     const ALGORITHM: u8 = 0x70;
     const LENGTH_BYTES: u8 = 0x07;

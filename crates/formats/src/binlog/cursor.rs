@@ -1,8 +1,8 @@
-//! Fields in order, each checked against what is left.
+//! Reads fields in order, each checked against the bytes left.
 
 use super::{BinlogError, EventKind};
 
-/// What is left of an event's body.
+/// The rest of an event's body.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<'a> {
     event: EventKind,
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
         Ok(array)
     }
 
-    /// The protocol's number of variable length.
+    /// A number of variable length, as in the client protocol.
     pub(super) fn packed(&mut self, field: &'static str) -> Result<u64, BinlogError> {
         match self.u8(field)? {
             252 => self.uint(field, 2),
@@ -64,8 +64,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The number of variable length of MySQL's serialization library: as many more bytes follow as the first has ones
-    /// at its lower end.
+    /// A number of variable length, as in MySQL's serialization library: the number of one bits at the lower
+    /// end of the first byte is the number of bytes that follow.
     pub(super) fn varint(&mut self, field: &'static str) -> Result<u64, BinlogError> {
         let first = self.u8(field)?;
         let more = first.trailing_ones() as usize;

@@ -1,17 +1,17 @@
-//! Headers, checksums, and the event that each file begins with.
+//! Event headers, checksums, and the first event of each file.
 
 use std::{fmt, iter, mem};
 
 use super::{BinlogError, body::Body, cursor::Cursor};
 
-/// What a binlog file begins with.
+/// The first bytes of a binlog file.
 pub const FILE_MAGIC: [u8; 4] = *b"\xfebin";
-/// Bytes of every event's header.
+/// The size of every event's header.
 pub const HEADER_BYTES: usize = 19;
 
 pub(super) const CHECKSUM_BYTES: usize = 4;
 
-/// What an event is. Numbers without a name here are kept and passed on.
+/// The kind of an event. Numbers without a name here are kept and passed on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventKind(pub u8);
 
@@ -20,7 +20,7 @@ macro_rules! kinds {
         impl EventKind {
             $($(#[$doc])* pub const $name: Self = Self($number);)*
 
-            /// Its name, where it is known.
+            /// The name of the kind, if known.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -47,7 +47,7 @@ kinds! {
     RAND = 13, "Rand";
     /// A user variable of the statement that follows.
     USER_VAR = 14, "User_var";
-    /// What all other events are like; first in each file.
+    /// The format of all other events; first in each file.
     FORMAT_DESCRIPTION = 15, "Format_description";
     /// Commit of a transaction.
     XID = 16, "Xid";
@@ -55,17 +55,17 @@ kinds! {
     BEGIN_LOAD_QUERY = 17, "Begin_load_query";
     /// A `LOAD DATA` statement.
     EXECUTE_LOAD_QUERY = 18, "Execute_load_query";
-    /// Which table a number in the rows events that follow stands for.
+    /// The table that a number in the rows events that follow stands for.
     TABLE_MAP = 19, "Table_map";
-    /// Rows of the version before the last.
+    /// Rows in the version before the last.
     WRITE_ROWS_V1 = 23, "Write_rows_v1";
-    /// Rows of the version before the last.
+    /// Rows in the version before the last.
     UPDATE_ROWS_V1 = 24, "Update_rows_v1";
-    /// Rows of the version before the last.
+    /// Rows in the version before the last.
     DELETE_ROWS_V1 = 25, "Delete_rows_v1";
-    /// Something is missing in the binlog.
+    /// Something is missing from the binlog.
     INCIDENT = 26, "Incident";
-    /// The server lives. In the stream only.
+    /// The server is alive. In the stream only.
     HEARTBEAT = 27, "Heartbeat";
     /// May be ignored.
     IGNORABLE = 28, "Ignorable";
@@ -77,35 +77,35 @@ kinds! {
     UPDATE_ROWS = 31, "Update_rows";
     /// Deleted rows.
     DELETE_ROWS = 32, "Delete_rows";
-    /// Begin of a transaction (MySQL).
+    /// Beginning of a transaction (MySQL).
     GTID = 33, "Gtid";
-    /// Begin of a transaction without a GTID (MySQL).
+    /// Beginning of a transaction without a GTID (MySQL).
     ANONYMOUS_GTID = 34, "Anonymous_gtid";
     /// All transactions of earlier files (MySQL).
     PREVIOUS_GTIDS = 35, "Previous_gtids";
-    /// Of group replication (MySQL).
+    /// For group replication (MySQL).
     TRANSACTION_CONTEXT = 36, "Transaction_context";
-    /// Of group replication (MySQL).
+    /// For group replication (MySQL).
     VIEW_CHANGE = 37, "View_change";
-    /// End of a transaction that another will commit or roll back.
+    /// End of a transaction that a later one will commit or roll back.
     XA_PREPARE = 38, "XA_prepare";
-    /// Updated rows, JSON in parts (MySQL).
+    /// Updated rows, with JSON in parts (MySQL).
     PARTIAL_UPDATE_ROWS = 39, "Partial_update_rows";
     /// Compressed events of one transaction (MySQL).
     TRANSACTION_PAYLOAD = 40, "Transaction_payload";
-    /// The server lives, at more than 4 GiB (MySQL). In the stream only.
+    /// The server is alive, at a position beyond 4 GiB (MySQL). In the stream only.
     HEARTBEAT_V2 = 41, "Heartbeat_v2";
-    /// Begin of a transaction with a tag (MySQL).
+    /// Beginning of a transaction with a tag (MySQL).
     GTID_TAGGED = 42, "Gtid_tagged";
     /// The statement that the rows come from (MariaDB).
     ANNOTATE_ROWS = 160, "Annotate_rows";
-    /// Up to which file all is durable (MariaDB).
+    /// The file up to which everything is durable (MariaDB).
     BINLOG_CHECKPOINT = 161, "Binlog_checkpoint";
-    /// Begin of a transaction (MariaDB).
+    /// Beginning of a transaction (MariaDB).
     MARIADB_GTID = 162, "Gtid";
     /// The last transactions of earlier files (MariaDB).
     GTID_LIST = 163, "Gtid_list";
-    /// What follows is encrypted in the file (MariaDB).
+    /// Events that follow are encrypted in the file (MariaDB).
     START_ENCRYPTION = 164, "Start_encryption";
     /// A statement, compressed (MariaDB).
     QUERY_COMPRESSED = 165, "Query_compressed";
@@ -124,7 +124,7 @@ kinds! {
 }
 
 impl EventKind {
-    /// Whether it holds rows of a table.
+    /// Whether the event holds rows of a table.
     #[must_use]
     pub fn is_rows(self) -> bool {
         matches!(self.0, 20..=25 | 30..=32 | 39 | 166..=171)
@@ -146,7 +146,7 @@ impl fmt::Debug for EventKind {
     }
 }
 
-/// Bits of a header.
+/// Flags of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flags(pub u16);
 
@@ -155,10 +155,10 @@ impl Flags {
     pub const IN_USE: u16 = 0x1;
     /// Made for the stream, and in no file.
     pub const ARTIFICIAL: u16 = 0x20;
-    /// May be passed over by who does not know it.
+    /// A reader that does not know the event may skip it.
     pub const IGNORABLE: u16 = 0x80;
 
-    /// Whether it is in no file.
+    /// Whether the event is in no file.
     #[must_use]
     pub fn is_artificial(self) -> bool {
         self.0 & Self::ARTIFICIAL != 0
@@ -168,17 +168,18 @@ impl Flags {
 /// The first 19 bytes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// Seconds since 1970, by the clock of the server that first executed it: when the statement began.
+    /// Seconds since 1970, by the clock of the server that first executed the event: when the statement
+    /// began.
     pub timestamp: u32,
-    /// What it is.
+    /// The kind of event.
     pub kind: EventKind,
-    /// Which server executed it first.
+    /// The server that executed the event first.
     pub server_id: u32,
     /// Bytes of the event, header and checksum included.
     pub len: u32,
-    /// Where it ends in its file, modulo 4 GiB; 0 for what is in no file.
+    /// Where the event ends in its file, modulo 4 GiB; 0 for an event that is in no file.
     pub end: u32,
-    /// Bits.
+    /// The flags.
     pub flags: Flags,
 }
 
@@ -200,7 +201,7 @@ impl Header {
     }
 }
 
-/// What stands behind each event of a file.
+/// What follows each event of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Checksum {
     /// Nothing.
@@ -211,7 +212,8 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// What a format description, a whole event, says of the events behind it; `None` where `bytes` are none.
+    /// The checksum of the events after a format description, which `bytes` are as a whole event; `None` if
+    /// they are not.
     #[must_use]
     pub fn of_format(bytes: &[u8]) -> Option<Self> {
         let event = Event::parse(bytes, Self::None).ok()?;
@@ -234,13 +236,13 @@ impl Checksum {
 pub struct Event<'a> {
     /// Its header.
     pub header: Header,
-    /// What is between header and checksum; of an event within a payload, perhaps the beginning only.
+    /// The bytes between header and checksum; for an event within a payload, perhaps only the beginning.
     pub data: &'a [u8],
 }
 
 impl<'a> Event<'a> {
-    /// Reads the one event that `bytes` are. A format description says its own checksum, all other events have that of
-    /// the format description before them.
+    /// Reads the one event in `bytes`. A format description names its own checksum; all other events have
+    /// that of the format description before them.
     pub fn parse(bytes: &'a [u8], checksum: Checksum) -> Result<Self, BinlogError> {
         let header = Header::parse(bytes)?;
         let event = header.kind;
@@ -251,7 +253,7 @@ impl<'a> Event<'a> {
             EventKind::FORMAT_DESCRIPTION => FormatDescription::of_event(bytes)?.checksum,
             _ => checksum,
         };
-        // A format description has room for a checksum in any case.
+        // A format description has room for a checksum even if events have none.
         let tail = if event == EventKind::FORMAT_DESCRIPTION { CHECKSUM_BYTES } else { checksum.bytes() };
         let end = bytes.len().checked_sub(tail).filter(|end| *end >= HEADER_BYTES);
         let end = end.ok_or(BinlogError::Short { event, field: "checksum" })?;
@@ -261,14 +263,14 @@ impl<'a> Event<'a> {
         Ok(Self { header, data: bytes.get(HEADER_BYTES..end).unwrap_or_default() })
     }
 
-    /// One without a checksum, of whose data this is at least the beginning.
+    /// An event without a checksum. `data` is at least the beginning of its data.
     #[must_use]
     pub fn from_parts(header: Header, data: &'a [u8]) -> Self {
         Self { header, data }
     }
 }
 
-/// Splits events that stand one behind another. What is no whole event comes last, as an error.
+/// Splits consecutive events. Bytes that are no whole event come last, as an error.
 pub fn split_events(mut bytes: &[u8]) -> impl Iterator<Item = Result<&[u8], &[u8]>> {
     iter::from_fn(move || {
         if bytes.is_empty() {
@@ -289,7 +291,7 @@ fn crc32(bytes: &[u8], end: usize, kind: EventKind) -> u32 {
     const FLAGS_AT: usize = 17;
     let mut crc = crc32fast::Hasher::new();
     if kind == EventKind::FORMAT_DESCRIPTION && end > FLAGS_AT {
-        // Written while the file was open, and cleared in place afterwards.
+        // The flag is set while the file is open, and cleared in place afterwards.
         crc.update(&bytes[..FLAGS_AT]);
         crc.update(&[bytes[FLAGS_AT] & !(Flags::IN_USE as u8)]);
         crc.update(&bytes[FLAGS_AT + 1..end]);
@@ -303,14 +305,14 @@ fn stored_crc32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|tail| tail.first_chunk()).map_or(0, |tail| u32::from_le_bytes(*tail))
 }
 
-/// What the events of a file are like.
+/// The format of the events in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatDescription {
-    /// Of the server that wrote the file.
+    /// The version of the server that wrote the file.
     pub server_version: String,
-    /// When the server was started, where this is the first file since; else 0.
+    /// When the server was started, if this is the first file since; else 0.
     pub created: u32,
-    /// What stands behind each event.
+    /// What follows each event.
     pub checksum: Checksum,
 }
 
@@ -326,7 +328,7 @@ impl FormatDescription {
         Self::parse(&data[..end.ok_or(BinlogError::Short { event, field: "checksum" })?])
     }
 
-    /// Reads what is between header and checksum.
+    /// Reads the bytes between header and checksum.
     pub(super) fn parse(data: &[u8]) -> Result<Self, BinlogError> {
         let mut cursor = Cursor::new(EventKind::FORMAT_DESCRIPTION, data);
         if cursor.u16("version")? != Self::VERSION {
@@ -339,7 +341,7 @@ impl FormatDescription {
         if usize::from(cursor.u8("header length")?) != HEADER_BYTES {
             return Err(cursor.bad("header length", "is not 19"));
         }
-        // Lengths of fixed parts of all kinds, which are known; then the algorithm.
+        // The lengths of the fixed parts of all kinds, which are known; then the checksum algorithm.
         let Some((algorithm, _)) = cursor.rest().split_last() else {
             return Err(BinlogError::Short {
                 event: EventKind::FORMAT_DESCRIPTION,

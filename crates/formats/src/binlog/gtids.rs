@@ -1,4 +1,4 @@
-//! Where transactions begin: the GTID events of both families, and their sets as events carry them.
+//! Where transactions begin: the GTID events of both families, and GTID sets as events carry them.
 
 use super::{BinlogError, EventKind, cursor::Cursor};
 use crate::gtid::{Gtid, Interval, MariaDbGtid, MySqlGtid, MySqlGtidSet, Uuid};
@@ -6,26 +6,27 @@ use crate::gtid::{Gtid, Interval, MariaDbGtid, MySqlGtid, MySqlGtidSet, Uuid};
 /// The first event of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GtidEvent {
-    /// Its name; none where the server gives none.
+    /// Its GTID; none if the server gives none.
     pub gtid: Option<Gtid>,
-    /// Bytes of the whole transaction with this event, where the server tells (MySQL).
+    /// Bytes of the whole transaction, including this event, if the server tells (MySQL).
     pub len: Option<u64>,
     /// When it was committed on the server that wrote this file, in microseconds since 1970 (MySQL).
     pub committed_us: Option<u64>,
-    /// When, as that server was told by whom it has it from: its primary, or whoever gave it what `mysqlbinlog` writes.
+    /// The commit time that this server got with the transaction: from its primary, or from a client that
+    /// runs the output of `mysqlbinlog`.
     pub first_committed_us: Option<u64>,
-    /// The server id of the one where it came about.
+    /// The id of the server where the transaction originated.
     pub origin: u32,
-    /// What was committed together with others has the same (MariaDB).
+    /// Transactions that were committed together have the same number (MariaDB).
     pub commit_id: Option<u64>,
-    /// Whether one statement follows that is a transaction by itself, without a commit (MariaDB).
+    /// Whether a single statement follows that is a transaction by itself, without a commit (MariaDB).
     pub is_standalone: bool,
-    /// Whether it changes definitions, where the server tells (MariaDB).
+    /// Whether it changes definitions, if the server tells (MariaDB).
     pub is_ddl: bool,
 }
 
 impl GtidEvent {
-    /// Of which nothing is told.
+    /// An event without any information.
     pub const NOTHING: Self = Self {
         gtid: None,
         len: None,
@@ -37,14 +38,15 @@ impl GtidEvent {
         is_ddl: false,
     };
 
-    /// When it was committed, by a file of the server `server_id`: where it came about, if that was another. What was executed
-    /// there as a client's statements, out of another binlog, was committed when it was.
+    /// When the transaction was committed, according to a file of the server `server_id`: on its original
+    /// server, if that is another. A transaction that a client executed on `server_id` from another binlog
+    /// was committed when it was executed.
     #[must_use]
     pub fn committed_us_in(&self, server_id: u32) -> Option<u64> {
         self.first_committed_us.filter(|_| self.origin != server_id).or(self.committed_us)
     }
 
-    /// Behind a primary before 8.0 the time is 0.
+    /// Sets the original commit time, which is 0 if the primary is older than 8.0.
     fn committed_first(&mut self, at_us: u64) {
         self.first_committed_us = Some(at_us).filter(|at_us| *at_us > 0);
     }
@@ -63,7 +65,7 @@ fn mariadb(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
     const STANDALONE: u8 = 1;
     const GROUP_COMMIT_ID: u8 = 2;
     const DDL: u8 = 32;
-    // A header has the server; the caller puts it in.
+    // The header has the server; the caller fills it in.
     let sequence = cursor.u64("sequence number")?;
     let domain = cursor.u32("domain")?;
     let flags = cursor.u8("flags")?;
@@ -80,7 +82,7 @@ fn mariadb(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
     })
 }
 
-/// Seven bytes of microseconds; the highest bit says whether there is another.
+/// The time has seven bytes of microseconds; the highest bit says whether another time follows.
 const ORIGINAL_FOLLOWS: u64 = 1 << 55;
 
 fn untagged(kind: EventKind, mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
@@ -93,7 +95,7 @@ fn untagged(kind: EventKind, mut cursor: Cursor<'_>) -> Result<GtidEvent, Binlog
         _ => None,
     };
     let mut event = GtidEvent { gtid, ..GtidEvent::NOTHING };
-    // Servers before 8.0 end somewhere here.
+    // Events of servers before 8.0 end somewhere here.
     if cursor.is_empty() || cursor.u8("clock")? != LOGICAL_CLOCK {
         return Ok(event);
     }
@@ -110,7 +112,7 @@ fn untagged(kind: EventKind, mut cursor: Cursor<'_>) -> Result<GtidEvent, Binlog
     Ok(event)
 }
 
-/// Fields in order of their numbers, each with its number before it; what is not set is left out.
+/// Fields in order of their numbers, each preceded by its number; fields that are not set are left out.
 fn tagged(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
     cursor.varint("serialization version")?;
     cursor.varint("message size")?;
@@ -142,7 +144,7 @@ fn tagged(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
             7 => event.committed_first(cursor.varint("original commit time")?),
             8 => event.len = Some(cursor.varint("transaction length")?).filter(|len| *len > 0),
             4 | 5 | 9..=11 => drop(cursor.varint("a field")?),
-            // Of later versions, of a length that is not known: what is wanted is before it.
+            // A field of a later version, whose length is not known: the fields wanted here come before it.
             _ => break,
         }
     }
@@ -150,7 +152,7 @@ fn tagged(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
     Ok(event)
 }
 
-/// Signed numbers have their sign in the lowest bit.
+/// Signed numbers have their sign in the lowest bit, which is dropped.
 fn signed(value: u64) -> u64 {
     value >> 1
 }
@@ -160,7 +162,7 @@ fn named(cursor: Cursor<'_>, uuid: Uuid, tag: &str, number: u64) -> Result<Gtid,
     Ok(Gtid::MySql(gtid))
 }
 
-/// The set in a Previous_gtids event, and in the command that asks for a stream.
+/// The set in a Previous_gtids event, and in the command that requests a stream.
 pub(super) fn decode_set(kind: EventKind, data: &[u8]) -> Result<MySqlGtidSet, BinlogError> {
     const TAGGED: u64 = 1;
     let mut cursor = Cursor::new(kind, data);
@@ -191,7 +193,7 @@ pub(super) fn decode_set(kind: EventKind, data: &[u8]) -> Result<MySqlGtidSet, B
     Ok(set)
 }
 
-/// The stored form of a set, as servers want it: with tags only where there are some.
+/// The stored form of a set, as servers expect it: with tags only if there are any.
 #[must_use]
 pub fn encode_set(set: &MySqlGtidSet) -> Vec<u8> {
     let is_tagged = set.iter().any(|(_, tag, _)| !tag.is_empty());
@@ -201,7 +203,7 @@ pub fn encode_set(set: &MySqlGtidSet) -> Vec<u8> {
     for (uuid, tag, intervals) in set.iter() {
         out.extend_from_slice(&uuid.0);
         if is_tagged {
-            // At most 32 bytes long: one byte of the serialization library's numbers.
+            // A tag has at most 32 bytes: one byte for its length in the serialization library's form.
             out.push((tag.len() as u8) << 1);
             out.extend_from_slice(tag.as_bytes());
         }
@@ -218,7 +220,8 @@ pub fn encode_set(set: &MySqlGtidSet) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What a replica has committed an hour later was committed when the primary did; of one before 8.0 nothing is known.
+    /// A transaction that a replica commits an hour later counts as committed when the primary committed it;
+    /// of a primary before 8.0 nothing is known.
     #[test]
     fn transactions_were_committed_where_they_came_about() {
         const HOUR_US: u64 = 3_600_000_000;

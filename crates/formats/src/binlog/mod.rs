@@ -1,9 +1,9 @@
-//! Binlog events, as files and the replication stream carry them: enough to find transactions, their GTIDs, times,
-//! statements and touched tables, and to prove that no byte is lost.
+//! Binlog events, as files and the replication stream carry them: enough to find transactions, their GTIDs,
+//! times, statements and touched tables, and to prove that no byte is lost.
 //!
-//! Event layouts are those of binlog version 4, the only one since MySQL 5.0, little-endian. MySQL and MariaDB number
-//! their own kinds of events apart from each other, so that an event says of itself whose it is. Verified with MariaDB
-//! 10.11 and 11.8 and MySQL 9.7.
+//! Event layouts are those of binlog version 4, the only one since MySQL 5.0, little-endian. MySQL and
+//! MariaDB give their own kinds of events different numbers, so an event tells whose it is. Verified with
+//! MariaDB 10.11 and 11.8 and MySQL 9.7.
 
 mod body;
 mod cursor;
@@ -22,49 +22,49 @@ pub use payload::{Payload, PayloadCompression};
 pub use relay::{relay_log_head, statement_event};
 pub use transaction::{Open, Part, Tracker};
 
-/// Why bytes are no event.
+/// Why bytes are not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BinlogError {
     /// Fewer bytes than the field needs.
     #[error("a {event} event ends within its {field}")]
     Short {
-        /// Which kind of event.
+        /// The kind of event.
         event: EventKind,
-        /// What is cut off.
+        /// The field that is cut off.
         field: &'static str,
     },
     /// A field has a value that it cannot have.
     #[error("the {field} of a {event} event {rule}")]
     Field {
-        /// Which kind of event.
+        /// The kind of event.
         event: EventKind,
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// What is wrong with it.
         rule: &'static str,
     },
-    /// The header says another length.
+    /// The header gives another length.
     #[error("a {event} event says that it has {said} bytes, and has {found}")]
     Length {
-        /// Which kind of event.
+        /// The kind of event.
         event: EventKind,
-        /// Bytes by its header.
+        /// Bytes according to the header.
         said: u32,
-        /// Bytes that are there.
+        /// Bytes given.
         found: usize,
     },
     /// The checksum does not match.
     #[error("a {event} event that ends at {end} does not have its checksum")]
     Checksum {
-        /// Which kind of event.
+        /// The kind of event.
         event: EventKind,
         /// Its end in the file, modulo 4 GiB.
         end: u32,
     },
-    /// What it holds compressed does not come out as it says.
+    /// The compressed content cannot be decompressed, or not to the stated length.
     #[error("what a {event} event holds cannot be decompressed")]
     Compressed {
-        /// Which kind of event.
+        /// The kind of event.
         event: EventKind,
     },
 }

@@ -1,27 +1,27 @@
-//! Compressed transactions (MySQL): events without checksums, in a frame of zstd.
+//! Compressed transactions (MySQL): events without checksums, in a zstd frame.
 
 use std::io::{self, Read};
 
 use super::{BinlogError, Event, EventKind, HEADER_BYTES, Header, cursor::Cursor};
 
-/// What is kept of an event's data within a payload: enough for names and the beginning of a statement.
+/// Bytes kept of an event's data within a payload: enough for names and the beginning of a statement.
 const DATA_KEPT: usize = 1 << 16;
 
 /// How a payload is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadCompression {
-    /// As it is.
+    /// Uncompressed.
     None,
-    /// Frames of zstd.
+    /// zstd frames.
     Zstd,
 }
 
 /// The events of one transaction, compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payload<'a> {
-    /// How they are stored.
+    /// How the events are stored.
     pub compression: PayloadCompression,
-    /// Bytes that they take uncompressed, as the event says.
+    /// Bytes that the events take uncompressed, according to this one.
     pub plain_len: u64,
     stored: &'a [u8],
 }
@@ -62,8 +62,8 @@ impl<'a> Payload<'a> {
         Ok(Self { compression, plain_len: plain_len.unwrap_or(stored_len), stored })
     }
 
-    /// Calls `each` for the events in order, with the beginning of their data. Takes little memory however much comes out,
-    /// and reads no more than the event says that there is.
+    /// Calls `each` for the events in order, with the beginning of their data. Uses little memory, however
+    /// many bytes come out, and reads no more than the event says there are.
     pub fn for_each(&self, each: &mut dyn FnMut(&Event<'_>)) -> Result<(), BinlogError> {
         let failed = |_| BinlogError::Compressed { event: EventKind::TRANSACTION_PAYLOAD };
         let plain: Box<dyn Read + '_> = match self.compression {

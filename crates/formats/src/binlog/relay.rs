@@ -1,4 +1,4 @@
-//! Relay logs: what a replica's applier reads. A relay log is a binlog file whose first events are the relay's own.
+//! Relay logs: what a replica's applier reads. A relay log is a binlog file whose first events are its own.
 //!
 //! ```text
 //! magic
@@ -9,9 +9,9 @@
 //! events                as in the source's file
 //! ```
 //!
-//! Verified with MariaDB 10.11 and MySQL 9.7: both apply such files. MariaDB 10.11.19 crashes in a parallel applier when the
-//! rotate is missing, since it then compares file names that it does not have. MySQL 9.7.4 refuses a file in which a GTID comes
-//! before any previous GTIDs.
+//! Verified with MariaDB 10.11 and MySQL 9.7: both apply such files. Without the rotate, a parallel applier
+//! of MariaDB 10.11.19 crashes, because it then compares file names that it does not have. MySQL 9.7.4
+//! refuses a file in which a GTID comes before any previous GTIDs.
 
 use super::{
     BinlogError, Event, EventKind, FILE_MAGIC, HEADER_BYTES,
@@ -19,13 +19,13 @@ use super::{
 };
 use crate::Flavor;
 
-/// In the first event of a relay log.
+/// The flag of the first events of a relay log.
 const RELAY_LOG: u16 = 0x40;
 const KIND_AT: usize = 4;
 const FLAGS_AT: usize = 17;
 
-/// What a relay log begins with, up to the source's events. `format` is the format description of the source's file, a
-/// whole event; `file` and `offset` tell where the events are from that follow.
+/// The beginning of a relay log, up to the source's events. `format` is the format description of the
+/// source's file, a whole event; `file` and `offset` name the place of the events that follow.
 pub fn relay_log_head(
     flavor: Flavor,
     format: &[u8],
@@ -42,7 +42,7 @@ pub fn relay_log_head(
     if let Some(flags) = own.get_mut(FLAGS_AT..HEADER_BYTES) {
         flags.copy_from_slice(&RELAY_LOG.to_le_bytes());
     }
-    // It has a checksum in any case.
+    // This event has a checksum even if others have none.
     own.truncate(own.len() - CHECKSUM_BYTES);
     close(&mut own);
     let event = |kind, flags, data: &[u8]| own_event(kind, event.header.server_id, flags, data, checksum);
@@ -63,7 +63,7 @@ fn own_event(kind: EventKind, server_id: u32, flags: u16, data: &[u8], checksum:
     event.push(kind.0);
     event.extend(server_id.to_le_bytes());
     event.extend(len.to_le_bytes());
-    // Its end: it is in no file of the source.
+    // The end position is 0: the event is in no file of the source.
     event.extend(0_u32.to_le_bytes());
     event.extend(flags.to_le_bytes());
     event.extend(data);
@@ -78,11 +78,12 @@ fn close(event: &mut Vec<u8>) {
     event.extend(crc.to_le_bytes());
 }
 
-/// An event with a statement, for a binlog whose events have this checksum. It belongs to no transaction and no database, and
-/// says nothing of the settings that it is executed under.
+/// An event with a statement, for a binlog whose events have this checksum. It belongs to no transaction and
+/// no database, and names no settings that it is executed under.
 #[must_use]
 pub fn statement_event(server_id: u32, statement: &str, checksum: Checksum) -> Vec<u8> {
-    // Thread, duration, length of the database's name, error, length of the settings; then the name's end.
+    // Thread, duration, length of the database's name, error, length of the settings; then the end of the
+    // name.
     let data = [&[0; 4 + 4 + 1 + 2 + 2 + 1], statement.as_bytes()].concat();
     own_event(EventKind::QUERY, server_id, 0, &data, checksum)
 }
@@ -108,7 +109,7 @@ mod tests {
         event
     }
 
-    /// Events whose checksums are right; what the source said comes last and is untouched.
+    /// The checksums of all events are right; the source's format description comes last and is unchanged.
     #[test]
     fn heads() {
         for (number, checksum) in [(0, Checksum::None), (1, Checksum::Crc32)] {

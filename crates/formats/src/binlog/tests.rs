@@ -18,7 +18,7 @@ fn event(kind: EventKind, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One flipped bit anywhere is found.
+/// A single flipped bit is found anywhere.
 #[test]
 fn checksums_find_every_flipped_bit() {
     let good = event(EventKind::XID, &[1, 2, 3, 4, 5, 6, 7, 8]);
@@ -33,7 +33,7 @@ fn checksums_find_every_flipped_bit() {
     }
 }
 
-/// Each event is as long as its header says, and what is cut off is not lost.
+/// Each event is as long as its header says, and bytes that are cut off are not lost.
 #[test]
 fn events_are_split() {
     let (first, second) = (event(EventKind::XID, &[0; 8]), event(EventKind::STOP, &[]));
@@ -53,7 +53,7 @@ fn events_are_split() {
     assert_eq!(split_events(&[]).next(), None);
 }
 
-/// A file that is still written has the same checksum in its first event as when it is closed.
+/// The first event of a file has the same checksum while the file is being written and after it is closed.
 #[test]
 fn files_in_use() {
     let mut data = 4_u16.to_le_bytes().to_vec();
@@ -76,7 +76,7 @@ fn files_in_use() {
 }
 
 proptest! {
-    /// Whatever comes, there is an answer.
+    /// Any bytes give an answer.
     #[test]
     fn any_bytes(kind in any::<u8>(), data in proptest::collection::vec(any::<u8>(), 0..300)) {
         let bytes = event(EventKind(kind), &data);
@@ -92,7 +92,7 @@ proptest! {
         let _ = Header::parse(&data);
     }
 
-    /// Sets come back from the form that servers want, with and without tags.
+    /// Sets are read back from the form that servers expect, with and without tags.
     #[test]
     fn sets(parts in proptest::collection::vec(
         (any::<[u8; 16]>(), 0usize..3, proptest::collection::vec((1_u64..1000, 0_u64..50), 1..6)), 0..6,
@@ -108,7 +108,7 @@ proptest! {
                 text.push(format!("{}:{tag}{interval}", Uuid(uuid)));
             }
         }
-        // One by one comes to the same as all at once.
+        // Intervals added one by one give the same set as all at once.
         prop_assert_eq!(&text.join(",").parse::<MySqlGtidSet>().unwrap(), &set);
         let bytes = event(EventKind::PREVIOUS_GTIDS, &encode_set(&set));
         let parsed = Event::parse(&bytes, Checksum::Crc32).unwrap();

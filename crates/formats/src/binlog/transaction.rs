@@ -2,63 +2,64 @@
 
 use super::{BinlogError, Body, Event, EventKind, GtidEvent};
 
-/// What an event is to the transaction it belongs to.
+/// The role of an event in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It belongs to none.
+    /// The event belongs to no transaction.
     Outside,
-    /// It begins one.
+    /// The event begins a transaction.
     First,
-    /// It is in the middle of one.
+    /// The event is inside a transaction.
     Inside,
-    /// It ends one.
+    /// The event ends a transaction.
     Last,
 }
 
-/// Follows events in order and tells where transactions begin and end. A transaction that another event than its own
-/// last one follows has not ended: the server died while it wrote it, and it never happened.
+/// Follows events in order and tells where transactions begin and end. A transaction that is followed by
+/// another one, or by an event of the file, before its own last event has not ended: the server died while
+/// writing it, and it never happened.
 #[derive(Clone, Debug, Default)]
 pub struct Tracker {
     open: Option<Open>,
 }
 
-/// A transaction that is not at its end.
+/// A transaction that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
     /// Its first event.
     pub gtid: GtidEvent,
     /// Bytes of its events so far.
     pub bytes: u64,
-    /// Whether BEGIN was seen, or is meant (MariaDB).
+    /// Whether BEGIN was seen, or is implied (MariaDB).
     pub has_begun: bool,
 }
 
 impl Tracker {
-    /// In the middle of a transaction.
+    /// A tracker in the middle of a transaction.
     #[must_use]
     pub fn inside(open: Open) -> Self {
         Self { open: Some(open) }
     }
 
-    /// What is to be known to go on with [`inside`](Self::inside); `None` between two transactions.
+    /// The state needed to continue with [`inside`](Self::inside); `None` between two transactions.
     #[must_use]
     pub fn state(&self) -> Option<&Open> {
         self.open.as_ref()
     }
 
-    /// Whether a transaction is not at its end.
+    /// Whether a transaction is open.
     #[must_use]
     pub fn is_inside(&self) -> bool {
         self.open.is_some()
     }
 
-    /// The transaction that is not at its end.
+    /// The open transaction.
     #[must_use]
     pub fn open(&self) -> Option<&GtidEvent> {
         self.open.as_ref().map(|open| &open.gtid)
     }
 
-    /// Takes the next event in.
+    /// Takes the next event.
     pub fn next(&mut self, event: &Event<'_>, body: &Body<'_>) -> Result<Part, BinlogError> {
         let len = u64::from(event.header.len);
         if let Body::Gtid(gtid) = body {
@@ -88,7 +89,7 @@ impl Tracker {
 }
 
 impl Open {
-    /// By what the events say, where no length tells.
+    /// Whether the event ends the transaction, by its content, for transactions of unknown length.
     fn ends_with(&mut self, kind: EventKind, body: &Body<'_>) -> bool {
         match body {
             Body::Xid | Body::XaPrepare | Body::Payload(_) => true,
@@ -104,7 +105,7 @@ impl Open {
     }
 }
 
-/// What stands between transactions only.
+/// Whether the event occurs only between transactions.
 fn is_of_the_file(kind: EventKind) -> bool {
     matches!(
         kind,
@@ -118,7 +119,7 @@ fn is_of_the_file(kind: EventKind) -> bool {
     )
 }
 
-/// What comes before the statement that it is for.
+/// Whether the event comes before the statement that it is for.
 fn is_of_a_statement(kind: EventKind) -> bool {
     matches!(
         kind,

@@ -1,14 +1,16 @@
-//! What a dump says of itself in comments: who made it of which server, where in the binlog, and that it is complete.
+//! What a dump says about itself in comments: which tool made it from which server, where in the binlog, and
+//! that it is complete.
 //!
-//! All of it is what somebody wrote into a text file. It is kept and shown, and decides which server reads the dump.
+//! All of this is text that anyone could have written into the file. It is stored and shown, and decides
+//! which server reads the dump.
 
 use super::tokens::{Token, tokens};
 use crate::{Flavor, sql::Modes};
 
-/// Longest text that is kept of anything.
+/// The longest text kept of any comment.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// A place in the binlog of the dumped server, as far as the dump says it.
+/// A place in the binlog of the dumped server, as far as the dump names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// File and offset.
@@ -18,7 +20,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads what a statement says that would set a replica or a server to this place; nothing where it says none.
+    /// Reads the place to which a statement would set a replica or a server; empty if it names none.
     #[must_use]
     pub fn of_statement(statement: &[u8]) -> Place {
         let modes = Modes::default();
@@ -33,7 +35,7 @@ impl Place {
             } else if token.is("MASTER_LOG_POS") || token.is("SOURCE_LOG_POS") {
                 offset = value.name().and_then(|digits| digits.parse().ok());
             } else if token.is("GTID_SLAVE_POS") || token.is("GTID_PURGED") {
-                // MySQL puts a plus in front, in a string of its own or in the same.
+                // MySQL puts a plus sign in front, in a string of its own or in the same string.
                 let texts = all[at + 2..].iter().map_while(|token| token.text(modes));
                 let gtids: String = texts.collect::<String>().split_whitespace().collect();
                 let gtids = gtids.trim_start_matches('+').to_owned();
@@ -51,35 +53,35 @@ impl Place {
     }
 }
 
-/// What a dump says of itself.
+/// What a dump says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// What made it, with its version.
+    /// The tool that made it, with its version.
     pub tool: Option<String>,
-    /// Of which kind of server.
+    /// The family of the server.
     pub flavor: Option<Flavor>,
     /// The server's version.
     pub server_version: Option<String>,
-    /// The server's host, as the tool was told.
+    /// The server's host, as given to the tool.
     pub host: Option<String>,
-    /// The first database that was asked for.
+    /// The first database requested.
     pub database: Option<String>,
-    /// Where in the binlog of the server.
+    /// The place in the binlog of the server.
     pub place: Place,
-    /// Where in the binlog of the server that it replicates from.
+    /// The place in the binlog of the server that it replicates from.
     pub primary_place: Place,
-    /// Whether it says several places: several dumps in one file.
+    /// Whether it names several places: several dumps in one file.
     pub has_several_places: bool,
-    /// Whether it has an end.
+    /// Whether it says that it is complete.
     pub is_complete: bool,
-    /// When it ended, in the time of the host that made it.
+    /// When it ended, in the local time of the host that made it.
     pub completed_at: Option<String>,
-    /// Places that follow are the primary's.
+    /// Whether the places that follow are the primary's.
     is_of_primary: bool,
 }
 
 impl About {
-    /// Takes note of a comment.
+    /// Reads a comment.
     pub fn hear(&mut self, comment: &[u8]) {
         let text = String::from_utf8_lossy(comment.get(..TEXT_BYTES_MAX).unwrap_or(comment));
         let inner = text.strip_prefix("/*").map_or(&*text, |inner| inner.strip_suffix("*/").unwrap_or(inner));
@@ -90,14 +92,14 @@ impl About {
             self.completed_at = at.filter(|at| !at.is_empty());
         } else if let Some((dump, version)) = said.split_once(" dump ").filter(|(by, _)| is_tool(by)) {
             self.is_of_primary = false;
-            // Another dump begins: it has an end of its own.
+            // Another dump begins, which has an end of its own.
             self.is_complete = false;
             let is_mariadb = said.contains("MariaDB");
             self.tool.get_or_insert_with(|| format!("{dump} dump {version}"));
             self.flavor.get_or_insert(if is_mariadb { Flavor::MariaDb } else { Flavor::MySql });
         } else if let Some(version) = said.strip_prefix("Server version") {
             let version = version.trim();
-            // Forks of MySQL that dump MariaDB, and the reverse.
+            // MySQL's tools can dump MariaDB, and the reverse.
             self.flavor = Some(flavor_of(version));
             self.server_version.get_or_insert_with(|| version.to_owned());
         } else if let Some(rest) = said.strip_prefix("Host:") {
@@ -113,7 +115,7 @@ impl About {
         }
     }
 
-    /// Takes note of a place that a statement, or a comment, says.
+    /// Notes a place that a statement or a comment names.
     pub fn note_place(&mut self, place: &Place) {
         let known = if self.is_of_primary { &mut self.primary_place } else { &mut self.place };
         let mut is_other = false;
@@ -126,7 +128,7 @@ impl About {
         self.has_several_places |= is_other;
     }
 
-    /// A statement follows: what was said to be complete is not.
+    /// Notes that a statement follows, so a dump that said it was complete is not.
     pub fn go_on(&mut self) {
         self.is_complete = false;
     }
@@ -136,7 +138,7 @@ fn is_tool(name: &str) -> bool {
     matches!(name, "MySQL" | "MariaDB")
 }
 
-/// Whose version it is.
+/// The family that a version belongs to.
 fn flavor_of(version: &str) -> Flavor {
     if version.contains("MariaDB") { Flavor::MariaDb } else { Flavor::MySql }
 }
@@ -151,7 +153,7 @@ mod tests {
         about
     }
 
-    /// Heads and ends as the tools write them.
+    /// Beginnings and ends as the tools write them.
     #[test]
     fn heads() {
         let mariadb = about(&[
@@ -193,7 +195,8 @@ mod tests {
         assert_eq!(parted.gtids.as_deref(), Some("a:1-5"));
     }
 
-    /// Two dumps in one file are of two places; what a replica dumps of its primary is the primary's.
+    /// Two dumps in one file name two places; the place that a replica's dump gives for its primary is the
+    /// primary's.
     #[test]
     fn places() {
         let mut about =

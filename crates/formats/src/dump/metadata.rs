@@ -1,39 +1,39 @@
-//! The directories of mydumper: what their files are by name, and their `metadata`, in its old form (`Log:`, `Pos:`) and
-//! in the one with sections.
+//! mydumper's directories: the kind of each file by its name, and the `metadata` file, in its old form
+//! (`Log:`, `Pos:`) and in the form with sections.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::about::Place;
 
-/// What mydumper says of a dump.
+/// What mydumper says about a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// When it began, in the time of the host that made it.
+    /// When the dump began, in the local time of the host that made it.
     pub started_at: Option<String>,
-    /// When it was complete; `None`: it is not.
+    /// When the dump was complete; `None` if it is not.
     pub finished_at: Option<String>,
-    /// Where in the binlog of the server.
+    /// The place in the binlog of the server.
     pub place: Place,
-    /// Where in the binlog of the server that it replicates from.
+    /// The place in the binlog of the server that it replicates from.
     pub primary_place: Place,
-    /// Rows of tables, by the names that their files have: database and table.
+    /// Rows of each table, by database and table as their files are named.
     pub rows: BTreeMap<(String, String), u64>,
-    /// Files that must be there, as it names what they make.
+    /// Files that must exist, described by what they create.
     pub makers: BTreeSet<Maker>,
 }
 
-/// What must be made by a file.
+/// Something that a file must create.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Maker {
-    /// What it makes.
+    /// What the file creates.
     pub kind: Kind,
-    /// In which database.
+    /// The database.
     pub database: String,
-    /// Of which table.
+    /// The table, if there is one.
     pub table: Option<String>,
 }
 
-/// Whom a section is about.
+/// The subject of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Section {
     Other,
@@ -44,7 +44,7 @@ enum Section {
 }
 
 impl Metadata {
-    /// Reads it. What is not understood is passed over: versions add to it.
+    /// Reads the file. Unknown content is skipped, because new versions add to it.
     #[must_use]
     pub fn parse(text: &str) -> Metadata {
         let mut metadata = Metadata::default();
@@ -86,7 +86,7 @@ impl Metadata {
                     Section::Other => {}
                 }
             }
-            // Each table has a file that makes it, whatever else is said of it.
+            // Each table has a file that creates it, whatever else the section says.
             if let (true, Section::Table(database, table)) = (line.starts_with('['), &section) {
                 metadata.makers.insert(Maker {
                     kind: Kind::Table,
@@ -100,7 +100,7 @@ impl Metadata {
         metadata
     }
 
-    /// Notes which file must be there, as there is what it says.
+    /// Notes the file that must exist according to a key and its value.
     fn require(&mut self, database: &str, table: Option<&String>, key: &str, value: &str) {
         let kind = match key.to_ascii_lowercase().as_str() {
             "is_view" => Kind::View,
@@ -114,7 +114,7 @@ impl Metadata {
         }
         let (database, table) = (database.to_owned(), table.cloned());
         let maker = |kind| Maker { kind, database: database.clone(), table: table.clone() };
-        // Not every version has a table that stands in for a view.
+        // Not every version has a stand-in table for a view.
         if matches!(kind, Kind::Sequence | Kind::View) {
             self.makers.remove(&maker(Kind::Table));
         }
@@ -149,7 +149,7 @@ fn key_and_value(line: &str) -> Option<(&str, &str)> {
     Some((line[..at].trim(), value))
 }
 
-/// What is said of a place.
+/// What was read about a place.
 #[derive(Default)]
 struct Coordinates {
     file: Option<String>,
@@ -158,7 +158,7 @@ struct Coordinates {
 }
 
 impl Coordinates {
-    /// Takes the next line of a set of GTIDs, which ends with a comma where it goes on.
+    /// Takes the next line of a GTID set, if the set so far ends with a comma. Returns whether it did.
     fn goes_on(&mut self, said: &str) -> bool {
         let Some(gtids) = self.gtids.as_mut().filter(|gtids| gtids.ends_with(',')) else { return false };
         gtids.extend(said.chars().filter(|letter| !letter.is_whitespace() && *letter != '"'));
@@ -194,42 +194,42 @@ impl Coordinates {
     }
 }
 
-/// What a file of such a directory is. The order is the one in which they are executed: what others need comes first.
+/// The kind of a file in such a directory. The order is that of execution: files that others need come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Makes a database.
+    /// Creates a database.
     Database,
-    /// Makes a sequence.
+    /// Creates a sequence.
     Sequence,
-    /// Makes a table, or one that stands in for a view.
+    /// Creates a table, or a stand-in table for a view.
     Table,
     /// Rows as statements.
     Rows,
     /// Rows that such statements load.
     Content,
-    /// Makes triggers.
+    /// Creates triggers.
     Triggers,
-    /// Makes routines and events.
+    /// Creates routines and events.
     Programs,
-    /// Makes a view.
+    /// Creates a view.
     View,
-    /// Says of others what they should come to.
+    /// Describes what other files should contain.
     Note,
 }
 
-/// A file of a directory, as its name says.
+/// A file of a directory, as its name describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileName {
-    /// What it is.
+    /// The kind of file.
     pub kind: Kind,
-    /// The database, as it is called in names of files.
+    /// The database, as file names spell it.
     pub database: String,
     /// The table, likewise.
     pub table: Option<String>,
 }
 
 impl FileName {
-    /// Reads a name that may say how it is compressed. `None`: mydumper makes no such file.
+    /// Reads a name, which may end with the name of its compression. `None` if mydumper makes no such file.
     #[must_use]
     pub fn parse(name: &str) -> Option<FileName> {
         const ENDS: [(&str, Kind); 8] = [
@@ -266,7 +266,7 @@ impl FileName {
             (_, Some(stem)) => (stem, Kind::Content),
             _ => return None,
         };
-        // Numbers of parts stand behind the table's name.
+        // The numbers of parts come after the table's name.
         let mut stem = stem;
         while let Some((rest, number)) = stem.rsplit_once('.')
             && rest.contains('.')
@@ -283,7 +283,7 @@ impl FileName {
 mod tests {
     use super::*;
 
-    /// Both forms, and one that is not finished.
+    /// Both forms, and a dump that is not finished.
     #[test]
     fn forms() {
         let new = Metadata::parse(
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(Metadata::parse("Started dump at: 2019-01-01 10:00:00\n").finished_at, None);
     }
 
-    /// Files are what their names say.
+    /// Files are of the kind that their names say.
     #[test]
     fn files() {
         for (name, kind, database, table) in [

@@ -1,7 +1,7 @@
-//! Dumps of `mysqldump`, `mariadb-dump` and mydumper: statements out of their text ([`reader`]), pieces of a statement
-//! ([`mod@tokens`]), and what a dump says of itself ([`about`], [`metadata`]).
+//! Dumps of `mysqldump`, `mariadb-dump` and mydumper: statements from their text ([`reader`]), tokens of a
+//! statement ([`mod@tokens`]), and what a dump says about itself ([`about`], [`metadata`]).
 //!
-//! Dumps are text of somebody else's: every parser here is total, and keeps no more than the bounds that it is given.
+//! Dumps are untrusted text: every parser here is total, and keeps no more than the bounds that it is given.
 
 pub mod about;
 pub mod metadata;

@@ -1,12 +1,12 @@
-//! Statements out of a dump, one after the other, as its server's client would send them.
+//! Splits a dump into statements, one after the other, as its server's client would send them.
 //!
-//! Comments that servers execute (`/*!50003 ..*/`, MariaDB's `/*M!..*/`) are resolved here, as the server with the
-//! version in [`Grammar`] would: what it would execute stands in the statement without the marks, what it would not is
-//! gone. So whoever judges a statement sees what the server will. Other comments within statements stay, since programs are
-//! stored with theirs.
+//! Comments that servers execute (`/*!50003 ..*/`, MariaDB's `/*M!..*/`) are resolved here as the server with
+//! the version in [`Grammar`] would: the part that it would execute is in the statement without the marks,
+//! and the rest is removed. So a check of a statement sees what the server will see. Other comments within
+//! statements stay, because stored programs keep theirs.
 //!
-//! Invariants: memory is bounded by the longest statement that is allowed; what is given out was ended by its delimiter;
-//! each byte of the input is looked at a bounded number of times.
+//! Invariants: memory is bounded by the longest statement allowed; a statement that is returned was ended by
+//! its delimiter; each byte of the input is examined a bounded number of times.
 
 use std::io::{self, Read};
 
@@ -17,50 +17,50 @@ use crate::{
     sql::{Modes, begins_line_comment},
 };
 
-/// Bytes that are read at once.
+/// Bytes to read at once.
 const BUFFER_BYTES: usize = 256 << 10;
-/// So many bytes decide what begins at a place.
+/// This many bytes decide what begins at a position.
 const LOOK_BYTES: usize = 64;
-/// Most of a comment that is kept.
+/// Most bytes kept of a comment.
 const COMMENT_BYTES_MAX: usize = 64 << 10;
 /// Longest delimiter.
 const DELIMITER_BYTES_MAX: usize = 32;
 /// Longest line with a `DELIMITER` command.
 const COMMAND_BYTES_MAX: usize = 256;
-/// Marks of versions that MariaDB does not execute: they are of MySQL, and may mean something else.
+/// Version marks that MariaDB does not execute: they are MySQL's, and may mean something else.
 const MYSQL_ONLY: std::ops::RangeInclusive<u32> = 50_700..=99_999;
 
 /// Why a dump cannot be read.
 #[derive(Debug, Error)]
 pub enum DumpError {
-    /// It cannot be read at all.
+    /// The input cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It ends within something.
+    /// The dump ends within something.
     #[error("it ends within {what} that begins in line {line}")]
     Unended {
-        /// What.
+        /// What it ends within.
         what: &'static str,
-        /// Where.
+        /// The line where that begins.
         line: u64,
     },
     /// A statement is too long.
     #[error("the statement that begins in line {line} is longer than {bytes_max} bytes")]
     TooLong {
-        /// Where.
+        /// The line where the statement begins.
         line: u64,
         /// The bound.
         bytes_max: usize,
     },
-    /// `DELIMITER` without one, or with one that makes no sense.
+    /// `DELIMITER` without a delimiter, or with an unusable one.
     #[error("line {line} sets no delimiter that can be used")]
     Delimiter {
-        /// Where.
+        /// The line of the command.
         line: u64,
     },
 }
 
-/// How a server reads.
+/// How a server reads a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grammar {
     /// MySQL or MariaDB.
@@ -83,16 +83,16 @@ pub enum Ending {
 pub enum Piece<'a> {
     /// A statement, without its delimiter.
     Statement {
-        /// What is to be executed.
+        /// The text to execute.
         text: &'a [u8],
-        /// Where it begins.
+        /// The line where it begins.
         line: u64,
     },
-    /// A comment between statements, with its marks; the end of a very long one is missing.
+    /// A comment between statements, with its marks; the end of a very long one is cut off.
     Comment {
         /// Its text.
         text: &'a [u8],
-        /// Where it begins.
+        /// The line where it begins.
         line: u64,
     },
 }
@@ -109,18 +109,18 @@ pub struct DumpReader<R> {
     modes: Modes,
     ending: Ending,
     delimiter: Vec<u8>,
-    /// Bytes at which something may begin.
+    /// Bytes at which something other than plain text may begin.
     is_special: [bool; 256],
     bytes_max: usize,
     out: Vec<u8>,
-    /// Within a comment that is executed.
+    /// Whether the position is within a comment that is executed.
     is_executed: bool,
-    /// Where the current piece begins.
+    /// The line where the current piece begins.
     begin_line: u64,
 }
 
 impl<R: Read> DumpReader<R> {
-    /// A reader at the beginning of a dump. Statements may have `bytes_max` bytes.
+    /// A reader at the beginning of a dump. Statements may have up to `bytes_max` bytes.
     pub fn new(input: R, grammar: Grammar, ending: Ending, bytes_max: usize) -> Self {
         let mut reader = Self {
             input,
@@ -143,7 +143,7 @@ impl<R: Read> DumpReader<R> {
         reader
     }
 
-    /// What quotes mean from the next statement on.
+    /// Sets what quotes mean from the next statement on.
     pub fn set_modes(&mut self, modes: Modes) {
         self.modes = modes;
     }
@@ -157,7 +157,7 @@ impl<R: Read> DumpReader<R> {
         self.delimiter = delimiter.to_vec();
     }
 
-    /// The next piece; `None` at the end, behind the last delimiter.
+    /// The next piece; `None` at the end, after the last delimiter.
     #[allow(clippy::should_implement_trait, reason = "a piece lives until the next")]
     pub fn next(&mut self) -> Result<Option<Piece<'_>>, DumpError> {
         self.out.clear();
@@ -223,7 +223,7 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// Between statements: nothing of one is read yet.
+    /// Whether the position is between statements: nothing of the next one has been read.
     fn is_between(&self) -> bool {
         self.out.is_empty() && !self.is_executed
     }
@@ -232,12 +232,12 @@ impl<R: Read> DumpReader<R> {
         Piece::Comment { text: &self.out, line: self.begin_line }
     }
 
-    /// What is read and not yet used.
+    /// The bytes read and not yet used.
     fn rest(&self) -> &[u8] {
         &self.buffer[self.at..self.end]
     }
 
-    /// Sees to it that [`LOOK_BYTES`] are there, or all that there are.
+    /// Makes sure that [`LOOK_BYTES`] are buffered, or all bytes that are left.
     fn look(&mut self) -> io::Result<()> {
         if self.end - self.at >= LOOK_BYTES || self.is_at_end {
             return Ok(());
@@ -256,14 +256,14 @@ impl<R: Read> DumpReader<R> {
         Ok(())
     }
 
-    /// Passes over bytes.
+    /// Skips bytes.
     fn skip(&mut self, count: usize) {
         let bytes = &self.buffer[self.at..self.at + count];
         self.line += lines(bytes);
         self.at += count;
     }
 
-    /// Takes bytes into the statement.
+    /// Copies bytes into the statement.
     fn copy(&mut self, count: usize) -> Result<(), DumpError> {
         if self.out.len() + count > self.bytes_max {
             return Err(DumpError::TooLong { line: self.begin_line, bytes_max: self.bytes_max });
@@ -275,7 +275,7 @@ impl<R: Read> DumpReader<R> {
         Ok(())
     }
 
-    /// Takes bytes into a comment, as far as they are kept.
+    /// Copies bytes into a comment, up to its limit.
     fn keep(&mut self, count: usize) {
         let room = COMMENT_BYTES_MAX.saturating_sub(self.out.len()).min(count);
         self.out.extend_from_slice(&self.buffer[self.at..self.at + room]);
@@ -293,7 +293,7 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// What a mark has parted stays apart.
+    /// Keeps apart what a mark separated.
     fn separate(&mut self) {
         if self.out.last().is_some_and(|byte| !byte.is_ascii_whitespace()) {
             self.out.push(b' ');
@@ -310,7 +310,7 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// `DELIMITER x`, which is for the client.
+    /// Takes a `DELIMITER x` command, which is for the client.
     fn take_delimiter_command(&mut self) -> Result<bool, DumpError> {
         const COMMAND: &[u8] = b"delimiter";
         let rest = self.rest();
@@ -345,7 +345,7 @@ impl<R: Read> DumpReader<R> {
         Ok(true)
     }
 
-    /// Takes what stands in quotes.
+    /// Copies a string or name in quotes.
     fn copy_quoted(&mut self, quote: u8) -> Result<(), DumpError> {
         let line = self.line;
         let has_backslashes = self.modes.has_backslashes(quote);
@@ -378,7 +378,7 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// A comment up to the end of the line; whether it is a piece of its own.
+    /// Reads a comment up to the end of the line; returns whether it is a piece of its own.
     fn line_comment(&mut self, is_between: bool) -> Result<bool, DumpError> {
         loop {
             self.look()?;
@@ -396,12 +396,12 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// A comment in marks; whether it is a piece of its own.
+    /// Reads a `/* */` comment; returns whether it is a piece of its own.
     fn block_comment(&mut self, is_between: bool) -> Result<bool, DumpError> {
         let line = self.line;
         match self.executed_from() {
             Executed::No => {
-                // The marks may not share the star.
+                // The two marks may not share the star.
                 if is_between {
                     self.keep(2);
                 } else {
@@ -455,7 +455,8 @@ impl<R: Read> DumpReader<R> {
         }
     }
 
-    /// Bytes up to and with the end of a comment, as far as they are there, and whether the end is.
+    /// The bytes up to and including the end of a comment, as far as they are buffered, and whether the end
+    /// is among them.
     fn comment_end(&mut self, line: u64) -> Result<(usize, bool), DumpError> {
         self.look()?;
         let rest = self.rest();
@@ -465,11 +466,11 @@ impl<R: Read> DumpReader<R> {
         if self.is_at_end {
             return Err(DumpError::Unended { what: "a comment", line });
         }
-        // The last byte may be the end's first.
+        // The last byte may be the first of the end mark.
         Ok((rest.len() - 1, false))
     }
 
-    /// Passes over a comment that is not executed, and one comment within it at a time, as servers do.
+    /// Skips a comment that is not executed, including comments within it, one level deep, as servers do.
     fn skip_unexecuted(&mut self, line: u64) -> Result<(), DumpError> {
         let mut is_within = false;
         loop {
@@ -498,15 +499,15 @@ impl<R: Read> DumpReader<R> {
 
 /// Whether a comment's content is executed.
 enum Executed {
-    /// It is a comment.
+    /// An ordinary comment.
     No,
-    /// It is, behind so many bytes of marks.
+    /// Executed; the marks take this many bytes.
     From(usize),
-    /// It would be by another server.
+    /// Another server would execute it.
     Never,
 }
 
-/// Servers want a blank behind two dashes; their clients do not where a statement could begin.
+/// Servers require a blank after two dashes; their clients do not where a statement could begin.
 fn is_line_comment(rest: &[u8], is_between: bool) -> bool {
     begins_line_comment(rest) || is_between && rest.starts_with(b"--")
 }
@@ -524,7 +525,7 @@ mod tests {
     const MARIADB: Grammar = Grammar { flavor: Flavor::MariaDb, version: 101_119 };
     const MYSQL: Grammar = Grammar { flavor: Flavor::MySql, version: 90_704 };
 
-    /// Gives its bytes one after the other: everything is cut everywhere.
+    /// Returns its bytes one at a time, so that everything is cut everywhere.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -559,7 +560,7 @@ mod tests {
         pieces.into_iter().filter(|it| it.0).map(|it| it.1).collect()
     }
 
-    /// Delimiters end statements, and none that stands in quotes or in comments.
+    /// Delimiters end statements, except within quotes and comments.
     #[test]
     fn statements_are_parted() {
         for (text, wanted) in [
@@ -580,7 +581,7 @@ mod tests {
         }
     }
 
-    /// What a server would execute of a comment stands there, and nothing else.
+    /// A statement contains what a server would execute of a comment, and nothing else of it.
     #[test]
     fn comments_are_executed_as_servers_do() {
         for (text, mariadb, mysql) in [
@@ -609,7 +610,7 @@ mod tests {
         }
     }
 
-    /// Comments between statements are told, with the lines where they begin.
+    /// Comments between statements are returned, with the lines where they begin.
     #[test]
     fn comments_are_told() {
         let text = b"/*M!999999\\- enable the sandbox mode */ \n-- MariaDB dump\n\n/* SET x; */\na\nb;\n#c";
@@ -619,7 +620,7 @@ mod tests {
         assert_eq!(pieces, wanted.map(|(is, text, line)| (is, text.to_owned(), line)));
     }
 
-    /// Ends of lines end statements of mydumper, and semicolons within lines do not.
+    /// In mydumper's files, statements end with the line, and semicolons within lines do not end them.
     #[test]
     fn lines_end_statements() {
         let text = b"/*!40101 SET NAMES binary*/;\nCREATE p BEGIN a; b; \n END;\nINSERT 'x;\ny'\n;\r\nz;";
@@ -628,7 +629,7 @@ mod tests {
         assert_eq!(found, ["SET NAMES binary", "CREATE p BEGIN a; b; \n END", "INSERT 'x;\ny'", "z"]);
     }
 
-    /// What is cut off is not taken for whole; what is too long is named.
+    /// Truncated input is not taken for complete; a statement that is too long is named.
     #[test]
     fn what_does_not_end() {
         for (text, what) in [
@@ -647,7 +648,7 @@ mod tests {
         assert!(matches!(reader.next(), Err(DumpError::TooLong { line: 2, bytes_max: 5 })));
     }
 
-    /// Modes of quotes count from the next statement on.
+    /// Quote modes apply from the next statement on.
     #[test]
     fn modes_of_quotes() {
         let text = b"SET x; 'a\\'; b; \"c\\\";";
@@ -662,7 +663,8 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are read to an end, cut anywhere; and values written as dumps write them come back whole.
+        /// Any bytes are read to an end, wherever they are cut; and values written as dumps write them come
+        /// back whole.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300), is_line in any::<bool>()) {
             let ending = if is_line { Ending::Line } else { Ending::Delimiter };

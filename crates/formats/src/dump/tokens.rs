@@ -1,17 +1,17 @@
-//! The pieces of a statement that mean something.
+//! The meaningful tokens of a statement.
 
 use std::borrow::Cow;
 
 use crate::sql::{self, Comments, Kind, Modes};
 
-/// A piece of a statement that is neither blank nor a comment.
+/// A token of a statement that is neither blank nor a comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
     /// A keyword, a number, or a name without quotes.
     Word(&'a [u8]),
-    /// A name in quotes, with them.
+    /// A name in quotes, including the quotes.
     Name(&'a [u8]),
-    /// A string, with its quotes.
+    /// A string, including its quotes.
     Text(&'a [u8]),
     /// One byte of anything else.
     Symbol(u8),
@@ -24,7 +24,7 @@ impl<'a> Token<'a> {
         matches!(self, Token::Word(bytes) if bytes.eq_ignore_ascii_case(word.as_bytes()))
     }
 
-    /// What it says as a name: without quotes. `None` of symbols, strings, and what is not UTF-8.
+    /// The name without quotes. `None` for symbols, strings, and bytes that are not UTF-8.
     #[must_use]
     pub fn name(&self) -> Option<Cow<'a, str>> {
         match self {
@@ -38,7 +38,7 @@ impl<'a> Token<'a> {
         }
     }
 
-    /// What a string says, as far as it is UTF-8; nothing that is escaped by letters.
+    /// The value of a string; `None` if it is not UTF-8. Letters after a backslash stand for themselves.
     #[must_use]
     pub fn text(&self, modes: Modes) -> Option<String> {
         let Token::Text(bytes) = self else { return None };
@@ -58,7 +58,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// The pieces of a statement.
+/// The tokens of a statement, without blanks and comments.
 pub fn tokens(statement: &[u8], modes: Modes) -> impl Iterator<Item = Token<'_>> {
     sql::tokens(statement, modes, Comments::All).filter_map(|sql::Token { kind, bytes }| match kind {
         Kind::Space | Kind::Comment => None,

@@ -204,7 +204,7 @@ fn mariadb_page_compression() {
         page[TYPE..TYPE + 2].copy_from_slice(&(1 << 15 | impossible).to_be_bytes());
         assert_eq!(check_page(&full, PageNo(3), &page), PageState::Bad);
     }
-    // Before: nothing stored tells.
+    // Before `full_crc32`: nothing stored tells whether the page is whole.
     let old = geometry(Flavor::MariaDb, MARIADB_OLD_COMPRESSED);
     for page_type in [34354, 37401] {
         let page = blank(16384, 3, page_type, None);
@@ -280,8 +280,8 @@ fn mysql_page_compression_is_undone_to_check() {
     }
 }
 
-/// What an import of a compressed table has written where pages were not used yet, as MySQL 9.7.4 did: zeros, compressed.
-/// The server takes them for empty; one of them that holds anything is damaged.
+/// MySQL 9.7.4's import of a compressed table writes unused pages as zeros, compressed. The server treats
+/// them as empty; such a page with any content is damaged.
 #[test]
 fn a_page_of_zeros_may_be_compressed() {
     let compressed = |original: &[u8]| {

@@ -1,14 +1,15 @@
 //! Changes of a tablespace's encryption in MySQL's redo, found without parsing it.
 //!
-//! `ALTER TABLESPACE .. ENCRYPTION` writes all pages of a tablespace anew, in their places: the redo holds no more of that
-//! than that each was touched. A copy whose pages are from before and after can be recovered only with the key that its
-//! encrypted pages have, and that key is erased when the tablespace is decrypted. So a copy that was *started* before
-//! such a change must be made again. The flags of the tablespace do not show it: they may have been changed back.
+//! `ALTER TABLESPACE .. ENCRYPTION` rewrites all pages of a tablespace in place, and the redo says only that
+//! each was touched. A copy with pages from before and after the change can be recovered only with the key of
+//! its encrypted pages, and that key is erased when the tablespace is decrypted. So a copy that was *started*
+//! before such a change must be made again. The flags of the tablespace do not show the change: they may have
+//! been changed back.
 //!
-//! The record (MLOG_WRITE_STRING, verified on 9.7.4): type 30 with or without the single-record bit, the space id
-//! compressed, page number 0, the offset in two bytes, the length in two bytes, and what is written: the wrapped key, at
-//! the beginning of an encryption, or zeros, at the end of a decryption. Nothing else writes so many bytes to page 0;
-//! what merely looks like it costs an extra copy.
+//! The record (MLOG_WRITE_STRING, verified on 9.7.4): type 30 with or without the single-record bit, the
+//! space id compressed, page number 0, the offset in two bytes, the length in two bytes, and the bytes
+//! written: the wrapped key at the beginning of an encryption, or zeros at the end of a decryption. Nothing
+//! else writes this many bytes to page 0; a chance match costs an extra copy.
 
 use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
 use crate::{Lsn, SpaceId, be};
@@ -24,25 +25,26 @@ pub struct EncryptionChangeFinder {
 }
 
 impl EncryptionChangeFinder {
-    /// For blocks from the one at `start` on.
+    /// A finder for the blocks from `start` on.
     pub fn new(start: Lsn) -> EncryptionChangeFinder {
         EncryptionChangeFinder { search: Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]) }
     }
 
-    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    /// `on_find` is given the block that the record begins in. Whether the tablespace exists is the caller's to check.
+    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
+    /// ignored. `on_find` gets the block in which the record begins. The caller checks whether the tablespace
+    /// exists.
     pub fn feed(&mut self, blocks: &[u8], on_find: impl FnMut(SpaceId, Lsn)) -> Result<(), EncryptedBlock> {
         self.search.feed(blocks, look, on_find)
     }
 
-    /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
-    /// when it has grown.
+    /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
+    /// again when it has grown.
     pub fn peek(&self, block: &[u8], on_find: impl FnMut(SpaceId, Lsn)) -> Result<(), EncryptedBlock> {
         self.search.peek(block, look, on_find)
     }
 }
 
-/// What begins with a byte of the kind, by what follows.
+/// Recognises a record by the bytes after its type.
 fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
     on_first_page(bytes).and_then(|(space, rest)| {
         Look::from(be::u16_at(rest, 2)).and_then(|written_bytes| match written_bytes {
@@ -76,7 +78,8 @@ mod tests {
         found
     }
 
-    /// As 9.7.4 wrote them for `ALTER TABLESPACE g ENCRYPTION = 'Y'`, for `'N'`, and for the tablespace `mysql`.
+    /// As 9.7.4 wrote them for `ALTER TABLESPACE g ENCRYPTION = 'Y'`, for `'N'`, and for the tablespace
+    /// `mysql`.
     #[test]
     fn records_of_a_server() {
         let on = b"\x1e\x08\x00\x28\x96\x00\x6flCC\x00\x00\x00\x0171f7ec7f-";

@@ -1,19 +1,21 @@
 //! Deletions of tablespace files in MySQL's redo, found without parsing it.
 //!
-//! Recovery ignores all redo of a tablespace whose deletion the redo notes, what comes after the note included. That is
-//! right for a dropped table. `ALTER TABLE .. DISCARD TABLESPACE` notes a deletion too, and IMPORT brings the same id
-//! back without a note: whoever starts recovery from before the DISCARD cannot rely on the redo of that tablespace.
+//! Recovery ignores all redo of a tablespace whose deletion is in the redo, also what comes after the
+//! deletion. That is right for a dropped table. But `ALTER TABLE .. DISCARD TABLESPACE` logs a deletion too,
+//! and IMPORT brings the same id back without logging it: a recovery that starts before the DISCARD cannot
+//! rely on the redo of that tablespace.
 //!
-//! The record (MLOG_FILE_DELETE, verified on 9.7.4): type 35 with or without the single-record bit, the space id compressed,
-//! page number 0, the length of the path in two bytes, and the path with a NUL at its end. Every byte may begin one; the
-//! path, which ends in `.ibd`, tells real records from chance. Records continue across blocks.
+//! The record (MLOG_FILE_DELETE, verified on 9.7.4): type 35 with or without the single-record bit, the space
+//! id compressed, page number 0, the length of the path in two bytes, and the path with a NUL at its end. Any
+//! byte may begin one; the path, which ends in `.ibd`, tells real records from chance matches. Records
+//! continue across blocks.
 
 use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
 use crate::{Lsn, SpaceId, be};
 
 const KIND: u8 = 35;
 const SUFFIX: &[u8] = b".ibd\0";
-/// The server has no longer paths.
+/// No path of the server is longer.
 const PATH_BYTES_MAX: usize = 4000;
 
 /// Searches consecutive blocks.
@@ -23,25 +25,25 @@ pub struct FileDeleteFinder {
 }
 
 impl FileDeleteFinder {
-    /// For blocks from the one at `start` on.
+    /// A finder for the blocks from `start` on.
     pub fn new(start: Lsn) -> FileDeleteFinder {
         FileDeleteFinder { search: Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]) }
     }
 
-    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    /// Whether a tablespace that it finds exists is the caller's to check.
+    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
+    /// ignored. The caller checks whether a tablespace found exists.
     pub fn feed(&mut self, blocks: &[u8], mut on_find: impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
         self.search.feed(blocks, look, |space, _| on_find(space))
     }
 
-    /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
-    /// when it has grown.
+    /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
+    /// again when it has grown.
     pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
         self.search.peek(block, look, |space, _| on_find(space))
     }
 }
 
-/// What begins with a byte of the kind, by what follows.
+/// Recognises a record by the bytes after its type.
 fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
     on_first_page(bytes).and_then(|(space, rest)| {
         let path_bytes = Look::from(be::u16_at(rest, 0).map(usize::from));
@@ -51,14 +53,14 @@ fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
     })
 }
 
-/// Whether a path of so many bytes is of a table's file.
+/// Whether `path` begins with the path of a table's file that is `path_bytes` long.
 fn of_a_table(path: &[u8], path_bytes: usize) -> Look<()> {
     if path_bytes <= SUFFIX.len() || path_bytes > PATH_BYTES_MAX {
         return Look::Nothing;
     }
     let text = path.get(..path.len().min(path_bytes - 1)).unwrap_or_default();
-    // What cannot become a path is not waited for. So no whole record is behind one that is: the zeros in that would have
-    // ended its path.
+    // Bytes that cannot become a path are rejected at once. So an incomplete candidate never hides a whole
+    // record: the zeros in that record would have ended the candidate's path.
     if text.contains(&0) {
         return Look::Nothing;
     }
@@ -132,7 +134,8 @@ mod tests {
         finder.peek(&blocks(&[0; 10]), |space| panic!("{space:?} is not in the next block")).unwrap();
     }
 
-    /// What merely looks like the beginning of a record does not hide one behind it until more redo is written.
+    /// Bytes that merely look like the beginning of a record do not hide a record after them until more redo
+    /// is written.
     #[test]
     fn a_record_behind_what_may_become_one_is_seen() {
         let may_become_one = [&[KIND, 9, 0, 0x0F, 0x00][..], b"./x"].concat();
@@ -166,7 +169,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// All true records are found, in pieces of any size, among bytes that look like their beginning.
+        /// All real records are found, in pieces of any size, among bytes that look like their beginning.
         #[test]
         fn nothing_is_missed(
             gaps in proptest::collection::vec((proptest::collection::vec(prop_oneof![Just(KIND), Just(0), any::<u8>()], 0..700), 0u32.., "[a-z/]{1,600}"), 0..8),

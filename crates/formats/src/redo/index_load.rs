@@ -1,26 +1,27 @@
-//! Finding index loads, and pages of new indexes, in MySQL redo without parsing it.
+//! Index loads, and pages of new indexes, found in MySQL's redo without parsing it.
 //!
-//! A sorted index build writes its pages without redo and then logs one MLOG_INDEX_LOAD; changes after it are logged
-//! again. So a copy of the tablespace that was *started* before this record cannot be recovered and must be made
-//! again. Verified on MySQL 9.7.4: every build while the table is written to logs it, and every rebuild, alone in its
-//! mini-transaction. A build while the table is locked does not (`LOCK=SHARED`, indexes on expressions, those that are
-//! built beside one of full texts or of places).
+//! A sorted index build writes its pages without redo and then logs one MLOG_INDEX_LOAD; changes after it are
+//! logged again. So a copy of the tablespace that was *started* before this record cannot be recovered and
+//! must be made again. Verified on MySQL 9.7.4: every build during which the table can be written, and every
+//! rebuild, logs the record, alone in its mini-transaction. A build that locks the table does not
+//! (`LOCK=SHARED`, indexes on expressions, and indexes built together with a full-text or spatial one).
 //!
-//! What such a build leaves is that pages were made for an index: its root at least, later any page that a full one was
-//! split into. Making one logs the index id that it gets, at offset 66: an MLOG_8BYTES record, or for pages that are stored
-//! compressed an MLOG_ZIP_WRITE_HEADER (type 50: space, page, one byte each for offset and length, the bytes). Several
-//! records are in such a mini-transaction, so the bit of a single one is never set.
+//! A build without the record still shows in pages made for an index: at least its root, later any page that
+//! a full one was split into. Making a page logs the index id that it gets, at offset 66: an MLOG_8BYTES
+//! record or, for pages that are stored compressed, an MLOG_ZIP_WRITE_HEADER (type 50: space, page, one byte
+//! each for offset and length, the bytes). Such a mini-transaction has several records, so the single-record
+//! bit is never set.
 //!
-//! The record is the byte 0xBD (type 61 and the bit of a single-record group), the compressed space id, the
-//! compressed page number of the index root, and the index id, 8 bytes. Every 0xBD is tried, wherever it is, so
-//! nothing is missed; what merely looks like a record costs an extra copy at most. Records continue across blocks.
+//! An MLOG_INDEX_LOAD is the byte 0xBD (type 61 and the single-record bit), the compressed space id, the
+//! compressed page number of the index root, and the index id, 8 bytes. Every 0xBD is tried, wherever it is,
+//! so nothing is missed; a chance match costs an extra copy at most. Records continue across blocks.
 //!
-//! What tells real records from chance is the id: none is above the counter of ids, which is in the dictionary header,
-//! page 7 of the system tablespace, and each time an index of a permanent table takes one, the counter's new value is
-//! logged: an MLOG_8BYTES record (type 8, with or without the single-record bit) for space 0, page 7, offset 54, the
-//! value as a compressed high half and four bytes. (Temporary tables move the counter without redo; the next logged
-//! value includes what they took.) Listings of indexes give no such bound: ids of temporary tables, of builds that
-//! failed and of indexes that were dropped are in none.
+//! The index id tells real records from chance matches: no id is above the counter of ids, which is in the
+//! dictionary header, page 7 of the system tablespace. Each time an index of a permanent table takes an id,
+//! the counter's new value is logged: an MLOG_8BYTES record (type 8, with or without the single-record bit)
+//! for space 0, page 7, offset 54, the value as a compressed high half and four bytes. (Temporary tables move
+//! the counter without redo; the next logged value includes the ids they took.) Lists of existing indexes
+//! give no such bound: they lack the ids of temporary tables, of failed builds and of dropped indexes.
 
 use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, PageNo, SpaceId, be};
@@ -28,16 +29,16 @@ use crate::{Lsn, PageNo, SpaceId, be};
 const KIND: u8 = 0xBD;
 /// The counter of index ids: space, page and offset.
 const COUNTER: (u32, u32, u16) = (0, 7, 54);
-/// Where a page of an index says of which.
+/// Offset of the index id in a page of an index.
 const INDEX_ID_OFFSET: u8 = 66;
 /// MLOG_8BYTES.
 const WRITE_8_BYTES: u8 = 8;
 /// MLOG_ZIP_WRITE_HEADER.
 const WRITE_ZIP_HEADER: u8 = 50;
-/// The pages before it belong to the tablespace itself, in every kind of tablespace.
+/// Pages before this one belong to the tablespace itself, in every kind of tablespace.
 const FIRST_ROOT_PAGE: u32 = 3;
 
-/// What looks like an index load. Whether the tablespace exists is the caller's to check.
+/// A record that looks like an index load. The caller checks whether the tablespace exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexLoad {
     /// The tablespace whose earlier copies are void.
@@ -50,7 +51,7 @@ pub struct IndexLoad {
     pub lsn: Lsn,
 }
 
-/// A page was made for an index that is younger than the search, or what looks like it.
+/// A page made for an index that is newer than the search, or what looks like one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewIndexPage {
     /// Its tablespace.
@@ -61,10 +62,10 @@ pub struct NewIndexPage {
     pub lsn: Lsn,
 }
 
-/// What is found.
+/// A change that the search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexChange {
-    /// Its pages are in no redo.
+    /// The pages of the index are in no redo.
     Load(IndexLoad),
     /// Other pages of the index may be in no redo.
     NewPage(NewIndexPage),
@@ -81,14 +82,14 @@ pub struct IndexLoadFinder {
 
 #[derive(Clone, Copy, Debug)]
 struct Ids {
-    /// When the search began.
+    /// The highest id when the search began.
     old: u64,
-    /// No index has a higher id so far.
+    /// The highest id known so far.
     highest: u64,
 }
 
 impl IndexLoadFinder {
-    /// For blocks from the one at `start` on, where no index had an id above `highest_index_id`.
+    /// A finder for the blocks from `start` on, when no index had an id above `highest_index_id`.
     pub fn new(start: Lsn, highest_index_id: u64) -> IndexLoadFinder {
         let kinds = [KIND, WRITE_8_BYTES, WRITE_8_BYTES | SINGLE_RECORD];
         IndexLoadFinder {
@@ -103,19 +104,20 @@ impl IndexLoadFinder {
         self.search.next_lsn()
     }
 
-    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
+    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
+    /// ignored.
     pub fn feed(
         &mut self,
         blocks: &[u8],
         mut on_find: impl FnMut(IndexChange),
     ) -> Result<(), EncryptedBlock> {
         self.search.feed(blocks, look, bounded(&mut self.ids, &mut on_find))?;
-        // Ids that the counter reaches in these blocks are known now.
+        // `ids` now includes the ids that the counter reaches in these blocks.
         self.zipped.feed(blocks, |_, bytes| zipped(bytes), bounded(&mut self.ids, &mut on_find))
     }
 
-    /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
-    /// when it has grown.
+    /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
+    /// again when it has grown.
     pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(IndexChange)) -> Result<(), EncryptedBlock> {
         let mut ids = self.ids;
         self.search.peek(block, look, bounded(&mut ids, &mut on_find))?;
@@ -123,7 +125,7 @@ impl IndexLoadFinder {
     }
 }
 
-/// Passes on what can be real: nothing is of an index above the counter of ids, which is followed.
+/// Passes on the records that can be real, and follows the counter of ids: no index has an id above it.
 fn bounded(ids: &mut Ids, on_find: &mut impl FnMut(IndexChange)) -> impl FnMut(Found, Lsn) {
     move |found, lsn| match found {
         Found::Counter(id) => ids.highest = id.max(ids.highest),
@@ -146,7 +148,7 @@ enum Found {
         root: PageNo,
         index_id: u64,
     },
-    /// A page gets the id of its index.
+    /// An index id is written to a page.
     Page {
         space: SpaceId,
         index_id: u64,
@@ -155,7 +157,7 @@ enum Found {
     Counter(u64),
 }
 
-/// What begins with a byte of these kinds, by what follows.
+/// Recognises a record by its type and the bytes after it.
 fn look(kind: u8, bytes: &[u8]) -> Look<Found> {
     match kind {
         KIND => load(bytes).into(),
@@ -205,7 +207,7 @@ fn zipped(bytes: &[u8]) -> Look<Found> {
     })
 }
 
-/// Tablespace and page of a record, and what follows.
+/// The tablespace and page of a record, and the bytes after them.
 fn page(bytes: &[u8]) -> Option<(u32, u32, &[u8])> {
     let (space, bytes) = compressed(bytes)?;
     let (page, bytes) = compressed(bytes)?;
@@ -288,7 +290,8 @@ mod tests {
         }
     }
 
-    /// A higher id is real once the counter has got there, wherever a block ends in the record that says so.
+    /// A higher id is accepted once the counter has reached it, wherever a block ends in the record of the
+    /// counter.
     #[test]
     fn the_counter_of_ids_raises_the_bound() {
         let load = record(7, 4, (5 << 32) + 100);
@@ -309,8 +312,8 @@ mod tests {
         assert!(find(&blocks(&other_page)).is_empty());
     }
 
-    /// Pages of indexes that are younger than the search are found, of both forms, wherever a block ends; those of older ones
-    /// and of ids that nobody has got are not.
+    /// Pages of indexes newer than the search are found, in both forms, wherever a block ends. Those of older
+    /// indexes, and of ids that no index has taken, are not.
     #[test]
     fn pages_of_new_indexes_are_found() {
         let count = |value: u64| {
@@ -356,7 +359,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// All true records are found, in pieces of any size, among bytes that look like their beginning.
+        /// All real records are found, in pieces of any size, among bytes that look like their beginning.
         #[test]
         fn nothing_is_missed(
             gaps in proptest::collection::vec((proptest::collection::vec(prop_oneof![Just(KIND), any::<u8>()], 0..700), 0u32.., FIRST_ROOT_PAGE..1 << 24, 1u64..1 << 24), 0..8),

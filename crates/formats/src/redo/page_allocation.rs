@@ -1,26 +1,26 @@
-//! Which pages of a tablespace were allocated or freed, found in MySQL's redo without parsing it.
+//! Pages of a tablespace that were allocated or freed, found in MySQL's redo without parsing it.
 //!
-//! Whoever takes a page of a tablespace, or gives it back, changes its bit in the descriptor of its extent, and that is
-//! logged, also where what is then written to the page is not. So pages that were filled without redo since some LSN are
-//! among those whose bits were written since.
+//! Allocating or freeing a page of a tablespace changes its bits in the descriptor of its extent. That change
+//! is logged even if what is then written to the page is not. So pages that were filled without redo since
+//! some LSN are among those whose bits were written since.
 //!
-//! The record (MLOG_1BYTE, verified on 9.7.4): type 1 with or without the single-record bit, space id and page number
-//! compressed, the offset in the page in two bytes, the byte, compressed. Descriptors are in page 0 and in every so many-th
-//! page after it, from offset 150 on: 24 bytes, then two bits for each page of the extent. What merely looks like it names
-//! pages that need not be read.
+//! The record (MLOG_1BYTE, verified on 9.7.4): type 1 with or without the single-record bit, space id and
+//! page number compressed, the offset in the page in two bytes, the byte, compressed. Descriptors are in page
+//! 0 and in every n-th page after it, n being the bytes of a page in the file, from offset 150 on: 24 bytes,
+//! then two bits for each page of the extent. A chance match names pages that need not be read.
 
 use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, PageNo, PageSize, SpaceId, be};
 
 /// MLOG_1BYTE.
 const KIND: u8 = 1;
-/// Pages with descriptors are so many pages apart at least: as many as the smallest of pages has bytes.
+/// Pages with descriptors are at least this many pages apart: as many as the smallest page has bytes.
 const DESCRIPTORS_EVERY_MIN: u32 = 1024;
 /// Where the descriptors begin in such a page.
 const DESCRIPTORS_AT: u16 = 150;
-/// Where in a descriptor the bits of the pages are.
+/// Where the bits of the pages begin in a descriptor.
 const BITS_AT: u32 = 24;
-/// Two bits each.
+/// Each page has two bits.
 const PAGES_PER_BYTE: u32 = 4;
 
 /// A byte with the bits of four pages.
@@ -30,13 +30,13 @@ pub struct AllocationByte {
     pub space: SpaceId,
     /// The page with the descriptors.
     pub descriptors: PageNo,
-    /// Where in that page.
+    /// The offset of the byte in that page.
     pub offset: u16,
 }
 
 impl AllocationByte {
-    /// The first of the four pages that it tells of, in a tablespace of pages of these sizes: as they are in the file, and
-    /// as they are in memory. `None`: it tells of none.
+    /// The first of the four pages that the byte describes, in a tablespace with these page sizes: in the
+    /// file, and in memory. `None` if the byte describes no pages.
     pub fn first_page(&self, physical: PageSize, logical: PageSize) -> Option<PageNo> {
         let extent_pages = logical.extent_pages();
         let bits_bytes = extent_pages / PAGES_PER_BYTE;
@@ -51,7 +51,7 @@ impl AllocationByte {
         is_descriptor.then_some(PageNo(page))
     }
 
-    /// How many pages it tells of.
+    /// How many pages the byte describes.
     pub const PAGES: u32 = PAGES_PER_BYTE;
 }
 
@@ -62,13 +62,13 @@ pub struct AllocationFinder {
 }
 
 impl AllocationFinder {
-    /// For blocks from the one at `start` on.
+    /// A finder for the blocks from `start` on.
     pub fn new(start: Lsn) -> AllocationFinder {
         AllocationFinder { search: Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]) }
     }
 
-    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
-    /// `on_find` is given the block that the record begins in.
+    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
+    /// ignored. `on_find` gets the block in which the record begins.
     pub fn feed(
         &mut self,
         blocks: &[u8],
@@ -77,14 +77,14 @@ impl AllocationFinder {
         self.search.feed(blocks, look, on_find)
     }
 
-    /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
-    /// when it has grown.
+    /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
+    /// again when it has grown.
     pub fn peek(&self, block: &[u8], on_find: impl FnMut(AllocationByte, Lsn)) -> Result<(), EncryptedBlock> {
         self.search.peek(block, look, on_find)
     }
 }
 
-/// What begins with a byte of the kind, by what follows. The byte that is written does not matter.
+/// Recognises a record by the bytes after its type. The byte that is written does not matter.
 fn look(_: u8, bytes: &[u8]) -> Look<AllocationByte> {
     let page = || {
         let (space, bytes) = compressed(bytes)?;
@@ -151,7 +151,7 @@ mod tests {
             (K16, K16, 0, 150 + 39, Some(60)),
             (K16, K16, 0, 150 + 40 + 24, Some(64)),
             (K16, K16, 16_384, 150 + 2 * 40 + 25, Some(16_384 + 128 + 4)),
-            // The head of a descriptor; behind the last; a page without.
+            // The head of a descriptor; after the last descriptor; a page without descriptors.
             (K16, K16, 0, 150 + 23, None),
             (K16, K16, 0, 150 + 256 * 40 + 24, None),
             (K16, K16, 1024, 150 + 24, None),

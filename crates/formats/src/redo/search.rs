@@ -1,20 +1,20 @@
-//! What searches for records in MySQL's redo share: the bytes of a block that are records, and compressed numbers.
+//! Shared by the searches for records in MySQL's redo: the record bytes of a block, and compressed numbers.
 
 use super::mysql::{BLOCK_BYTES, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES, BlockHeader};
 use crate::{Lsn, SpaceId, be};
 
 /// What begins at a byte.
 pub(super) enum Look<T> {
-    /// A whole record of the kind that is looked for.
+    /// A whole record of a wanted kind.
     Record(T),
-    /// None of them.
+    /// No such record.
     Nothing,
     /// More bytes are needed to tell.
     Incomplete,
 }
 
 impl<T> Look<T> {
-    /// What begins, if what is there so far does, with what follows.
+    /// Continues with `next` if the bytes so far begin a record.
     pub(super) fn and_then<U>(self, next: impl FnOnce(T) -> Look<U>) -> Look<U> {
         match self {
             Look::Record(begun) => next(begun),
@@ -25,24 +25,24 @@ impl<T> Look<T> {
 }
 
 impl<T> From<Option<T>> for Look<T> {
-    /// `None`: there are too few bytes.
+    /// `None` means that there are too few bytes.
     fn from(read: Option<T>) -> Look<T> {
         read.map_or(Look::Incomplete, Look::Record)
     }
 }
 
-/// Looks for records in consecutive blocks. Every byte may begin one, and records continue across blocks.
+/// Searches consecutive blocks for records. Any byte may begin one, and records continue across blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
-    /// What records can begin with.
+    /// The bytes that a record can begin with.
     kinds: [u8; 3],
     next_lsn: Lsn,
-    /// The end of the last block's records, from the first byte that may begin a record.
+    /// Bytes already fed, from the first one on that may begin a record still incomplete.
     held: Vec<u8>,
 }
 
 impl Search {
-    /// For blocks from the one at `start` on.
+    /// A search of the blocks from `start` on.
     pub(super) fn new(start: Lsn, kinds: [u8; 3]) -> Search {
         Search { kinds, next_lsn: start, held: Vec::new() }
     }
@@ -52,10 +52,11 @@ impl Search {
         self.next_lsn
     }
 
-    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are ignored.
+    /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
+    /// ignored.
     ///
-    /// `look` is given a byte that can begin a record, and what follows; `on_find`, what it made of that and the block in
-    /// which it begins, of a record that is shorter than a block.
+    /// `look` gets a byte that can begin a record, and the bytes after it. `on_find` gets what `look` made of
+    /// a record, and the block in which the record begins, which is right for records shorter than a block.
     pub(super) fn feed<T>(
         &mut self,
         blocks: &[u8],
@@ -80,8 +81,8 @@ impl Search {
         Ok(())
     }
 
-    /// Searches the partly filled block that the log ends with for now, without taking it as fed: it will come again
-    /// when it has grown.
+    /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
+    /// again when it has grown.
     pub(super) fn peek<T>(
         &self,
         block: &[u8],
@@ -92,7 +93,7 @@ impl Search {
         let bytes = [&self.held, records].concat();
         let mut before_bytes = self.held.len();
         let mut rest = bytes.as_slice();
-        // What may become a record, or not, hides none behind it.
+        // A candidate that is still incomplete must not hide records after it.
         loop {
             let searched = rest.len();
             rest = self.find(rest, before_bytes, &look, &mut on_find);
@@ -102,8 +103,8 @@ impl Search {
         }
     }
 
-    /// Finds records in `bytes`, of which so many are of the block before. Returns what is from the first on that more
-    /// bytes are needed for.
+    /// Finds records in `bytes`, the first `before_bytes` of which are from the block before. Returns the
+    /// rest from the first candidate on that needs more bytes.
     fn find<'a, T>(
         &self,
         bytes: &'a [u8],
@@ -130,8 +131,8 @@ impl Search {
 /// Set in the type of a record that is alone in its mini-transaction.
 pub(super) const SINGLE_RECORD: u8 = 0x80;
 
-/// The search stopped at an encrypted block: without the key, nothing can be found in it, and the copy must hold the DDL
-/// lock all the time.
+/// The search stopped at an encrypted block: without the key, nothing can be found in it, so the copy must
+/// hold the DDL lock throughout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("redo block at {lsn} is encrypted, no records can be found in it")]
 pub struct EncryptedBlock {
@@ -139,7 +140,8 @@ pub struct EncryptedBlock {
     pub lsn: Lsn,
 }
 
-/// The bytes in use of the block at `lsn`, without header and trailer. `None`: shorter than a header.
+/// The record bytes of the block at `lsn`: those in use, without header and trailer. `None` if it is shorter
+/// than a header.
 fn records_of(block: &[u8], lsn: Lsn) -> Result<Option<&[u8]>, EncryptedBlock> {
     let Some(header) = BlockHeader::parse(block) else { return Ok(None) };
     if header.encrypted {
@@ -149,7 +151,8 @@ fn records_of(block: &[u8], lsn: Lsn) -> Result<Option<&[u8]>, EncryptedBlock> {
     Ok(Some(block.get(BLOCK_HEADER_BYTES..end).unwrap_or_default()))
 }
 
-/// The tablespace of a record on page 0, whose kind was read, and what follows.
+/// The tablespace of a record for page 0, and the bytes after the page number. `bytes` begin after the
+/// record's type.
 pub(super) fn on_first_page(bytes: &[u8]) -> Look<(SpaceId, &[u8])> {
     const FIRST_PAGE: u8 = 0;
     let head = compressed(bytes).and_then(|(space, bytes)| Some((space, bytes.split_first()?)));
@@ -159,8 +162,9 @@ pub(super) fn on_first_page(bytes: &[u8]) -> Look<(SpaceId, &[u8])> {
     })
 }
 
-/// A compressed 32-bit number, and what follows it. (The forms from 0xF8 on, for numbers just below 2^32 such as the
-/// space id of `mysql.ibd`: from the server's description, not observed.)
+/// A compressed 32-bit number, and the bytes after it. (The forms from 0xF8 on are for numbers just below
+/// 2^32, such as the space id of `mysql.ibd`; those from 0xFC on are from the server's description, not
+/// observed.)
 pub(super) fn compressed(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let first = *bytes.first()?;
     let (value, used) = match first {
@@ -194,7 +198,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Records in blocks; the last one is filled with zeros.
+    /// Puts records into blocks; the last block is padded with zeros.
     pub(in crate::redo) fn blocks(records: &[u8]) -> Vec<u8> {
         records
             .chunks(496)

@@ -1,8 +1,8 @@
-//! The letters that have a short form in file names: `@` and two characters, chosen so that a name and its upper- or
-//! lower-case form differ only in the case of the two. Read off a server: MariaDB 10.11.19, every character of the
-//! basic plane converted to the character set `filename`.
+//! The letters that have a short form in file names: `@` and two characters, chosen so that a name and its
+//! upper- or lower-case form differ only in the case of the two. Taken from a server: MariaDB 10.11.19, every
+//! character of the basic plane converted to the character set `filename`.
 
-/// First letter of a run of consecutive code points, and two characters for each.
+/// The first letter of each run of consecutive code points, and two characters for each letter.
 #[rustfmt::skip]
 static RUNS: &[(u32, &str)] = &[
     (0x00C0, "0G0H0I0J0K0L0M0N0O0P0Q0R0S0T0U0V0W0X0Y0Z1G1H1I"),

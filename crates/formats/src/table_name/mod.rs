@@ -1,22 +1,23 @@
-//! Names of tables in file names.
+//! Table names in file names.
 //!
-//! A server stores a name as letters, digits and `_`; every other character of the basic plane is `@` and four hex
-//! digits, or `@` and two characters for the letters of some scripts. Names that some systems reserve for devices
-//! (`con`, `lpt1`) end in `@@@`. `#` never stands for itself, so it can separate what belongs to a partition, and begins
-//! the names of temporary files. Verified on MariaDB 10.11.19; partitions are lower-case (`#p#`) in MySQL 8 and later.
+//! A server stores a name as letters, digits and `_`; every other character of the basic plane is `@` and
+//! four hex digits, or `@` and two characters for the letters of some scripts. Names that some systems
+//! reserve for devices (`con`, `lpt1`) end in `@@@`. `#` never stands for itself, so it can separate the name
+//! of a partition, and begin the names of temporary files. Verified on MariaDB 10.11.19; partitions are
+//! lower-case (`#p#`) in MySQL 8 and later.
 
 mod letters;
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Names of devices, which the server keeps from becoming file names on any system.
+/// Names of devices, which the server avoids as file names on every system.
 const RESERVED: [&str; 4] = ["con", "prn", "aux", "nul"];
 const RESERVED_NUMBERED: [&str; 2] = ["com", "lpt"];
 const RESERVED_SUFFIX: &str = "@@@";
 
-/// The name that `file_name` (one component, without extension or partition) stands for. `None` when the server would
-/// not have written it so.
+/// The name that `file_name` (one component, without extension or partition) stands for. `None` if the server
+/// would not have written it so.
 pub fn decode(file_name: &str) -> Option<String> {
     let body = file_name.strip_suffix(RESERVED_SUFFIX).unwrap_or(file_name);
     let mut name = String::with_capacity(body.len());
@@ -29,12 +30,13 @@ pub fn decode(file_name: &str) -> Option<String> {
         name.push(character);
         rest = after;
     }
-    // Only what is encoded the same way again: one spelling for each name, hence no two names for one file.
+    // Accepts only the spelling that `encode` gives: one spelling for each name, hence no two files for one
+    // name.
     (encode(&name)? == file_name).then_some(name)
 }
 
-/// How the server writes `name` as one component of a path. `None` for characters that names cannot have: outside of
-/// the basic plane.
+/// How the server writes `name` as one component of a path. `None` if it has characters that names cannot
+/// have: those outside of the basic plane.
 pub fn encode(name: &str) -> Option<String> {
     let mut file_name = String::with_capacity(name.len());
     for character in name.chars() {
@@ -55,12 +57,12 @@ pub fn encode(name: &str) -> Option<String> {
     Some(file_name)
 }
 
-/// The name for people: decoded, or as it is where that is not possible.
+/// The name for people: decoded, or as it is if it cannot be decoded.
 pub fn display_name(file_name: &str) -> Cow<'_, str> {
     decode(file_name).map_or(Cow::Borrowed(file_name), Cow::Owned)
 }
 
-/// What follows an `@`: the character and the bytes behind it.
+/// Decodes what follows an `@`: the character, and the bytes after it.
 fn escaped(bytes: &[u8]) -> Option<(char, &[u8])> {
     if let Some((code, rest)) = bytes.split_at_checked(2)
         && let Some(letter) = letters::letter(code)
@@ -91,7 +93,7 @@ pub struct TableFile {
     pub table: String,
     /// The partition, and the subpartition if there are any.
     pub partition: Option<Partition>,
-    /// What follows the first dot of the file's name: `ibd`.
+    /// The part after the first dot of the file's name: `ibd`.
     pub extension: String,
 }
 
@@ -105,8 +107,9 @@ pub struct Partition {
 }
 
 impl TableFile {
-    /// From the last two components of a path, `./db/t@002d1#P#p0.ibd`. `None` when there is no directory that could
-    /// be a database, as for `ibdata1`. Every path with one gives an answer: what cannot be decoded stays as it is.
+    /// From the last two components of a path, `./db/t@002d1#P#p0.ibd`. `None` if there is no directory that
+    /// could be a database, as for `ibdata1`. Every path with one gives an answer: parts that cannot be
+    /// decoded stay as they are.
     pub fn from_path(path: &str) -> Option<TableFile> {
         let (directory, file) = path.rsplit_once('/')?;
         let database = directory.rsplit('/').next()?;
@@ -123,7 +126,7 @@ impl TableFile {
         })
     }
 
-    /// Whether the server made the file for a statement that is, or was, still running.
+    /// Whether the server made the file for a statement that is running, or that was interrupted.
     pub fn is_temporary(&self) -> bool {
         self.table.starts_with("#sql")
     }

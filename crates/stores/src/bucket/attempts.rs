@@ -1,7 +1,7 @@
-//! What is tried again, and for how long.
+//! Which failures are retried, and for how long.
 //!
-//! The library repeats a request a few times within a second; its pauses hardly grow. A service that restarts, or whose
-//! other half takes over, is away for longer than that: here time decides.
+//! The library repeats a request a few times within a second; its pauses hardly grow. A service that restarts
+//! or fails over is away for longer than that, so here time decides.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -13,7 +13,7 @@ use holdfast_repo::store::{RemoteCause, StoreError, StoreErrorKind};
 use super::{Inner, failure::Failure};
 use crate::pause::{Pauses, Retries};
 
-/// How often credentials that have expired are tried again: the library renews what it has well before its time, and a
+/// How often to retry with expired credentials: the library renews its own well before they expire, and a
 /// file is read again after some seconds.
 const EXPIRED_ATTEMPTS: u32 = 7;
 
@@ -33,7 +33,7 @@ impl Attempts {
         Self::new(Retries { count: 0, ..Retries::default() })
     }
 
-    /// Waits for the next attempt after one that failed so; `false` if there shall be none.
+    /// Waits for the next attempt after this failure; `false` if there is to be none.
     pub(super) async fn wait(&mut self, failure: Failure) -> bool {
         let may_pass = match failure {
             Failure::Conflict => true,
@@ -54,7 +54,7 @@ impl Attempts {
 }
 
 impl Inner {
-    /// Does something that may as well be done twice, until it is done or fails in a way that does not pass.
+    /// Repeats something that may as well be done twice, until it succeeds or fails for good.
     pub(super) async fn again<T>(
         &self,
         mut attempt: impl AsyncFnMut() -> Result<T, StoreError>,
@@ -75,9 +75,9 @@ impl Inner {
 
 /// How long a part may take.
 ///
-/// Parts share the line. One that is fast enough for a single part may be too slow for all that are on their way; then
-/// none ever arrives in time, however often they are sent. So each time-out allows more to all that come, up to the time
-/// that they take one after another.
+/// Parts share the line. A line that is fast enough for a single part may be too slow for all parts being
+/// sent at once; then none ever arrives in time, however often they are sent. So each time-out allows more
+/// time to all later parts, up to the time that they take one after another.
 pub(super) struct PartTimeout {
     one_part: Duration,
     times_max: u32,
@@ -94,7 +94,8 @@ impl PartTimeout {
         self.one_part.saturating_mul(self.times.load(Ordering::Relaxed))
     }
 
-    /// Of a part that has not arrived within `allowed`. Others that were allowed the same add nothing.
+    /// Notes that a part has not arrived within `allowed`. Other parts that were allowed the same time add
+    /// nothing.
     pub(super) fn was_too_short(&self, allowed: Duration) {
         let _ = self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |times| {
             (self.one_part.saturating_mul(times) == allowed)
@@ -102,7 +103,7 @@ impl PartTimeout {
         });
     }
 
-    /// Of a part that took so long. A line that was slow for a while is not slow for good.
+    /// Notes that a part took this long. A line that was slow for a while is not slow for good.
     pub(super) fn was_enough(&self, took: Duration) {
         if took <= self.one_part {
             let _ = self
@@ -111,7 +112,7 @@ impl PartTimeout {
         }
     }
 
-    /// How long a part is tried at all.
+    /// The retries of one part.
     pub(super) fn retries(&self, retries: Retries) -> Retries {
         Retries { give_up_after: retries.give_up_after.saturating_mul(self.times_max), ..retries }
     }
@@ -127,7 +128,7 @@ mod tests {
         let timeout = PartTimeout::new(seconds(180), 5);
         for allowed in [180, 360, 720, 900, 900] {
             assert_eq!(timeout.now(), seconds(allowed));
-            // All five that were on their way.
+            // All five that were being sent.
             for _ in 0..5 {
                 timeout.was_too_short(seconds(allowed));
             }

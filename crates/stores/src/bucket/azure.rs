@@ -1,4 +1,4 @@
-//! From options to clients of a container in Azure.
+//! Builds the clients of a container in Azure from options.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) fn clients(container: &str, options: &BucketOptions) -> Result<Client
     let endpoint = endpoint.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
     let (scheme, rest) = split_endpoint(&endpoint)?;
     let endpoint = format!("{scheme}://{rest}");
-    // A shared access signature at its end would be told by errors.
+    // Errors would show a shared access signature at its end.
     let url = format!("{endpoint}/{container}").parse().ok();
     let url: Url = url
         .filter(|url: &Url| url.query().is_none() && url.fragment().is_none())
@@ -68,7 +68,7 @@ fn variable(options: &BucketOptions, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| options.environment.get(*name).filter(|value| !value.is_empty()).cloned())
 }
 
-/// Variables that say where credentials are.
+/// Takes the variables that say where credentials are.
 fn builder(options: &BucketOptions) -> Result<MicrosoftAzureBuilder, OpenStoreError> {
     use AzureConfigKey as Key;
     let mut builder = MicrosoftAzureBuilder::new();
@@ -93,7 +93,7 @@ fn builder(options: &BucketOptions) -> Result<MicrosoftAzureBuilder, OpenStoreEr
         }
     }
     if let Some(key) = variable(options, &AzureOptions::KEY) {
-        // The library's error would tell a part of it.
+        // The library's error would show a part of the key.
         if BASE64_STANDARD.decode(&key).is_err() {
             return Err(bad_option("the key of the storage account is not in base64"));
         }

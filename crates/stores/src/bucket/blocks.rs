@@ -1,10 +1,12 @@
-//! Uploads in parts as Azure knows them: blocks of a blob that no list shows, until a list of blocks makes it of them.
+//! Uploads in parts as Azure knows them: blocks of a blob that no list shows until a list of blocks turns
+//! them into the blob.
 //!
-//! The library has calls for this, which are not enough for us: they name no condition and write no metadata. So the
-//! requests are made here. Blocks belong to a blob's name, not to an upload: two uploads of one name must not take each
-//! other's blocks for their own, so the name of each block begins with the mark of its upload.
+//! The library's calls for this are not enough for us: they send no condition and write no metadata. So the
+//! requests are made here. Blocks belong to a blob's name, not to an upload: two uploads of one name must not
+//! take each other's blocks for their own, so the name of each block begins with the mark of its upload.
 //!
-//! An upload needs no beginning, and cannot be given up: the service forgets blocks a week after the last one.
+//! An upload needs no first request, and cannot be aborted: the service forgets blocks a week after the last
+//! one.
 
 use std::sync::Arc;
 
@@ -27,9 +29,9 @@ use reqwest::Url;
 use super::service::Service;
 
 const STORE: &str = "Azure";
-/// Metadata of a blob, as a header.
+/// The mark in a blob's metadata, as a header.
 const MARK_HEADER: HeaderName = HeaderName::from_static("x-ms-meta-holdfast_mark");
-/// Longest answer that is looked at.
+/// Most bytes kept of an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Uploads to one container.
@@ -38,17 +40,17 @@ pub(super) struct Blocks {
     pub(super) client: HttpClient,
     pub(super) credentials: AzureCredentialProvider,
     pub(super) account: String,
-    /// Of the container.
+    /// The address of the container.
     pub(super) url: Url,
 }
 
 impl Blocks {
-    /// The same requests by another client.
+    /// The same requests through another client.
     pub(super) fn with_client(&self, client: HttpClient) -> Arc<dyn MultipartStore> {
         Arc::new(Self { client, ..self.clone() })
     }
 
-    /// Sends a request once. No error repeats its address: it may hold a shared access signature.
+    /// Sends a request once. No error repeats its address, which may hold a shared access signature.
     async fn send(
         &self,
         key: &Path,
@@ -85,13 +87,13 @@ impl Blocks {
         if parts.status.is_success() {
             return Ok(());
         }
-        // In the library's words, by which failures are told apart.
+        // In the library's format, from which failures are read.
         let answer = format!("status code: {}: {}", parts.status.as_u16(), String::from_utf8_lossy(&bytes));
         Err(failed(answer.into()))
     }
 }
 
-/// All blocks of a blob must have names of one length.
+/// The name of a block. All blocks of a blob must have names of one length.
 fn block_name(id: &MultipartId, number: usize) -> String {
     BASE64_STANDARD.encode(format!("{id}-{number:06}"))
 }
@@ -102,7 +104,7 @@ impl MultipartStore for Blocks {
         Err(Error::NotSupported { source: "an upload without a mark".into() })
     }
 
-    /// An upload is its mark.
+    /// The id of an upload is its mark.
     async fn create_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<MultipartId> {
         let mark = options.attributes.get(&Attribute::Metadata(Service::Azure.mark().into()));
         match mark {

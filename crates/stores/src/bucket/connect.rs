@@ -1,4 +1,4 @@
-//! From options to clients of a bucket.
+//! Builds the clients of a bucket from options.
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
@@ -21,22 +21,23 @@ use crate::{OpenStoreError, pause::Retries};
 
 /// The clients of a bucket. All sign with the same credentials.
 pub(super) struct Clients {
-    /// For requests that can be repeated: the library does it for the first moments, and goes on with answers that break
-    /// off.
+    /// For requests that can be repeated: the library does so for the first moments, and resumes answers that
+    /// break off.
     pub(super) repeating: Arc<dyn ObjectStore>,
-    /// For requests that create something. Sends each once: whoever repeats one must know that it did.
+    /// For requests that create something. Sends each once: the caller must know whether one was repeated.
     pub(super) creating: Arc<dyn ObjectStore>,
-    /// For uploads in parts, which can be begun again. As `creating`, it locks what is to be locked.
+    /// For the first request of an upload in parts, which can be repeated. Like `creating`, it locks what is
+    /// to be locked.
     pub(super) beginning: Arc<dyn MultipartStore>,
-    /// As `creating`, and every request has the condition that the name is free.
+    /// Like `creating`, and every request has the condition that the name is free.
     pub(super) if_absent: Arc<dyn MultipartStore>,
     /// For parts. Sends each once, and waits for as long as its caller does.
     pub(super) parts: Arc<dyn MultipartStore>,
     /// For uploads that are not to be completed. Sends each request once.
     pub(super) giving_up: Arc<dyn MultipartStore>,
-    /// Signs what the library has no call for: of S3.
+    /// Signs requests that the library has no call for: S3 only.
     pub(super) signer: Option<AmazonS3>,
-    /// Sends it.
+    /// Sends those requests.
     pub(super) http: HttpClient,
 }
 
@@ -46,7 +47,8 @@ impl Clients {
         bucket: &str,
         options: &BucketOptions,
     ) -> Result<Self, OpenStoreError> {
-        // The one TLS library's one set of ciphers. Another part of the process may have said so before.
+        // The cipher suites of the only TLS library. Another part of the process may have installed them
+        // already.
         let _ = ring::default_provider().install_default();
         match service {
             Service::S3 => Self::of_s3(bucket, options),
@@ -99,7 +101,7 @@ pub(super) fn bad_option(error: impl std::fmt::Display) -> OpenStoreError {
     OpenStoreError::BadOption(error.to_string())
 }
 
-/// What comes behind these is for [`super::attempts`].
+/// Further retries are those of [`super::attempts`].
 const LIBRARY_RETRIES: usize = 3;
 
 pub(super) fn once() -> RetryConfig {
@@ -122,7 +124,7 @@ fn region(options: &BucketOptions, settings: &Settings) -> String {
     region.unwrap_or_else(|| "us-east-1".to_owned())
 }
 
-/// What the variables say, over which what was typed counts, and below which a profile does.
+/// Builds from the environment, which explicit options override, and which overrides a profile.
 fn builder(
     bucket: &str,
     region: &str,
@@ -143,7 +145,7 @@ fn builder(
         .or_else(|| variable("AWS_CA_BUNDLE").map(Into::into))
         .or_else(|| setting("ca_bundle").map(Into::into));
 
-    // A name with a dot matches no certificate of the form *.host.
+    // A bucket name with a dot matches no certificate of the form *.host.
     let path_style = options.path_style.unwrap_or(endpoint.is_some() || bucket.contains('.'));
     let mut builder = AmazonS3Builder::new();
     for (key, value) in of_environment(&options.environment) {
@@ -153,7 +155,7 @@ fn builder(
     if let Some(endpoint) = endpoint {
         let (scheme, host) = split_endpoint(&endpoint)?;
         client_options = client_options.with_allow_http(scheme == "http");
-        // The library takes the bucket's host as it is given.
+        // The library uses the host as it is given, so the bucket goes in front of it.
         builder = builder.with_endpoint(match path_style {
             true => format!("{scheme}://{host}"),
             false => format!("{scheme}://{bucket}.{host}"),
@@ -163,7 +165,7 @@ fn builder(
         .with_bucket_name(bucket)
         .with_region(region)
         .with_virtual_hosted_style_request(!path_style)
-        // It is computed for the signature anyway.
+        // The signature needs this hash anyway.
         .with_checksum_algorithm(Checksum::SHA256);
     Ok((builder, client_options))
 }
@@ -179,7 +181,7 @@ pub(super) fn split_endpoint(endpoint: &str) -> Result<(&str, &str), OpenStoreEr
         .ok_or_else(|| bad_option("the endpoint is not of the form https://host[:port]"))
 }
 
-/// How requests are sent, and which certificates are believed.
+/// How requests are sent, and which certificates are trusted.
 pub(super) fn client_options(
     ca_file: Option<&Path>,
     options: &BucketOptions,
@@ -200,7 +202,7 @@ pub(super) fn client_options(
     Ok(client_options)
 }
 
-/// Variables that say where credentials are: keys, web identity, containers, instances.
+/// The variables that say where credentials are: keys, web identity, containers, instances.
 fn of_environment(
     environment: &BTreeMap<String, String>,
 ) -> impl Iterator<Item = (AmazonS3ConfigKey, &String)> {
@@ -228,7 +230,8 @@ fn of_environment(
     })
 }
 
-/// As AWS' tools: a profile that was typed counts before keys in the environment, and those before the default one.
+/// Like AWS' tools: an explicit profile overrides keys in the environment, and those override the default
+/// profile.
 fn with_credentials(
     builder: AmazonS3Builder,
     options: &BucketOptions,

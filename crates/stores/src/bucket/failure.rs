@@ -1,32 +1,32 @@
-//! What a failed request means.
+//! The meaning of a failed request.
 
 use std::error::Error as StdError;
 
 use holdfast_repo::store::{RemoteCause, RemoteError, StoreError, StoreErrorKind};
 use object_store::client::{HttpError, HttpErrorKind};
 
-/// Longest answer of a server that an error repeats.
+/// Most characters of a server's answer that an error repeats.
 const DETAIL_CHARS_MAX: usize = 300;
 
-/// What a failed request means for what comes next.
+/// What a failed request means for the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// There is no such object (or upload).
     NotFound,
     /// The condition did not hold: the name is taken.
     Taken,
-    /// Somebody else did something with the same name at the same time; nothing was done.
+    /// Another client did something with the same name at the same time; nothing was done.
     Conflict,
-    /// The object is shorter than what was asked for.
+    /// The object is shorter than the range requested.
     Range,
-    /// The request was refused, and the answer had no room for a reason: that to a HEAD. It may be that the credentials
-    /// have expired.
+    /// The request was refused with status 400 and no known code, as in the answer to a HEAD, which has no
+    /// room for a reason. The credentials may have expired.
     Unsaid,
     /// Anything else, by its class. If [`RemoteCause::passes`], the request may have been carried out.
     Remote(RemoteCause),
 }
 
-/// Status and error code of an answer, as far as the library lets them be seen: it puts both into words only.
+/// Status and error code of an answer, as far as the library shows them: it puts both into its messages only.
 struct Answer {
     status: Option<u16>,
     code: Option<String>,
@@ -39,8 +39,8 @@ impl Answer {
             .split_once("status code: ")
             .and_then(|(_, rest)| rest.get(..3))
             .and_then(|digits| digits.parse().ok());
-        // Of one object of many that one request was to delete, the library tells the code in words of its own. Azure's
-        // is the status, and no more.
+        // If one request deletes many objects, the library gives the code for one of them in its own format.
+        // Azure's code is only the status.
         let in_words = || Some(words.rsplit_once("(code: ")?.1.split_once(')')?.0.to_owned());
         let code = element(words, "Code").or_else(in_words);
         match code.as_deref().and_then(|code| code.parse().ok()) {
@@ -56,7 +56,7 @@ fn element(words: &str, name: &str) -> Option<String> {
     Some(value.to_owned())
 }
 
-/// The error and what it came from, once each.
+/// The error and its causes, each once.
 fn words(error: &object_store::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -70,12 +70,12 @@ fn words(error: &object_store::Error) -> String {
     words
 }
 
-/// How rustls begins what it has against a certificate.
+/// How rustls begins its objections to a certificate.
 const BAD_CERTIFICATE: &str = "invalid peer certificate";
-/// And goes on where no time will mend it: one that has expired is renewed.
+/// How such an objection continues if time will not mend it: an expired certificate may be renewed.
 const STRANGE: [&str; 3] = ["UnknownIssuer", "NotValidForName", "not valid for name"];
 
-/// Whether it is of whoever gives out credentials.
+/// Whether the message is about the service that issues credentials.
 fn is_of_credentials(words: &str) -> bool {
     words.contains("performing token request")
 }
@@ -96,7 +96,7 @@ impl Failure {
     pub(super) fn of(error: &object_store::Error) -> Self {
         let words = words(error);
         let answer = Answer::of(&words);
-        // It was not the store that refused.
+        // The refusal did not come from the store.
         if is_of_credentials(&words) && answer.status.is_some_and(|status| (400..=404).contains(&status)) {
             return Self::Remote(RemoteCause::Credentials);
         }
@@ -123,7 +123,7 @@ impl Failure {
                 Self::Remote(RemoteCause::Untrusted)
             }
             _ => match transport(error) {
-                // Where an answer is cut off, or makes no sense, the request may have been carried out as well.
+                // If an answer is cut off or makes no sense, the request may have been carried out too.
                 Some(_) => Self::Remote(RemoteCause::Unreachable),
                 None => Self::Remote(RemoteCause::Other),
             },
@@ -163,7 +163,7 @@ impl Failure {
         })
     }
 
-    /// Those that only Azure has.
+    /// Codes that only Azure has.
     fn of_azure_code(code: &str) -> Option<Self> {
         Some(match code {
             // A list of blocks that are gone.
@@ -172,7 +172,7 @@ impl Failure {
             "ContainerNotFound" | "ContainerBeingDeleted" | "ContainerDisabled" | "InvalidResourceName" => {
                 Self::Remote(RemoteCause::NoPlace)
             }
-            // An expired signature is one of these, too.
+            // An expired signature gives one of these, too.
             "AuthenticationFailed" | "InvalidAuthenticationInfo" | "NoAuthenticationInformation" => {
                 Self::Remote(RemoteCause::Credentials)
             }
@@ -186,7 +186,7 @@ impl Failure {
             | "AccountIsDisabled"
             | "KeyBasedAuthenticationNotPermitted"
             | "PublicAccessNotPermitted"
-            // Somebody holds the blob, or a policy does.
+            // A lease or a policy protects the blob.
             | "BlobImmutableDueToPolicy"
             | "LeaseIdMissing" => Self::Remote(RemoteCause::Denied),
             "ServerBusy" | "OperationTimedOut" => Self::Remote(RemoteCause::Busy),
@@ -197,7 +197,7 @@ impl Failure {
         })
     }
 
-    /// The error as the trait has it, on `path` at `place`.
+    /// The error as [`StoreError`], for `path` at `place`.
     pub(super) fn error(
         self,
         error: &object_store::Error,
@@ -215,7 +215,7 @@ impl Failure {
     }
 }
 
-/// What the server said, or else what the library says.
+/// The server's message, or else the library's.
 fn detail(error: &object_store::Error) -> String {
     let words = words(error);
     let answer = Answer::of(&words);
@@ -232,7 +232,8 @@ fn detail(error: &object_store::Error) -> String {
     said.chars().map(|c| if c.is_control() { ' ' } else { c }).take(DETAIL_CHARS_MAX).collect()
 }
 
-/// Where a request went that got no answer, and what became of it at last: what lies between counts the library's tries.
+/// Where a request without an answer went, and its last cause: the messages between count the library's
+/// tries.
 fn unanswered(error: &object_store::Error, words: &str) -> String {
     let mut last: &dyn StdError = error;
     while let Some(cause) = last.source() {
@@ -247,7 +248,7 @@ fn unanswered(error: &object_store::Error, words: &str) -> String {
     }
 }
 
-/// A failure that no request reported.
+/// A failure that was not reported by a request.
 pub(super) fn remote(place: &str, cause: RemoteCause, detail: impl Into<String>) -> StoreErrorKind {
     StoreErrorKind::Remote(RemoteError { place: place.to_owned(), cause, detail: detail.into() })
 }

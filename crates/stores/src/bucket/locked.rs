@@ -1,7 +1,8 @@
 //! Requests that lock what they create.
 //!
-//! The library has no word for it, but hands what a caller gives along to whoever sends its requests: here the headers
-//! are added, and the request is signed anew, since a service believes no such header that is not signed.
+//! The library has no call for this, but passes what a caller gives on to the client that sends its requests.
+//! Here, that client adds the headers and signs the request anew, because services ignore such headers unless
+//! they are signed.
 
 use std::{
     fmt,
@@ -32,7 +33,7 @@ const CHECKSUM: &str = "x-amz-checksum-sha256";
 const CHECKSUM_SORT: HeaderName = HeaderName::from_static("x-amz-sdk-checksum-algorithm");
 const DIGEST: &str = "x-amz-content-sha256";
 
-/// The lock as the protocol writes it.
+/// The mode of a lock as the protocol writes it.
 pub(super) fn mode_word(mode: LockMode) -> &'static str {
     match mode {
         LockMode::Governance => "GOVERNANCE",
@@ -40,7 +41,7 @@ pub(super) fn mode_word(mode: LockMode) -> &'static str {
     }
 }
 
-/// A time as the protocol writes it: whole seconds, none of them lost.
+/// A time as the protocol writes it: in whole seconds, rounded up.
 pub(super) fn time_word(time: SystemTime) -> Option<String> {
     let time = Timestamp::try_from(time).ok()?;
     let up = if time.subsec_nanosecond() > 0 { 1 } else { 0 };
@@ -52,7 +53,7 @@ pub(super) fn time_word(time: SystemTime) -> Option<String> {
     )
 }
 
-/// What a request is to carry along.
+/// What a request carries for the client.
 pub(super) fn extensions(lock: Option<ObjectLock>) -> Extensions {
     let mut extensions = Extensions::new();
     if let Some(lock) = lock {
@@ -83,7 +84,7 @@ struct Locking {
     region: String,
 }
 
-// Whatever the credentials would show of themselves, they are not shown.
+// Written by hand, so that credentials are never shown.
 impl fmt::Debug for LockingConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LockingConnector")
@@ -105,19 +106,20 @@ impl HttpService for Locking {
     async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if let Some(lock) = request.extensions_mut().remove::<ObjectLock>() {
             let failed = |why: String| HttpError::new(HttpErrorKind::Unknown, NotSigned(why));
-            // The service refuses a signature of a clock that differs by more than a quarter of an hour.
+            // Our clock will do: the service refuses a signature if the clock differs by more than a quarter
+            // of an hour.
             let until = until(SystemTime::now(), lock.period());
             let until = until.and_then(|until| HeaderValue::from_str(&until).ok());
             let until = until.ok_or_else(|| failed("its end is beyond all times".to_owned()))?;
             request.headers_mut().insert(MODE, HeaderValue::from_static(mode_word(lock.mode)));
             request.headers_mut().insert(UNTIL, until);
-            // What is locked must come with a checksum, and say of which sort it is.
+            // A request that locks must have a checksum, and name its algorithm.
             if request.headers().contains_key(CHECKSUM) {
                 request.headers_mut().insert(CHECKSUM_SORT, HeaderValue::from_static("SHA256"));
             }
             let credential = self.credentials.get_credential().await;
             let credential = credential.map_err(|error| failed(error.to_string()))?;
-            // Of the bytes, which are hashed already.
+            // The digest of the bytes, which are hashed already.
             let digest = request.headers().get(DIGEST).and_then(|digest| digest.to_str().ok());
             let digest = digest.and_then(from_hex).filter(|digest| digest.len() == 32);
             AwsAuthorizer::new(&credential, "s3", &self.region)

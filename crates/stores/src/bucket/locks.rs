@@ -1,4 +1,4 @@
-//! Versions that stay: what the bucket does by itself, locks that are looked at, made longer and waited for.
+//! Versions that stay: the bucket's own protection, and locks that are read, extended and waited for.
 
 use std::{
     collections::HashSet,
@@ -28,20 +28,21 @@ use super::{
     versions::{Named, ObjectVersion, Version, Versions},
 };
 
-/// Requests on their way at once.
+/// Requests to send at once.
 const AT_ONCE: usize = 16;
-/// Names between two looks whether to go on.
+/// Names between two checks whether to go on.
 const BATCH: usize = 256;
 
 /// Which new objects are locked, and how.
 pub(super) struct NewLocks {
     pub(super) lock: ObjectLock,
     pub(super) lasts: fn(&ObjectPath) -> bool,
-    /// Ways of creating of which a lock has been seen.
+    /// Ways of creating for which a lock has been seen.
     seen: Mutex<HashSet<Way>>,
 }
 
-/// How an object is created: a service may take a lock with one sort of request, and pass it over with the other.
+/// How an object is created: a service may accept a lock with one kind of request, and ignore it with the
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Way {
     Whole,
@@ -58,7 +59,7 @@ struct Seen {
 
 struct Lock {
     mode: Option<LockMode>,
-    /// Nothing: until somebody takes it away.
+    /// `None` means until the lock is removed.
     until: Option<SystemTime>,
 }
 
@@ -132,14 +133,14 @@ impl Seen {
     }
 }
 
-/// Of what a bucket keeps versions.
+/// For which objects a bucket keeps versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeptVersions {
-    /// Of nothing.
+    /// For none.
     None,
-    /// Of what was written before somebody ended it. What is deleted since is gone.
+    /// For those written before versioning was suspended. Objects deleted since are gone.
     Former,
-    /// Of everything.
+    /// For all.
     All,
 }
 
@@ -153,7 +154,7 @@ impl Versioning {
     }
 }
 
-/// Whether the bucket keeps versions, and when it said so.
+/// Whether the bucket keeps versions, and the time of its answer.
 pub(super) async fn keeps_versions(inner: &Inner) -> Result<(KeptVersions, Option<SystemTime>), Refused> {
     let request = Request::of_bucket(vec![("versioning", String::new())], "(versioning)");
     let answer = inner.ask(&request).await?;
@@ -177,17 +178,17 @@ impl Inner {
         }
     }
 
-    /// Of the current version.
+    /// Reads the lock of the current version.
     async fn look_at_lock(&self, key: &Path) -> Result<Option<Seen>, StoreError> {
         match self.ask(&self.of_version(Method::HEAD, key, None)).await {
             Ok(answer) => Ok(Some(Seen::read(&answer))),
-            // Of a mark of deletion, too.
+            // Also if the current version is a delete marker.
             Err(refused) if refused.failure == Failure::NotFound => Ok(None),
             Err(refused) => Err(refused.into()),
         }
     }
 
-    /// Deletes the current version of a name for good; if it is locked it stays.
+    /// Deletes the current version of a name for good, unless it is locked.
     async fn delete_version(&self, path: &ObjectPath) -> Result<Option<Kept>, StoreError> {
         let key = self.key(path)?;
         let Some(seen) = self.look_at_lock(&key).await? else { return Ok(None) };
@@ -199,14 +200,14 @@ impl Inner {
             Ok(_) => Ok(None),
             Err(refused) => match refused.failure {
                 Failure::NotFound => Ok(None),
-                // A lock that may not be seen, or versions that may not be deleted.
+                // The lock may not be read, or versions may not be deleted.
                 Failure::Remote(RemoteCause::Denied) => kept(None),
                 _ => Err(refused.into()),
             },
         }
     }
 
-    /// Deletes all that was left of temporary objects, as far as it may.
+    /// Deletes all versions of temporary objects, as far as permitted.
     pub(super) async fn sweep_temporary_versions(
         &self,
         now: SystemTime,
@@ -243,7 +244,8 @@ impl Inner {
         }
     }
 
-    /// That the first object of each way was locked as it was asked for. Whoever may not see locks goes on without.
+    /// Confirms that the first object created each way is locked. Without permission to read locks, nothing
+    /// is checked.
     pub(super) async fn confirm_lock(&self, path: &ObjectPath, way: Way) -> Result<(), StoreError> {
         let Some(new) = self.locks.get().filter(|new| (new.lasts)(path)) else { return Ok(()) };
         let seen = || lock(&new.seen);
@@ -266,7 +268,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The lock of any version, which not every service shows with its headers.
+    /// The lock of any version, which not every service shows in its headers.
     async fn retention(&self, key: &Path, version: &str) -> Result<Option<Lock>, StoreError> {
         let mut request = self.of_version(Method::GET, key, Some(version));
         request.query.push(("retention", String::new()));
@@ -310,8 +312,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What the service refuses of one version keeps no other from its lock: whoever can write can make one of which it
-    /// does.
+    /// Extends the lock of one version. A refusal for one version keeps no other from its lock, because
+    /// anyone who can write can make a version that is refused.
     async fn extend_one(
         &self,
         version: (Path, Version, ObjectVersion),
@@ -341,7 +343,7 @@ impl Inner {
             return Ok(done);
         }
         let asked = self.locks.get().map(|new| new.lock.mode).unwrap_or(LockMode::Governance);
-        // What is stricter stays so: it cannot be made less.
+        // A stricter mode stays: it cannot be relaxed.
         let mode = match lock.as_ref().and_then(|lock| lock.mode) {
             Some(LockMode::Compliance) => LockMode::Compliance,
             Some(LockMode::Governance) | None => asked,
@@ -356,7 +358,8 @@ impl Inner {
         Ok(done)
     }
 
-    /// That versions were not listed because there are none: some services that keep none do not list them either.
+    /// Accepts that versions were not listed if there are none: some services that keep none do not list them
+    /// either.
     async fn none_without_versions(&self, error: StoreError) -> Result<(), StoreError> {
         if !error.is_of_one_object() {
             return Err(error);
@@ -395,7 +398,7 @@ impl Inner {
     }
 }
 
-/// By when locks are judged, and what becomes of them.
+/// The times by which locks are judged and extended.
 struct Times {
     now: SystemTime,
     ends_before: SystemTime,
@@ -409,7 +412,7 @@ impl Versioned for BucketStore {
     }
 
     fn lock_new(&self, lock: ObjectLock, lasts: fn(&ObjectPath) -> bool) {
-        // A repository says so once.
+        // A repository sets this once.
         let _ = self.inner.locks.set(NewLocks { lock, lasts, seen: Mutex::default() });
     }
 
@@ -435,7 +438,7 @@ impl Versioned for BucketStore {
                     continue;
                 };
                 done.crowded += u64::from(named.is_crowded);
-                // The library takes no such name: it is none of ours.
+                // The library accepts no such name, so it is none of ours.
                 let Ok(key) = inner.key(&path) else {
                     done.odd_names += 1;
                     continue;
@@ -540,7 +543,7 @@ mod tests {
         assert_eq!(lock.until, Some(found.now + Duration::from_secs(20)));
         assert!(!lock.ends_before(found.now) && lock.ends_before(found.now + Duration::from_secs(21)));
         assert!(seen(&[date]).lock.is_none());
-        // What ends at no time that can be read, ends at none.
+        // A lock whose end cannot be read never ends.
         for odd in [
             seen(&[date, mode]),
             seen(&[date, mode, ("x-amz-object-lock-retain-until-date", "later")]),

@@ -1,15 +1,19 @@
-//! A bucket of object storage as a store: of S3 and what speaks its protocol, or a container of Azure Blob Storage.
+//! A bucket of object storage as a store: of S3 and services that speak its protocol, or a container of Azure
+//! Blob Storage.
 //!
 //! - **Creation is conditional**, of small objects (`PutObject`, `Put Blob`) and of those in parts
-//!   (`CompleteMultipartUpload`, `Put Block List`): all carry `If-None-Match: *`. Before an upload in parts is completed
-//!   the name is looked for as well, for services that know the condition only of the first.
-//! - **Whose is it?** Each creation writes a random *mark* into the object's metadata. If a request fails in a way that
-//!   leaves open whether it was carried out, it is repeated; if the name is then taken, the mark says by whom.
-//! - **Nothing is believed unseen**: what was created is looked at before it is confirmed. Size and mark must be those
-//!   that were sent. With S3 the bytes are protected by their SHA-256, which the signature covers and the service checks.
+//!   (`CompleteMultipartUpload`, `Put Block List`): all requests carry `If-None-Match: *`. Before an upload
+//!   in parts is completed, the name is looked up as well, for services that know the condition only for
+//!   small objects.
+//! - **Who created it?** Each creation writes a random *mark* into the object's metadata. If a request fails
+//!   in a way that leaves open whether it was carried out, it is repeated; if the name is taken then, the
+//!   mark tells by whom.
+//! - **Nothing is believed unseen**: a created object is looked up before it is confirmed. Its size, and its
+//!   mark if the service shows one, must be those that were sent. With S3 the bytes are protected by their
+//!   SHA-256, which the signature covers and the service checks.
 //! - Objects are sent in parts from memory, several at a time; nothing is staged on disk.
-//! - The time of an object is the service's (`Last-Modified`), in whole seconds. That of one in parts may be the time at
-//!   which its upload began.
+//! - The time of an object is the service's (`Last-Modified`), in whole seconds. For an object in parts, it
+//!   may be the time when its upload began.
 
 use std::{
     io,
@@ -63,14 +67,14 @@ pub use self::{
 };
 pub use crate::pause::Retries;
 
-/// Small objects that are asked for at the same time.
+/// Small objects to request at the same time.
 const READS_AT_ONCE: usize = 16;
-/// How long a service that does not answer at all is believed to be there: an address may be wrong.
+/// How long to wait for a service that has never answered: its address may be wrong.
 const FIRST_CONTACT: Duration = Duration::from_secs(5);
 /// Folder of objects that no listing shows.
 const TEMPORARY: &str = ".tmp/";
 
-/// A bucket, or what is below a prefix in it.
+/// A bucket, or the part of it below a prefix.
 pub struct BucketStore {
     inner: Arc<Inner>,
 }
@@ -83,10 +87,10 @@ struct Inner {
     /// Empty, or ends in `/`.
     prefix: String,
     options: BucketOptions,
-    /// One for each part on its way.
+    /// One permit for each part being sent.
     parts: Arc<Semaphore>,
     part_timeout: PartTimeout,
-    /// What is locked as it is created, once a repository has said so.
+    /// Which objects are locked as they are created, once a repository has said so.
     locks: OnceLock<NewLocks>,
 }
 
@@ -99,14 +103,14 @@ impl BucketStore {
         options: &BucketOptions,
     ) -> Result<Self, OpenStoreError> {
         let store = Self::connect(service, bucket, prefix, options)?;
-        // Where address, credentials or bucket are wrong, it is said here and once.
+        // A wrong address, wrong credentials or a missing bucket are reported here, once.
         let retries = options.retries;
         let retries = Retries { give_up_after: retries.give_up_after.min(FIRST_CONTACT), ..retries };
         store.inner.list("", retries, &mut |_| false)?;
         Ok(store)
     }
 
-    /// The same, without a first request.
+    /// Like [`BucketStore::open`], without a first request.
     fn connect(
         service: Service,
         bucket: &str,
@@ -130,7 +134,7 @@ impl BucketStore {
     }
 }
 
-/// What tells the object of one creation from those of all others.
+/// Tells the object of one creation from those of all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mark(String);
 
@@ -170,14 +174,14 @@ impl Inner {
         let name_of_no_object =
             |_| StoreError::new(path, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into()));
         let key = Path::parse(format!("{}{path}", self.prefix)).map_err(name_of_no_object)?;
-        // It drops such dots, so that two names would be one.
+        // Azure drops dots at the end of a part, so that two names would be one.
         if self.service == Service::Azure && key.as_ref().split('/').any(|part| part.ends_with('.')) {
             return Err(StoreError::new(path, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into())));
         }
         Ok(key)
     }
 
-    /// What to list below; `None` for all.
+    /// The folder to list; `None` for all.
     fn folder(&self, prefix: &str) -> Result<Option<Path>, StoreError> {
         let prefix = format!("{}{prefix}", self.prefix);
         let bad = |_| StoreError::new(&prefix, StoreErrorKind::Io(io::ErrorKind::InvalidFilename.into()));
@@ -224,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// Looks at what was just created, which must be what was sent.
+    /// Looks up an object just created, which must be what was sent.
     async fn confirm(
         &self,
         path: &ObjectPath,
@@ -248,7 +252,8 @@ impl Inner {
         Ok(seen.info)
     }
 
-    /// Of a name that is taken: whether an earlier request of the same creation took it, whose answer got lost.
+    /// For a name that is taken: whether an earlier request of the same creation took it, whose answer was
+    /// lost.
     async fn is_ours(
         &self,
         path: &ObjectPath,
@@ -256,7 +261,7 @@ impl Inner {
         size_bytes: u64,
     ) -> Result<ObjectInfo, StoreError> {
         let seen = match self.look(path).await {
-            // It was taken, and has been deleted since.
+            // The name was taken, and its object has been deleted since.
             Err(error) if error.is_not_found() => return Err(StoreError::new(path, StoreErrorKind::Exists)),
             seen => seen?,
         };
@@ -267,7 +272,7 @@ impl Inner {
         }
     }
 
-    /// Creates an object by one request, however often that has to be sent.
+    /// Creates an object by one request, repeated as often as necessary.
     async fn create(&self, path: &ObjectPath, bytes: Bytes) -> Result<ObjectInfo, StoreError> {
         let key = self.key(path)?;
         let mark = Mark::draw().map_err(io_failed(path))?;
@@ -307,7 +312,7 @@ impl Inner {
         }
     }
 
-    /// After all attempts have failed: what is there decides.
+    /// Decides by what exists, after all attempts have failed.
     async fn settle(
         &self,
         path: &ObjectPath,
@@ -315,7 +320,7 @@ impl Inner {
         size_bytes: u64,
         (failure, failed): (Failure, StoreError),
     ) -> Result<ObjectInfo, StoreError> {
-        // What passes has had its time.
+        // A failure that passes has had its time.
         let mut attempts = match failure {
             Failure::Remote(cause) if cause.passes() => Attempts::none(),
             _ => Attempts::new(self.options.retries),
@@ -327,7 +332,7 @@ impl Inner {
         }
     }
 
-    /// Reads of one version, or of the current one.
+    /// Reads from one version, or from the current one.
     async fn read(
         &self,
         path: &ObjectPath,
@@ -361,7 +366,7 @@ impl Inner {
             Err(error) => {
                 return Err(match Failure::of(&error) {
                     Failure::Range => short(),
-                    // The library's own words, where it finds less than was asked for.
+                    // The library's own message when it finds less than was requested.
                     Failure::Remote(RemoteCause::Other) => match self.look(path).await {
                         Ok(seen) if seen.info.size_bytes < range.end => short(),
                         _ => self.error(&error, path),
@@ -376,7 +381,7 @@ impl Inner {
         self.receive(path, got, buffer).await
     }
 
-    /// Fills `buffer` with all of an answer, which has so many bytes.
+    /// Fills `buffer` with the whole answer, which must be exactly that long.
     async fn receive(&self, path: &ObjectPath, got: GetResult, buffer: &mut [u8]) -> Result<(), StoreError> {
         let mut filled = 0;
         let mut blocks = got.into_stream();
@@ -394,7 +399,7 @@ impl Inner {
         }
     }
 
-    /// All of an object, in one request. What is too large is not received.
+    /// Reads a whole object in one request. The bytes of an object that is too large are not received.
     async fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
         self.again(async || self.read_whole_once(path, limit_bytes).await).await
     }
@@ -412,7 +417,7 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Names what is below a prefix, in the order of names.
+    /// Lists the objects below a prefix, in the order of their names.
     fn list(
         &self,
         prefix: &str,
@@ -428,12 +433,13 @@ impl Inner {
                 Some(last) if self.service == Service::S3 => {
                     client.list_with_offset(folder.as_ref(), &self.key(last)?)
                 }
-                // The library asks Azure for a beginning in words that are younger than the version it names.
+                // To begin at a name, the library sends Azure a parameter newer than the API version that it
+                // names.
                 _ => client.list(folder.as_ref()),
             };
-            // What a service that knows no such beginning names once more.
+            // A service that cannot begin at a name lists earlier objects again, which are skipped.
             let mut is_again = last.is_some();
-            // Outside the runtime between two objects: whoever is called may call the store.
+            // Outside the runtime between two objects, because `each` may call the store.
             let failed = loop {
                 let meta = match self.runtime.block_on(objects.next()) {
                     None => return Ok(()),
@@ -465,8 +471,8 @@ impl Inner {
         }
     }
 
-    /// Deletes, a thousand with each request. That something is gone already is no failure, so those of a request that
-    /// failed are named again.
+    /// Deletes objects, a thousand per request. An object that is already gone is no failure, so the names of
+    /// a failed request are sent again.
     async fn delete(&self, mut keys: Vec<Path>) -> Result<(), StoreError> {
         let mut attempts = Attempts::new(self.options.retries);
         loop {
@@ -477,7 +483,7 @@ impl Inner {
                 match deleted.next().await {
                     None => return Ok(()),
                     Some(Err(error)) if Failure::of(&error) != Failure::NotFound => break error,
-                    // They come in the order in which they were named.
+                    // Results come in the order of the names sent.
                     Some(_) => done += 1,
                 }
             };
@@ -565,7 +571,7 @@ impl Store for BucketStore {
         let clock = async {
             inner.again(async || client.put(&key, PutPayload::new()).await.map_err(failed)).await?;
             let seen = inner.look_for(&key, &mut Attempts::new(inner.options.retries)).await.map_err(failed);
-            // A failure to delete it is for the next sweep.
+            // If this fails, the next sweep deletes the object.
             let _ = client.delete(&key).await;
             Ok(seen?.meta.last_modified.into())
         };

@@ -4,48 +4,50 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use crate::pause::Retries;
 
-/// How a bucket is reached. What is not said of Azure is of S3, or of both.
+/// How a bucket is reached. Options that do not mention Azure are for S3, or for both.
 #[derive(Clone)]
 pub struct BucketOptions {
-    /// Of `az://`.
+    /// For `az://`.
     pub azure: AzureOptions,
-    /// Address of the service: `https://host[:port]`; without it that of AWS in the region.
+    /// Address of the service: `https://host[:port]`; without it, that of AWS in the region.
     pub endpoint: Option<String>,
-    /// Region; without it what the configuration of AWS' tools says, or `us-east-1`.
+    /// Region; without it, the one in the configuration of AWS' tools, or `us-east-1`.
     pub region: Option<String>,
-    /// The bucket's name in the path of the address instead of the host. Without it: in the path wherever there is an
-    /// endpoint.
+    /// Whether the bucket's name is in the path of the address instead of the host. Without it: in the path
+    /// if there is an endpoint, or if the name has a dot.
     pub path_style: Option<bool>,
-    /// Certificates (PEM) of authorities that are believed besides those of the host.
+    /// Certificates (PEM) of authorities to trust besides those of the host.
     pub ca_file: Option<PathBuf>,
-    /// Which profile of AWS' configuration and credential files counts.
+    /// Which profile of AWS' configuration and credential files to use.
     pub profile: Option<String>,
-    /// Variables as the tools of AWS and of Azure know them, from `AWS_ACCESS_KEY_ID` and `AZURE_STORAGE_ACCOUNT_NAME` on,
-    /// and `HOME`.
+    /// Variables as the tools of AWS and Azure know them, such as `AWS_ACCESS_KEY_ID` and
+    /// `AZURE_STORAGE_ACCOUNT_NAME`, and `HOME`.
     pub environment: BTreeMap<String, String>,
-    /// Size of the parts that larger objects are sent in: at least 5 MiB, but for tests.
+    /// Size of the parts in which larger objects are sent: at least 5 MiB, except in tests.
     pub part_bytes: usize,
-    /// Parts on their way at once, over all uploads. With the one that each upload fills they bound the memory.
+    /// Parts sent at once, over all uploads. With the part that each upload is filling, they bound the
+    /// memory.
     pub parts_at_once: usize,
     /// How often a request is repeated.
     pub retries: Retries,
-    /// Longest time for one request, a part's bytes included.
+    /// Longest time for one request, including the bytes of a part.
     pub request_timeout: Duration,
 }
 
 /// How a container of Azure is reached.
 #[derive(Clone, Debug, Default)]
 pub struct AzureOptions {
-    /// Storage account; without it that of the environment.
+    /// Storage account; without it, that of the environment.
     pub account: Option<String>,
-    /// Address of its blobs: `https://host[:port][/account]`; without it that of the environment, or of the public cloud.
+    /// Address of its blobs: `https://host[:port][/account]`; without it, that of the environment, or of the
+    /// public cloud.
     pub endpoint: Option<String>,
-    /// Certificates (PEM) of authorities that are believed besides those of the host.
+    /// Certificates (PEM) of authorities to trust besides those of the host.
     pub ca_file: Option<PathBuf>,
 }
 
 impl AzureOptions {
-    /// Variables that name the account, the first that is set.
+    /// Variables that name the account; the first that is set counts.
     pub const ACCOUNT: [&str; 2] = ["AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT"];
     /// Variables that hold the address.
     pub const ENDPOINT: [&str; 1] = ["AZURE_STORAGE_ENDPOINT"];
@@ -55,7 +57,8 @@ impl AzureOptions {
 }
 
 impl BucketOptions {
-    /// Size of parts that every service takes, and that a slow line sends within [`BucketOptions::request_timeout`].
+    /// Size of parts that every service accepts, and that a slow line sends within
+    /// [`BucketOptions::request_timeout`].
     pub const PART_BYTES: usize = 8 << 20;
 }
 
@@ -78,7 +81,7 @@ impl Default for BucketOptions {
 }
 
 impl std::fmt::Debug for BucketOptions {
-    /// Without the environment: there are secrets in it.
+    /// Without the environment, which holds secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BucketOptions")
             .field("azure", &self.azure)

@@ -1,6 +1,7 @@
-//! A bucket as it was: for each name the version that was current at a time. Nothing can be changed there.
+//! A bucket as it was: for each name, the version that was current at a time. Nothing can be changed in it.
 //!
-//! Names are looked up one by one, or remembered from a listing: nothing that was there is kept in memory as a whole.
+//! Names are looked up one by one, or remembered from a listing: the list of all objects is never kept in
+//! memory as a whole.
 
 use std::{
     collections::HashMap,
@@ -20,10 +21,10 @@ use super::{
 };
 use crate::OpenStoreError;
 
-/// Names that are remembered with their versions.
+/// Most names to remember with their versions.
 const REMEMBERED_MAX: usize = 50_000;
 
-/// What a bucket was at a time.
+/// A bucket as it was at a time.
 pub struct PastBucket {
     inner: Arc<Inner>,
     time: SystemTime,
@@ -67,7 +68,7 @@ impl PastBucket {
             return Ok(known);
         }
         let key = format!("{}{path}", self.inner.prefix);
-        // Listed with this prefix, the name itself comes before all others.
+        // In a list with this prefix, the name itself comes before all others.
         let mut versions = Versions::new(&self.inner, key.clone(), Some(self.time));
         let first = self.inner.runtime.block_on(versions.next())?;
         let current = first.filter(|named| named.key == key);
@@ -99,7 +100,7 @@ fn stamp(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or(Timestamp::MAX).to_string()
 }
 
-/// How far ahead of the service's a time may be.
+/// How far ahead of the service's clock a time may be.
 const LATER: Duration = Duration::from_secs(60);
 
 impl Store for PastBucket {
@@ -122,7 +123,7 @@ impl Store for PastBucket {
         }
         let read = self.inner.read(path, Some(&known.version), offset, buffer);
         match self.inner.runtime.block_on(read) {
-            // Who says that it is there says so for good, unless somebody deletes versions.
+            // Once found, a version stays there unless somebody deletes versions.
             Err(error) if error.is_not_found() => {
                 let what = "the version that it had then was deleted";
                 Err(self.inner.remote(path, RemoteCause::Other, what))
@@ -138,7 +139,7 @@ impl Store for PastBucket {
     fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
         let inner = &self.inner;
         let mut versions = Versions::new(inner, format!("{}{prefix}", inner.prefix), Some(self.time));
-        // Outside the runtime between two names: whoever is called may call the store.
+        // Outside the runtime between two names, because `each` may call the store.
         while let Some(named) = inner.runtime.block_on(versions.next())? {
             let Some(name) = named.key.strip_prefix(&inner.prefix) else { continue };
             let Some(path) = ObjectPath::new(name).filter(|_| !name.starts_with(TEMPORARY)) else { continue };
@@ -185,7 +186,7 @@ impl Store for PastBucket {
         paths.first().map_or(Ok(()), |path| Err(self.refused(path)))
     }
 
-    /// Then is now here.
+    /// The present of this store is that time.
     fn now(&self) -> Result<SystemTime, StoreError> {
         Ok(self.time)
     }

@@ -1,7 +1,8 @@
 //! Credentials and settings from the files of AWS' tools: `~/.aws/config` and `~/.aws/credentials`.
 //!
-//! Of a profile count `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`, `credential_process`,
-//! `region`, `endpoint_url` and `ca_bundle`. What else a profile can name (roles to assume, single sign-on) is for
+//! The settings used of a profile are `aws_access_key_id`, `aws_secret_access_key`, `aws_session_token`,
+//! `credential_process`, `region`, `endpoint_url` and `ca_bundle`. Anything else that a profile can name
+//! (roles to assume, single sign-on) is for
 //! `credential_process = aws configure export-credentials --profile NAME`.
 
 use std::{
@@ -21,19 +22,19 @@ use tokio::{process::Command, sync::Mutex, time::timeout};
 
 use crate::OWN_SECRETS;
 
-/// More than any such file has.
+/// Larger than any such file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Credentials of a command are asked for anew so long before they expire.
+/// How long before they expire a command's credentials are renewed.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
-/// A command that has said nothing for so long is ended: it may be waiting for somebody.
+/// How long a command may take to answer: after that it is killed, since it may be waiting for a person.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
-/// How long what a file said is taken for what it says.
+/// How long credentials from a file are used before the file is read again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The settings of one profile, from both files; those of the credential file win.
 pub(super) type Settings = BTreeMap<String, String>;
 
-/// Where a profile is looked for.
+/// Where to look for a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Profile {
     name: String,
@@ -43,7 +44,7 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// The profile that is named, or `AWS_PROFILE`, or `default`.
+    /// The given profile, or that of `AWS_PROFILE`, or `default`.
     pub(super) fn find(named: Option<&str>, environment: &BTreeMap<String, String>) -> Self {
         let variable = |name: &str| environment.get(name).filter(|value| !value.is_empty());
         let below_home = |name: &str| variable("HOME").map(|home| Path::new(home).join(".aws").join(name));
@@ -57,11 +58,11 @@ impl Profile {
         }
     }
 
-    /// What it says now. A profile that was named must exist.
+    /// Reads its current settings. A profile that was named must exist.
     pub(super) fn read(&self) -> io::Result<Settings> {
         let mut settings = Settings::new();
         let mut is_found = false;
-        // In the config file other profiles than the default one are in sections "profile NAME".
+        // In the config file, profiles other than the default one are in sections "profile NAME".
         let section = format!("profile {}", self.name);
         let names = [self.name.as_str(), section.as_str()];
         for (file, names) in [(&self.config_file, &names[..]), (&self.credentials_file, &names[..1])] {
@@ -87,12 +88,12 @@ fn read_text(file: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Adds the settings of the sections with one of these names; returns whether there was one.
+/// Adds the settings of the sections with one of these names; returns whether there was any.
 fn collect(text: &str, names: &[&str], settings: &mut Settings) -> bool {
     let mut is_found = false;
     let mut is_ours = false;
     for line in text.lines() {
-        // What is indented belongs to a setting of several lines; none of those counts.
+        // An indented line belongs to a setting of several lines; none of those is used.
         let is_nested = line.starts_with([' ', '\t']);
         let line = line.trim();
         if line.is_empty() || line.starts_with(['#', ';']) {
@@ -112,17 +113,17 @@ fn collect(text: &str, names: &[&str], settings: &mut Settings) -> bool {
     is_found
 }
 
-/// What is known of the credentials.
+/// Credentials, and how long to use them.
 struct Known {
     credential: Arc<AwsCredential>,
-    /// Until when nobody is asked for others.
+    /// No other credentials are requested before this.
     until: Instant,
-    /// Until when they are good, if they are not for good.
+    /// When the credentials expire, if ever.
     good_until: Option<Instant>,
 }
 
 impl Known {
-    /// The same for a moment more, where others cannot be had just now.
+    /// The same credentials for a moment more, when others cannot be had at present.
     fn once_more(&mut self) -> Option<Arc<AwsCredential>> {
         let now = Instant::now();
         if self.good_until.is_some_and(|until| until <= now) {
@@ -133,14 +134,14 @@ impl Known {
     }
 }
 
-/// Credentials of a profile. The files are read again now and then, so that whoever renews them need not stop us.
+/// Credentials of a profile. The files are read again now and then, so that renewing them does not stop us.
 pub(super) struct ProfileCredentials {
     profile: Profile,
     known: Mutex<Option<Known>>,
 }
 
 impl ProfileCredentials {
-    /// Credentials of `profile`; `None` where it has none.
+    /// Credentials of `profile`; `None` if it has none.
     pub(super) fn of(profile: Profile) -> io::Result<Option<Self>> {
         let settings = profile.read()?;
         let has = |key| settings.contains_key(key);
@@ -157,7 +158,8 @@ impl ProfileCredentials {
         }
         let fresh = match (self.fresh().await, &mut *known) {
             (Ok(fresh), _) => fresh,
-            // Whoever writes the files may be at it, and whoever is asked may be away: what is good is used.
+            // The files may be in the middle of being written, or the command may fail: credentials that are
+            // still good are used.
             (Err(error), Some(known)) => return known.once_more().ok_or(error),
             (Err(error), None) => return Err(error),
         };
@@ -166,7 +168,7 @@ impl ProfileCredentials {
         Ok(credential)
     }
 
-    /// As files or a program give them now.
+    /// Current credentials from the files or the command.
     async fn fresh(&self) -> io::Result<Known> {
         let settings = self.profile.read()?;
         let setting = |key: &str| settings.get(key).filter(|value| !value.is_empty()).cloned();
@@ -218,7 +220,7 @@ async fn ask(command: &str) -> io::Result<Known> {
     if !output.status.success() {
         return Err(io::Error::other(format!("credential_process ended with {}", output.status)));
     }
-    // Serde's messages may repeat what was printed.
+    // Serde's messages may repeat the output.
     let printed = serde_json::from_slice::<Printed>(&output.stdout)
         .ok()
         .filter(|printed| printed.version == 1)
@@ -325,7 +327,7 @@ aws_session_token=token
         assert!(!format!("{it:?}{renewed:?}").contains("\"n\""));
     }
 
-    /// Whoever rewrites the file truncates it first; a process may be asked in vain.
+    /// A file is truncated before it is rewritten, and a command may fail.
     #[tokio::test]
     async fn credentials_are_used_as_long_as_they_are_good() {
         let (home, environment) = home();

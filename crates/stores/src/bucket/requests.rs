@@ -1,4 +1,5 @@
-//! Requests that the library has no call for. It signs them; what comes back is bounded before it is looked at.
+//! Requests that the library has no call for. The library signs them; answers are bounded before they are
+//! parsed.
 
 use std::time::Duration;
 
@@ -15,27 +16,27 @@ use serde::de::DeserializeOwned;
 
 use super::{Inner, attempts::Attempts, failure::Failure};
 
-/// How long a request can be used after it was signed, which is also by how much a host's clock may be behind: as much as
-/// services allow everything else.
+/// How long a request can be used after it was signed, which is also how far a host's clock may be behind: as
+/// much as services allow for all other requests.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
-/// More than a page of 1,000 of anything has.
+/// Larger than a page of 1,000 entries of any kind.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// A request, without what is random or depends on time.
+/// A request without the parts that are random or depend on time.
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) method: Method,
-    /// Below the bucket; empty for the bucket itself.
+    /// The name below the bucket; empty for the bucket itself.
     pub(super) key: Path,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: Bytes,
-    /// What it is about, for errors.
+    /// The subject of the request, for errors.
     pub(super) what: String,
 }
 
 impl Request {
-    /// Reads something about the bucket.
+    /// A request that reads something about the bucket.
     pub(super) fn of_bucket(query: Vec<(&'static str, String)>, what: impl Into<String>) -> Self {
         Self {
             method: Method::GET,
@@ -48,13 +49,13 @@ impl Request {
     }
 }
 
-/// What a server said yes with.
+/// The answer to a request that succeeded.
 pub(super) struct Answer {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
-/// Why there is none.
+/// Why a request did not succeed.
 pub(super) struct Refused {
     pub(super) failure: Failure,
     pub(super) error: StoreError,
@@ -67,7 +68,7 @@ impl From<Refused> for StoreError {
 }
 
 impl Inner {
-    /// Sends a request that can be repeated, as often as it takes.
+    /// Sends a request that can be repeated, as often as necessary.
     pub(super) async fn ask(&self, request: &Request) -> Result<Answer, Refused> {
         let mut attempts = Attempts::new(self.options.retries);
         loop {
@@ -81,7 +82,7 @@ impl Inner {
         }
     }
 
-    /// The same, for an answer that is a document.
+    /// Like [`Inner::ask`], for an answer that is a document.
     pub(super) async fn ask_for<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Refused> {
         let answer = self.ask(request).await?;
         read_document(&answer.body).ok_or_else(|| {
@@ -135,7 +136,7 @@ impl Inner {
     }
 }
 
-/// A document of the protocol; nothing where the bytes are none.
+/// Parses a document of the protocol; `None` if the bytes are not one.
 pub(super) fn read_document<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= ANSWER_BYTES_MAX)?;
     quick_xml::de::from_str(text).ok()

@@ -1,16 +1,16 @@
-//! What differs from one service to the other.
+//! Differences between the services.
 
 /// The protocols of object storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// AWS, and who speaks as it does.
+    /// AWS, and services that speak its protocol.
     S3,
     /// Azure Blob Storage. Its buckets are called containers.
     Azure,
 }
 
 impl Service {
-    /// What a location begins with, before `://`.
+    /// The scheme of a location, before `://`.
     #[must_use]
     pub fn scheme(self) -> &'static str {
         match self {
@@ -19,7 +19,7 @@ impl Service {
         }
     }
 
-    /// Name of the mark in an object's metadata. In Azure it has to be one that C# would take.
+    /// Name of the mark in an object's metadata. Azure requires a valid C# identifier.
     pub(super) fn mark(self) -> &'static str {
         match self {
             Self::S3 => "holdfast-mark",

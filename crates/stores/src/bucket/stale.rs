@@ -1,4 +1,5 @@
-//! What interrupted uploads left: parts that no listing of objects shows, and objects that were to be deleted at once.
+//! Sweeps what interrupted uploads left: parts that no listing of objects shows, and objects that were to be
+//! deleted at once.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,14 +36,14 @@ fn is_old(at: SystemTime, now: SystemTime, min_age: Duration) -> bool {
 }
 
 impl Inner {
-    /// Gives up uploads, and deletes temporary objects, of that age.
+    /// Aborts uploads, and deletes temporary objects, of at least that age.
     pub(super) async fn sweep(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {
         match self.service {
             Service::S3 => self.sweep_parts(now, min_age).await?,
-            // It forgets blocks by itself, and lists none.
+            // Azure forgets blocks by itself, and lists none.
             Service::Azure => {}
         }
-        // Where what is deleted is only hidden, it is deleted once more.
+        // Where deletion only hides objects, their versions are deleted as well.
         match self.locks.get() {
             Some(_) => self.sweep_temporary_versions(now, min_age).await,
             None => self.sweep_temporary(now, min_age).await,
@@ -74,7 +75,7 @@ impl Inner {
                 }
                 _ => break,
             };
-            // A list that does not go on has no end.
+            // A list that does not advance would never end.
             if next <= after {
                 return Err(self.remote(
                     &self.prefix,
@@ -108,7 +109,7 @@ impl Inner {
         let mut query = vec![("uploads", String::new()), ("prefix", self.prefix.clone())];
         query.extend(after.iter().cloned());
         match self.ask_for(&Request::of_bucket(query, format!("{}(uploads)", self.prefix))).await {
-            // It has no such list: its owner has to clear away what is left (docs/guide/stores.md).
+            // The service has no such list: its owner has to clear what is left (docs/guide/stores.md).
             Err(refused) if refused.failure == Failure::Remote(RemoteCause::Unfit) => Ok(Page {
                 uploads: Vec::new(),
                 is_truncated: false,

@@ -1,8 +1,8 @@
 //! An object on its way into a bucket.
 //!
-//! Bytes are gathered into parts; a full one goes off while the next is filled. An object that does not fill one part
-//! is sent as a whole, by one request. Memory: the part being filled, and the parts on their way, whose number is
-//! bounded over all uploads of a store.
+//! Bytes are gathered into parts; a full part is sent while the next one is filled. An object that does not
+//! fill one part is sent as a whole, by one request. Memory: the part being filled, and the parts being sent,
+//! whose number is bounded over all uploads of a store.
 
 use std::{
     mem,
@@ -17,9 +17,9 @@ use tokio::task::JoinSet;
 
 use super::{Inner, Mark, attempts::Attempts, failure::Failure, io_failed, locked::extensions, locks::Way};
 
-/// How long giving up an upload may hold up whoever does.
+/// How long aborting an upload may delay the caller.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Parts that one upload can have.
+/// Most parts of one upload.
 const PARTS_MAX: usize = 10_000;
 
 type Sent = (usize, Result<PartId, StoreError>);
@@ -35,7 +35,7 @@ pub(super) struct BucketUpload {
     parts: Option<Parts>,
 }
 
-/// An upload that the service knows of.
+/// An upload that the service knows about.
 struct Parts {
     id: MultipartId,
     begun: usize,
@@ -67,7 +67,7 @@ impl BucketUpload {
             extensions: extensions(self.store.lock_of(&self.path)),
             ..PutMultipartOptions::default()
         };
-        // What is begun twice is swept.
+        // If this begins two uploads, a sweep aborts the other.
         let begin = self.store.again(async || {
             let id = client.create_multipart_opts(&self.key, options()).await;
             id.map_err(|error| self.store.error(&error, &self.path))
@@ -76,7 +76,7 @@ impl BucketUpload {
         Ok(Parts { id, begun: 0, on_their_way: JoinSet::new(), arrived: Vec::new() })
     }
 
-    /// Sends the part that was filled, as soon as one may be sent.
+    /// Sends the part that was filled, as soon as a permit is free.
     async fn send_part(&mut self) -> Result<(), StoreError> {
         if self.parts.is_none() {
             self.parts = Some(self.begin().await?);
@@ -163,10 +163,10 @@ impl BucketUpload {
             if failure == Failure::Taken {
                 return store.is_ours(path, mark, size).await;
             }
-            // Also while an earlier request is still being carried out, which is a conflict.
+            // This includes a conflict with an earlier request that is still being carried out.
             if !attempts.wait(failure).await {
-                // Gone: by an earlier request that was carried out, or because somebody gave it up. Or an answer that
-                // makes no sense: what is there decides.
+                // The upload is gone: completed by an earlier request, or aborted by another client. Or the
+                // answer makes no sense. What exists decides.
                 return store.settle(path, mark, size, (failure, store.upload_failed(&error, path))).await;
             }
         }
@@ -224,7 +224,7 @@ impl Inner {
         }
     }
 
-    /// That an upload is gone must not read as if the object were.
+    /// An upload that is gone must not read as if the object were gone.
     fn upload_failed(&self, error: &object_store::Error, path: &ObjectPath) -> StoreError {
         match Failure::of(error) {
             Failure::NotFound => {
@@ -245,7 +245,7 @@ impl Upload for BucketUpload {
     fn finish(mut self: Box<Self>) -> Result<ObjectInfo, StoreError> {
         let runtime = Arc::clone(&self.store.runtime);
         let done = runtime.block_on(self.complete())?;
-        // Nothing is left to be given up.
+        // Nothing is left to abort.
         self.parts = None;
         Ok(done)
     }
@@ -259,7 +259,7 @@ impl Drop for BucketUpload {
             let client = &self.store.clients.giving_up;
             tokio::time::timeout(ABORT_TIMEOUT, client.abort_multipart(&self.key, &parts.id)).await
         };
-        // What remains is for the sweep.
+        // The sweep handles what remains.
         let _ = self.store.runtime.block_on(give_up);
     }
 }

@@ -1,9 +1,10 @@
-//! Versions of objects, of a bucket that keeps them: what a service lists, and which one was current when.
+//! Versions of objects in a bucket that keeps them: what a service lists, and which version was current when.
 //!
-//! Lists differ between services. versitygw moves the times of versions when others come over them, but its version ids
-//! are ULIDs, which begin with the time at which the version came. Some name deletions among the versions, some after them. So the order in which
-//! things happened goes by their times, and where those are the same (they are whole seconds) by what this program does:
-//! it deletes what it has created, and never creates a name again.
+//! Lists differ between services. versitygw changes the times of versions when newer ones come, but its
+//! version ids are ULIDs, which begin with the time at which the version came. Some services list deletions
+//! among the versions, some after them. So versions are ordered by their times, and where those are equal
+//! (they are whole seconds) by what this program does: it deletes what it has created, and never creates a
+//! name again.
 
 use std::{
     cmp::Reverse,
@@ -16,24 +17,24 @@ use serde::Deserialize;
 
 use super::{Inner, requests::Request};
 
-/// Versions of one name that are looked at, at most: nobody who means well makes more than one. Of more, those in the
-/// middle of the list are passed over: the newest tell what is current, and the oldest are ours.
+/// Most versions of one name that are kept: a well-meaning client makes only one. Of more, those in the
+/// middle of the list are dropped: the newest tell what is current, and the oldest are ours.
 const VERSIONS_MAX: usize = 100_000;
 
-/// A version of a name, or the mark of its deletion.
+/// A version of a name, or the marker of its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
-    /// What the service calls it.
+    /// The service's id.
     pub(super) id: String,
-    /// When it came, by the service's clock; of an object in parts when its upload began.
+    /// When it came, by the service's clock; for an object in parts, when its upload began.
     pub(super) at: SystemTime,
-    /// Nothing where it marks a deletion.
+    /// `None` if it marks a deletion.
     pub(super) object: Option<ObjectVersion>,
-    /// Whether it is what one sees who asks for no version.
+    /// Whether a request without a version gets this one.
     pub(super) is_latest: bool,
-    /// Who made it, where the service tells.
+    /// Who made it, if the service tells.
     pub(super) owner: Option<String>,
-    /// Whether the time is that at which it came in any case.
+    /// Whether `at` is certainly the time when it came.
     is_exact: bool,
 }
 
@@ -63,7 +64,7 @@ struct Page {
 enum Entry {
     Version(Listed),
     DeleteMarker(Listed),
-    /// What was asked for, repeated.
+    /// Parameters of the request, repeated.
     #[serde(other)]
     Other,
 }
@@ -97,7 +98,8 @@ struct CommonPrefix {
 }
 
 impl Entry {
-    /// What of a name it tells; a version that makes no sense is none.
+    /// The name and version in the entry: `None` if it is neither, `Some(None)` if the version makes no
+    /// sense.
     fn read(self) -> Option<Option<(String, Version)>> {
         match self {
             Self::Version(listed) => Some(listed.read(false)),
@@ -108,7 +110,7 @@ impl Entry {
 }
 
 impl Listed {
-    /// Key and version; a version without a size is none.
+    /// Key and version; `None` for an object without a size.
     fn read(self, is_deletion: bool) -> Option<(String, Version)> {
         let is_in_parts = self.e_tag.as_deref().is_some_and(|tag| tag.contains('-'));
         let object = match is_deletion {
@@ -130,8 +132,8 @@ impl Listed {
     }
 }
 
-/// The time in a version id that is a ULID: 26 digits of base 32, the first ten of which are milliseconds since 1970. Ids
-/// of AWS (32 characters) and of services that take UUIDs (36) never look so.
+/// The time in a version id that is a ULID: 26 digits of base 32, the first ten of which are milliseconds
+/// since 1970. Ids of AWS (32 characters) and of services that use UUIDs (36) never look like one.
 fn time_in_id(id: &str) -> Option<SystemTime> {
     const DIGITS: &[u8] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     if id.len() != 26 {
@@ -139,21 +141,22 @@ fn time_in_id(id: &str) -> Option<SystemTime> {
     }
     let digit = |byte: u8| DIGITS.iter().position(|digit| *digit == byte).map(|value| value as u64);
     let digits: Vec<u64> = id.bytes().map(digit).collect::<Option<_>>()?;
-    // More than 7 would be more than 48 bits.
+    // A first digit above 7 would mean more than 48 bits.
     let millis = digits.iter().take(10).fold(0, |sum, digit| sum << 5 | digit);
     (*digits.first()? <= 7).then(|| UNIX_EPOCH + Duration::from_millis(millis))
 }
 
-/// Puts the versions of one name into the order in which they came, the newest first.
+/// Sorts the versions of one name by the order in which they came, the newest first.
 pub(super) fn sort(versions: &mut [Version]) {
     versions
         .sort_by_key(|version| (Reverse(version.at), Reverse(version.is_latest), version.object.is_some()));
 }
 
-/// The version of a name that was current at a time, if the name was there.
+/// The version of a name that was current at a time, if the name existed.
 ///
-/// An object in parts bears the time at which its upload began. Whoever means ill can begin one and complete it much
-/// later; so where one lies over another version, which nobody who means well does, it counts for nothing.
+/// An object in parts has the time at which its upload began. An attacker can begin an upload and complete it
+/// much later. So where such an object lies over another version, which no well-meaning client does, it is
+/// ignored.
 fn current_at(mut versions: Vec<Version>, time: SystemTime) -> Option<Version> {
     versions.retain(|version| version.at <= time);
     sort(&mut versions);
@@ -167,11 +170,11 @@ fn current_at(mut versions: Vec<Version>, time: SystemTime) -> Option<Version> {
     }
 }
 
-/// A name with all that is to be known of it.
+/// A name with all its known versions.
 pub(super) struct Named {
     pub(super) key: String,
     pub(super) versions: Vec<Version>,
-    /// Whether there are more.
+    /// Whether there are more versions than are kept.
     pub(super) is_crowded: bool,
     /// Whether they are listed from the newest, deletions among them, as far as can be seen.
     is_newest_first: bool,
@@ -182,11 +185,11 @@ impl Named {
         Self { key, versions: Vec::new(), is_crowded: false, is_newest_first }
     }
 
-    /// The version that was current at a time, if the name was there.
+    /// The version that was current at a time, if the name existed.
     ///
-    /// Whoever deletes a name while its parts are sent makes a mark that is younger than the upload, and older than the
-    /// object; whoever completes an upload that he has begun before ours makes an object that seems older. So an object in
-    /// parts that is listed over another version came after that.
+    /// Deleting a name while its parts are being sent makes a marker that is newer than the upload and older
+    /// than the object; completing an upload that began before ours makes an object that seems older. So an
+    /// object in parts that is listed over another version came after that version.
     pub(super) fn current_at(mut self, time: SystemTime) -> Option<Version> {
         if self.is_newest_first {
             for at in (1..self.versions.len()).rev() {
@@ -209,7 +212,8 @@ impl Named {
         self.versions.push(version);
     }
 
-    /// What there is besides what is current: bytes that were deleted or written over.
+    /// Whether the current version deleted or overwrote bytes, and when; `None` if there are no bytes beneath
+    /// it.
     pub(super) fn beneath(mut self) -> Option<Beneath> {
         sort(&mut self.versions);
         let current = self.versions.iter().position(|version| version.is_latest).unwrap_or(0);
@@ -220,15 +224,15 @@ impl Named {
     }
 }
 
-/// Goes through the versions of all names with a prefix, in the order of the names.
+/// Iterates over the versions of all names with a prefix, in the order of the names.
 pub(super) struct Versions<'a> {
     inner: &'a Inner,
     prefix: String,
-    /// Versions that came later are passed over.
+    /// Later versions are skipped.
     until: Option<SystemTime>,
-    /// What follows, the last first.
+    /// The next names, in reverse order.
     ready: Vec<Named>,
-    /// A name that the next page may know more of.
+    /// A name for which the next page may have more versions.
     open: Option<Named>,
     after: Option<(String, String)>,
     is_done: bool,
@@ -253,7 +257,7 @@ impl<'a> Versions<'a> {
         }
     }
 
-    /// Requests that it took so far.
+    /// Requests made so far.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
@@ -267,7 +271,7 @@ impl<'a> Versions<'a> {
         for entry in listed {
             found.push(entry.ok_or_else(|| self.odd("its list of versions makes no sense"))?);
         }
-        // The sort is stable: what is said about the order of one name's versions stays.
+        // The sort is stable, so the order of one name's versions is kept.
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         let mut complete = Vec::new();
         for (key, version) in found {
@@ -302,7 +306,7 @@ impl<'a> Versions<'a> {
 }
 
 impl Page {
-    /// Where the next page begins. A list that does not go on has no end.
+    /// Where the next page begins. A list that does not advance would never end.
     fn next(&self, after: Option<&(String, String)>) -> Result<Option<(String, String)>, &'static str> {
         if !self.is_truncated {
             return Ok(None);
@@ -335,7 +339,8 @@ impl Inner {
         Ok(self.ask_for(&Request::of_bucket(query, format!("{prefix}(versions)"))).await?)
     }
 
-    /// What names below a prefix go on with up to the next slash, in order, whatever became of them.
+    /// The folders below a prefix that names have ever had, up to the next slash, in order, whatever became
+    /// of the objects.
     pub(super) async fn folders_ever(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         let mut folders = Vec::new();
         let mut after = None;
@@ -387,7 +392,7 @@ mod tests {
         assert_eq!(id(&attacked, 30), None, "it was deleted");
         assert_eq!(id(&attacked, 50).as_deref(), Some("theirs"), "what was written over");
         assert_eq!(id(&[], 10), None);
-        // Within one second: created, then deleted; but what is current is.
+        // Within one second: created, then deleted; but the current version stays current.
         let quick = [version("ours", 10, false), deletion("gone", 10)];
         assert_eq!(id(&quick, 10), None);
         let again = [deletion("gone", 10), latest(version("again", 10, false))];
@@ -399,13 +404,14 @@ mod tests {
         let id = |versions: &[Version], time| current_at(versions.to_vec(), at(time)).map(|it| it.id);
         let prepared = [version("ours", 10, true), version("theirs", 11, true), version("more", 12, true)];
         assert_eq!(id(&prepared, 20).as_deref(), Some("ours"));
-        // A name that was deleted in between is no such case.
+        // A name that was deleted in between is not such a case.
         let anew = [version("ours", 10, true), deletion("gone", 11), version("anew", 12, true)];
         assert_eq!(id(&anew, 20).as_deref(), Some("anew"));
         assert_eq!(id(&anew[..2], 20), None);
     }
 
-    /// Pack begun at 10, deleted at 17 by somebody who foresaw its name, completed at 30; much later hidden.
+    /// A pack begun at 10, deleted at 17 by an attacker who foresaw its name, completed at 30, and hidden
+    /// much later.
     #[test]
     fn a_mark_that_was_made_while_parts_were_sent_hides_nothing() {
         let id = |newest_first, listed: &[Version], time| {
@@ -419,11 +425,11 @@ mod tests {
         let hidden = [latest(deletion("late", 90)), pack(), deletion("second", 17), deletion("first", 16)];
         assert_eq!(id(true, &hidden, 50).as_deref(), Some("ours"));
         assert_eq!(id(true, &hidden, 90), None);
-        // A service that lists marks apart says nothing of their order.
+        // A service that lists markers apart says nothing about their order.
         let apart = [pack(), latest(deletion("late", 90))];
         assert_eq!(id(false, &apart, 95), None);
         assert_eq!(id(false, &apart, 50).as_deref(), Some("ours"));
-        // Somebody else's upload, completed after he had deleted ours.
+        // Another client's upload, completed after that client had deleted ours.
         let theirs = [latest(version("theirs", 5, true)), deletion("gone", 50), pack()];
         assert_eq!(id(true, &theirs, 20).as_deref(), Some("ours"));
         let later = [latest(version("theirs", 15, true)), deletion("gone", 50), pack()];
@@ -516,10 +522,10 @@ mod tests {
             let bad = PAGE.replace(from, to);
             assert!(read_document::<Page>(bad.as_bytes()).is_none(), "{from}");
         }
-        // A version that has no size is one that cannot be read.
+        // A version without a size cannot be read.
         let page: Page = read_document(PAGE.replace("<Size>7</Size>", "").as_bytes()).unwrap();
         assert_eq!(page.entries.into_iter().filter_map(Entry::read).filter(Option::is_none).count(), 1);
-        // However it is cut off, it is an error.
+        // Wherever it is cut off, it is an error.
         for len in 0..PAGE.len() {
             assert!(read_document::<Page>(&PAGE.as_bytes()[..len]).is_none(), "{len}");
         }

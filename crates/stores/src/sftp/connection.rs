@@ -25,13 +25,13 @@ use tokio::{
 
 use super::{Place, SftpOptions};
 
-/// What every server takes (the protocol's own minimum).
+/// The block size that every server accepts (the protocol's own minimum).
 const BLOCK_BYTES_MIN: usize = 32 << 10;
-/// Larger blocks bring nothing more.
+/// Larger blocks gain nothing.
 const BLOCK_BYTES_MAX: usize = 255 << 10;
 /// How long a session may take to begin.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// Lines of ssh's own words that an error repeats.
+/// Lines of ssh's output that an error repeats.
 const LINES_MAX: usize = 4;
 const LINE_CHARS_MAX: usize = 200;
 
@@ -40,9 +40,9 @@ const LINE_CHARS_MAX: usize = 200;
 pub(super) enum Failure {
     /// No such file or directory.
     NotFound,
-    /// The server refused, in its words.
+    /// The server refused, with this message.
     Refused(StatusCode, String),
-    /// There is no connection (any more): whether the request was carried out is not known.
+    /// There is no connection, or no longer: whether the request was carried out is unknown.
     Lost(RemoteCause, String),
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Failure {
 pub(super) struct Connection {
     pub(super) session: RawSftpSession,
     pub(super) can: Abilities,
-    /// Largest block to read or write.
+    /// The largest blocks to read and to write.
     pub(super) read_bytes: usize,
     pub(super) write_bytes: usize,
     is_dead: AtomicBool,
@@ -93,7 +93,7 @@ impl Connection {
             Ok(version) => version,
             Err(error) => {
                 drop(session);
-                // Ended or not, what it has said so far is what is known.
+                // Whether ssh has ended or not, its output so far is all that is known.
                 let _ = tokio::time::timeout(patience, process.wait()).await;
                 let _ = tokio::time::timeout(Duration::from_secs(1), listening).await;
                 return Err(broken(&said, &error));
@@ -132,12 +132,12 @@ impl Connection {
         Ok(it)
     }
 
-    /// Whether it can be used, as far as is known.
+    /// Whether the connection can be used, as far as is known.
     pub(super) fn is_alive(&self) -> bool {
         !self.is_dead.load(Ordering::Acquire)
     }
 
-    /// Reads a failed request.
+    /// Interprets a failed request.
     pub(super) fn failure(&self, error: SftpError) -> Failure {
         match error {
             SftpError::Status(status) => match status.status_code {
@@ -164,7 +164,7 @@ fn command(place: &Place, options: &SftpOptions) -> Command {
     if let Some(file) = &options.config_file {
         command.arg("-F").arg(file);
     }
-    // What the user's configuration says counts before what is only sensible.
+    // On the command line, these options override the user's configuration.
     for option in ["ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=20"] {
         command.args(["-o", option]);
     }
@@ -180,7 +180,7 @@ fn command(place: &Place, options: &SftpOptions) -> Command {
     ]);
     if !options.may_ask {
         command.args(["-o", "BatchMode=yes"]);
-        // A signal from the terminal is for us: the connection is needed to end in good order.
+        // A signal from the terminal is for us: the connection is needed for an orderly end.
         command.process_group(0);
     }
     if let Some(port) = place.port {
@@ -194,7 +194,7 @@ fn command(place: &Place, options: &SftpOptions) -> Command {
     command
 }
 
-/// Keeps the last lines that ssh has said.
+/// Keeps the last lines that ssh has printed.
 async fn listen(words: ChildStderr, said: Arc<Mutex<VecDeque<String>>>) {
     let mut lines = BufReader::new(words).lines();
     while let Ok(Some(line)) = lines.next_line().await {

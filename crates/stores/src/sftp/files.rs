@@ -1,4 +1,4 @@
-//! What is done with files and folders of the other host, each in a way that can be done twice.
+//! Operations on files and folders of the other host, each of which may be done twice.
 
 use std::{
     sync::Arc,
@@ -16,13 +16,13 @@ use super::{
     pool::Pool,
 };
 
-/// Bytes that are asked for, or sent, before the first answer must have come.
+/// Bytes to request, or to send, before the first answer must have come.
 pub(super) const WINDOW_BYTES: usize = 4 << 20;
-/// Permissions of what only its owner may read.
+/// Permissions that let only the owner read.
 pub(super) const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// What an object is.
+/// A file or folder, as the server describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) is_file: bool,
@@ -51,7 +51,7 @@ fn is_end(error: &SftpError) -> bool {
     matches!(error, SftpError::Status(status) if status.status_code == StatusCode::Eof)
 }
 
-/// `None` where it is not there.
+/// Turns "not found" into `None`.
 fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match result {
         Ok(it) => Ok(Some(it)),
@@ -61,7 +61,7 @@ fn found<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
 }
 
 impl Pool {
-    /// What has this name; a link is only that.
+    /// What has this name, without following a link.
     pub(super) async fn look(&self, path: &str) -> Result<Option<Found>, Failure> {
         let look = |it: Arc<Connection>| async move {
             let attributes = it.session.lstat(path).await.map_err(|error| it.failure(error))?;
@@ -70,7 +70,7 @@ impl Pool {
         found(self.repeat(look).await)
     }
 
-    /// What the root is, links followed.
+    /// What has this name, following links.
     pub(super) async fn look_through(&self, path: &str) -> Result<Option<Found>, Failure> {
         let look = |it: Arc<Connection>| async move {
             let attributes = it.session.stat(path).await.map_err(|error| it.failure(error))?;
@@ -104,7 +104,7 @@ impl Pool {
         found(self.repeat(read).await)
     }
 
-    /// Fills `buffer` from `offset`; `false` where the file ends before.
+    /// Fills `buffer` from `offset`; `false` if the file ends before.
     pub(super) async fn read(&self, path: &str, offset: u64, buffer: &mut [u8]) -> Result<bool, Failure> {
         let len = buffer.len();
         let read = |it: Arc<Connection>| async move {
@@ -121,7 +121,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// All of a file, if it is not too large. What one block holds takes two answers of the server.
+    /// Reads a whole file, if it is not too large. A file of one block takes two round trips.
     pub(super) async fn read_whole(&self, path: &str, limit_bytes: u64) -> Result<Whole, Failure> {
         let read = |it: Arc<Connection>| async move {
             let handle = open(&it, path).await?;
@@ -132,7 +132,7 @@ impl Pool {
         self.repeat(read).await
     }
 
-    /// Removes a file; one that is gone counts as removed.
+    /// Removes a file; a file that is already gone counts as removed.
     pub(super) async fn remove(&self, path: &str) -> Result<(), Failure> {
         let remove = |it: Arc<Connection>| async move {
             it.session.remove(path).await.map(drop).map_err(|error| it.failure(error))
@@ -148,14 +148,14 @@ impl Pool {
         self.repeat(remove).await
     }
 
-    /// Makes a folder whose parent exists, unless it is there.
+    /// Makes a folder whose parent exists, unless the folder exists.
     pub(super) async fn make_folder(&self, path: &str) -> Result<(), Failure> {
         let make = |it: Arc<Connection>| async move {
             let made = it.session.mkdir(path, mode(FOLDER_MODE)).await;
             made.map(drop).map_err(|error| it.failure(error))
         };
         match self.repeat(make).await {
-            // The protocol has no word for "exists already".
+            // The protocol has no status for "exists already".
             Err(failure @ Failure::Refused(..)) => match self.look_through(path).await? {
                 Some(found) if found.is_folder => Ok(()),
                 _ => Err(failure),
@@ -164,7 +164,8 @@ impl Pool {
         }
     }
 
-    /// Makes the names in a folder durable, where the server can: a folder can be opened for reading like a file.
+    /// Makes the names in a folder durable, if the server can: a folder can be opened for reading like a
+    /// file.
     pub(super) async fn sync_folder(&self, path: &str) -> Result<(), Failure> {
         let sync = |it: Arc<Connection>| async move {
             if !it.can.fsync {
@@ -173,7 +174,7 @@ impl Pool {
             let opened = match it.session.open(path, OpenFlags::READ, FileAttributes::empty()).await {
                 Ok(opened) => opened,
                 Err(error) => match it.failure(error) {
-                    // It does not open folders: then its host has to be trusted with them.
+                    // This server does not open folders, so its host has to be trusted with them.
                     Failure::Refused(..) => return Ok(()),
                     failure => return Err(failure),
                 },
@@ -195,7 +196,7 @@ impl Pool {
         self.repeat(set).await
     }
 
-    /// Times of a file: of its last reading and last writing.
+    /// The times of a file: of its last access and its last change.
     pub(super) async fn times(&self, path: &str) -> Result<(u32, u32), Failure> {
         let look = |it: Arc<Connection>| async move {
             let attributes = it.session.lstat(path).await.map_err(|error| it.failure(error))?.attrs;
@@ -204,7 +205,7 @@ impl Pool {
         self.repeat(look).await
     }
 
-    /// Bytes that can still be written; `None` where the server does not say.
+    /// Bytes that can still be written; `None` if the server does not say.
     pub(super) async fn free_bytes(&self, path: &str) -> Result<Option<u64>, Failure> {
         let ask = |it: Arc<Connection>| async move {
             if !it.can.statvfs {
@@ -222,7 +223,7 @@ async fn open(it: &Connection, path: &str) -> Result<String, Failure> {
     Ok(opened.map_err(|error| it.failure(error))?.handle)
 }
 
-/// Closes what was read. Nobody waits for it, and that it fails means nothing.
+/// Closes a file that was read. Nobody waits for it, and a failure means nothing.
 fn close(it: Arc<Connection>, handle: String) {
     tokio::spawn(async move {
         if let Err(error) = it.session.close(handle).await {
@@ -231,12 +232,12 @@ fn close(it: Arc<Connection>, handle: String) {
     });
 }
 
-/// All of a file.
+/// The outcome of reading a whole file.
 pub(super) enum Whole {
     Bytes(Vec<u8>),
-    /// It has so many bytes.
+    /// The file has this many bytes.
     TooLarge(u64),
-    /// It ended before this, its size.
+    /// The file ended before this many bytes, its size.
     Short(u64),
 }
 
@@ -267,7 +268,7 @@ struct Blocks {
     bytes: Vec<Vec<u8>>,
 }
 
-/// All blocks of a range, asked for at once as far as the window goes; `None` where the file ends before.
+/// All blocks of a range, requested at once as far as the window allows; `None` if the file ends before.
 async fn read_blocks(
     it: &Connection,
     handle: &str,
@@ -291,7 +292,7 @@ async fn read_blocks(
     Ok(Some(Blocks { size_bytes, bytes }))
 }
 
-/// One block; a server may give less at once than was asked for.
+/// One block; a server may return less at once than was requested.
 async fn read_block(
     it: &Connection,
     handle: &str,

@@ -1,14 +1,16 @@
-//! A directory of another host as a store, by SFTP over the user's own `ssh`.
+//! A directory of another host as a store, through SFTP over the user's own `ssh`.
 //!
-//! - **`ssh` itself connects**: its configuration, keys, agents, jump hosts and known hosts count. Where there is no
+//! - **`ssh` itself connects**, with its configuration, keys, agents, jump hosts and known hosts. Without a
 //!   terminal it never asks (`BatchMode`).
-//! - An object is written under `.tmp/`, made durable (`fsync@openssh.com`), and then given its name by a hard link
-//!   (`hardlink@openssh.com`), which fails where the name is taken; the folder is made durable as well. Servers without
-//!   these extensions are used with what they have; what they lack is in `docs/guide/stores.md`.
-//! - If the answer to the link gets lost, the link is tried again; a name that is taken then is told from another's by
-//!   setting a time under the one name and looking for it under the other.
+//! - An object is written under `.tmp/`, made durable (`fsync@openssh.com`), and then named by a hard link
+//!   (`hardlink@openssh.com`), which fails if the name is taken; the folder is made durable as well. Servers
+//!   without these extensions are used with those that they have; `docs/guide/stores.md` describes what they
+//!   lack.
+//! - If the answer to the link is lost, the link is tried again. If the name is taken then, setting a time
+//!   under one name and looking for it under the other tells whether it is ours.
 //! - The time of an object is `mtime`, the only one the protocol has, in whole seconds.
-//! - Requests are sent before earlier ones are answered, and many objects are read at once, so that distance costs little.
+//! - Requests are sent before earlier ones are answered, and many objects are read at once, so that distance
+//!   costs little.
 
 use std::{
     collections::HashSet,
@@ -44,26 +46,26 @@ mod upload;
 
 pub use self::place::Place;
 
-/// Small objects that are asked for at the same time.
+/// Small objects to request at the same time.
 const READS_AT_ONCE: usize = 16;
-/// Deletions on their way at once.
+/// Deletions to send at once.
 const DELETIONS_AT_ONCE: usize = 16;
 
 /// How another host is reached.
 #[derive(Clone, Debug)]
 pub struct SftpOptions {
-    /// The program.
+    /// The `ssh` program.
     pub ssh: PathBuf,
-    /// Its configuration file, in the place of the usual ones.
+    /// Its configuration file, instead of the usual ones.
     pub config_file: Option<PathBuf>,
     /// Whether it may ask the user: there is a terminal, and somebody at it.
     pub may_ask: bool,
     /// Most connections at once.
     pub connections: usize,
-    /// How often a connection is made anew.
+    /// How often a connection is made again.
     pub retries: Retries,
-    /// Longest time until an answer, by which disks that are busy and lines that are slow must have taken what was sent.
-    /// That a line is dead is noticed by `ssh`, much earlier.
+    /// Longest time until an answer: by then, busy disks and slow lines must have taken what was sent. `ssh`
+    /// notices a dead line much earlier.
     pub request_timeout: Duration,
 }
 
@@ -89,10 +91,10 @@ struct Inner {
     runtime: Arc<Runtime>,
     pool: Pool,
     root: String,
-    /// Folders that are known to exist durably.
+    /// Folders known to exist durably.
     folders: Mutex<HashSet<String>>,
     links: Links,
-    /// Folders in which an object may have got its name without that being durable.
+    /// Folders in which an object may have been named without that being durable yet.
     doubtful: Mutex<HashSet<String>>,
     landmark: Landmark,
 }
@@ -102,7 +104,7 @@ impl SftpStore {
     pub(crate) fn open(place: Place, options: &SftpOptions, missing: Missing) -> Result<Self, StoreError> {
         let location = place.to_string();
         let runtime = runtime().map_err(|error| StoreError::new(&location, StoreErrorKind::Io(error)))?;
-        // Without the home directory in front the server begins there.
+        // The server begins in the home directory, so `~/` is left out.
         let root = place.directory.strip_prefix("~/").unwrap_or(&place.directory).to_owned();
         let inner = Inner {
             runtime,
@@ -124,7 +126,7 @@ fn info(path: &ObjectPath, found: &Found) -> ObjectInfo {
 }
 
 impl Inner {
-    /// The root is there, or is made.
+    /// Checks that the root exists, or makes it.
     async fn reach(&self, missing: Missing) -> Result<(), StoreError> {
         let failed = |failure: Failure| self.error(failure, "");
         let found = self.pool.look_through(&self.root).await.map_err(failed)?;
@@ -150,7 +152,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The path of an object or folder; the root for an empty one.
+    /// The path of an object or folder; the root for an empty name.
     fn at(&self, name: &str) -> String {
         let name = name.trim_end_matches('/');
         if name.is_empty() { self.root.clone() } else { format!("{}/{name}", self.root) }
@@ -172,7 +174,8 @@ impl Inner {
         lock(&self.doubtful).insert(folder.to_owned());
     }
 
-    /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
+    /// Fails if another directory is in the root's place, such as the one beneath a mount point whose file
+    /// system is gone.
     async fn require_landmark(&self) -> Result<(), Failure> {
         match self.landmark.get() {
             Some(landmark) if self.pool.look_through(&self.at(landmark.as_str())).await?.is_none() => {
@@ -182,7 +185,7 @@ impl Inner {
         }
     }
 
-    /// Makes a folder below the root, and everything on the way to it, durably.
+    /// Makes a folder below the root, and all folders above it, durably.
     async fn make_folders(&self, folder: &str) -> Result<(), Failure> {
         if folder == self.root || self.known().contains(folder) {
             return Ok(());
@@ -203,7 +206,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes sure that what has a name in this folder keeps it.
+    /// Makes sure that the names in this folder are durable.
     async fn confirm(&self, folder: &str) -> Result<(), Failure> {
         let is_doubtful = lock(&self.doubtful).remove(folder);
         if is_doubtful {
@@ -236,7 +239,7 @@ impl Inner {
     /// The other host's clock, in seconds.
     async fn now_s(&self) -> Result<u32, Failure> {
         let mut file = TemporaryFile::create(self).await?;
-        // Written, so that a server that sets times lazily has to.
+        // Written to, so that a server that sets times lazily has to set one.
         let written = async {
             file.append(b"now").await?;
             file.close().await
@@ -249,7 +252,7 @@ impl Inner {
         read.map(|(_, mtime)| mtime)
     }
 
-    /// The entries of a folder in the order of the names that begin with them.
+    /// The entries of a folder, in the order of the object names that begin with them.
     fn entries(&self, prefix: &str) -> Result<Vec<(String, Found)>, StoreError> {
         let entries = self.runtime.block_on(self.pool.entries(&self.at(prefix)));
         let mut entries = entries.map_err(|failure| self.error(failure, prefix))?.unwrap_or_default();
@@ -285,7 +288,7 @@ impl Inner {
         Ok(holds)
     }
 
-    /// Removes the folder of what was deleted, and those above, as far as they are empty.
+    /// Removes the folder of a deleted object, and those above it, as long as they are empty.
     async fn remove_empty(&self, mut folder: &str) {
         while !folder.is_empty() {
             if self.pool.remove_folder(&self.at(folder)).await.is_err() {
@@ -316,7 +319,7 @@ impl Store for SftpStore {
         }
         let end = offset.saturating_add(buffer.len() as u64);
         let short = || StoreError::new(path, StoreErrorKind::ShortRead { end });
-        // No file is longer, and servers count with a sign.
+        // No file is longer, and servers count with signed numbers.
         if end > i64::MAX as u64 {
             return Err(short());
         }

@@ -7,11 +7,11 @@ use crate::BadLocation;
 /// A directory of another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// As whom; without it as the configuration of ssh says.
+    /// The user; without it, the one in the configuration of ssh.
     pub user: Option<String>,
     /// A host, or a name from the configuration of ssh.
     pub host: String,
-    /// Without it as the configuration of ssh says.
+    /// The port; without it, the one in the configuration of ssh.
     pub port: Option<u16>,
     /// The directory, from the root, or from the home directory if it begins with `~/`.
     pub directory: String,

@@ -1,4 +1,4 @@
-//! The connections of a store: made when they are needed, used by several at once, replaced when they break.
+//! The connections of a store: made when needed, shared by several users, replaced when they break.
 
 use std::{
     sync::{
@@ -16,19 +16,20 @@ use super::{
 };
 use crate::pause::Pauses;
 
-/// How long a host that let no further connection in is not asked for another.
+/// How long to make no further connection to a host that refused one.
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
 pub(super) struct Pool {
     pub(super) place: Place,
     pub(super) options: SftpOptions,
     open: Mutex<Vec<Arc<Connection>>>,
-    /// When a further connection was refused, while there were others: accounts may have few, and who knocks too often is
-    /// shut out.
+    /// When a further connection was refused while others were open: an account may be allowed only a few,
+    /// and hosts shut out clients that connect too often.
     refused_at: Mutex<Option<Instant>>,
-    /// One is made at a time: servers refuse many who knock at once.
+    /// Connections are made one at a time, because servers refuse many at once.
     making: tokio::sync::Mutex<()>,
-    /// Whether there has ever been one. The first failure of all is said at once: a name may be misspelt.
+    /// Whether there has ever been a connection. The very first failure is reported at once: a name may be
+    /// misspelt.
     has_been: AtomicBool,
 }
 
@@ -48,24 +49,25 @@ impl Pool {
         lock(&self.open)
     }
 
-    /// That which the fewest use.
+    /// The connection with the fewest users.
     fn least_used(&self) -> Option<Arc<Connection>> {
         let mut open = self.open();
         open.retain(|connection| connection.is_alive());
         open.iter().min_by_key(|connection| Arc::strong_count(connection)).cloned()
     }
 
-    /// Whether there may be more than are open.
+    /// Whether a further connection may be opened.
     fn may_grow(&self) -> bool {
         let is_refused = lock(&self.refused_at).is_some_and(|at| at.elapsed() < REFUSED_FOR);
         !is_refused && self.open().len() < self.options.connections.max(1)
     }
 
-    /// One that nobody uses; or a new one, while others share what there is; or, when there are enough, a shared one.
+    /// An unused connection; or a new one, while others share the open ones; or, if there are enough, a
+    /// shared one.
     async fn connection(&self) -> Result<Arc<Connection>, Failure> {
         let least_used = self.least_used();
         let _making = match least_used {
-            // Here, and in the pool.
+            // The count includes this reference and the pool's.
             Some(it) if Arc::strong_count(&it) <= 2 || !self.may_grow() => return Ok(it),
             Some(it) => match self.making.try_lock() {
                 Ok(making) => making,
@@ -76,7 +78,7 @@ impl Pool {
                 if let Some(it) = self.least_used() {
                     return Ok(it);
                 }
-                // Those that there were have broken, and may have seemed to be all there can be.
+                // All earlier connections have broken, and may have seemed to be all that are allowed.
                 *lock(&self.refused_at) = None;
                 making
             }
@@ -88,7 +90,7 @@ impl Pool {
                 self.open().push(Arc::clone(&made));
                 Ok(made)
             }
-            // Fewer than wanted will do.
+            // Fewer connections than wanted will do.
             Err(failure) => {
                 let shared = self.least_used().ok_or(failure)?;
                 *lock(&self.refused_at) = Some(Instant::now());
@@ -97,7 +99,7 @@ impl Pool {
         }
     }
 
-    /// A connection, tried for again and again unless there has never been one.
+    /// A connection, retried unless there has never been one.
     pub(super) async fn connect(&self) -> Result<Arc<Connection>, Failure> {
         let mut pauses = Pauses::new(self.options.retries);
         loop {
@@ -116,7 +118,7 @@ impl Pool {
         }
     }
 
-    /// Does what can be done twice; again on another connection if this one breaks.
+    /// Does something that may be done twice; repeats it on another connection if this one breaks.
     pub(super) async fn repeat<T, F: Future<Output = Result<T, Failure>>>(
         &self,
         act: impl Fn(Arc<Connection>) -> F,

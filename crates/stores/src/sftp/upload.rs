@@ -1,8 +1,9 @@
-//! An object on its way to another host.
+//! An object being sent to another host.
 //!
-//! Blocks go off before the answers to earlier ones have come. They go to a temporary file, which is made durable, then
-//! linked under the object's name: a link is made or not made, and never in the place of something else. Where the
-//! server or its file system makes no links, the file is renamed; `init` finds out whether its renaming replaces what is there.
+//! Blocks are sent before earlier ones are answered. They go to a temporary file, which is made durable and
+//! then linked under the object's name: a link is made or not made, and never replaces anything. If the
+//! server or its file system makes no links, the file is renamed; `init` finds out whether a rename there
+//! replaces what exists.
 
 use std::{
     mem,
@@ -27,14 +28,15 @@ use super::{
 };
 use crate::pause::Pauses;
 
-/// How often a folder that vanished is made again.
+/// How often to remake a folder that vanished.
 const FOLDER_ATTEMPTS: u32 = 5;
-/// How long clearing away may hold up whoever has failed.
+/// How long cleaning up may delay a caller that has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// From here on an object that got its name late gets a new time.
+/// An object named at least this long after its last byte gets a new time.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Whether the file system makes links, which the server that offers them does not know: not all that a NAS has do.
+/// Whether the file system makes links, which a server that offers them does not know: not every file system
+/// of a NAS does.
 #[derive(Default)]
 pub(super) struct Links {
     made: AtomicBool,
@@ -46,13 +48,13 @@ impl Links {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// An object got its name by a link, or otherwise although the server offers them.
+    /// Notes that an object was named by a link, or otherwise although the server offers links.
     fn tell(&self, by_link: bool) {
         let which = if by_link { &self.made } else { &self.refused };
         which.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one that is refused may be a matter of the file system: no other was made.
+    /// Whether a refused link may be due to the file system: no other has been made.
     fn may_be_refused(&self) -> bool {
         !self.made.load(Ordering::Relaxed)
     }
@@ -68,7 +70,8 @@ pub(super) struct SftpUpload {
 pub(super) struct TemporaryFile {
     path: String,
     connection: Arc<Connection>,
-    /// Until it is closed, and then never again: the server gives the same handle to the next file, perhaps another's.
+    /// Set until the file is closed, and never used after that: the server gives the same handle to the next
+    /// file, perhaps another upload's.
     handle: Option<String>,
     block: Vec<u8>,
     offset: u64,
@@ -155,7 +158,7 @@ impl TemporaryFile {
         }
     }
 
-    /// Everything is written, durable and closed; returns the size.
+    /// Makes everything written, durable and closed; returns the size.
     pub(super) async fn close(&mut self) -> Result<u64, Failure> {
         self.send_block().await?;
         while !self.on_their_way.is_empty() {
@@ -172,7 +175,7 @@ impl TemporaryFile {
 }
 
 impl TemporaryFile {
-    /// Closes and removes it as far as that can be done; what is left is for the sweep.
+    /// Closes and removes the file as far as possible; the sweep handles what is left.
     pub(super) async fn discard(&mut self, store: &Inner) {
         self.on_their_way.abort_all();
         let it = &self.connection;
@@ -201,7 +204,7 @@ impl SftpUpload {
 }
 
 impl Inner {
-    /// Explains what failed while writing: the protocol has no word for a full disk.
+    /// Explains a failure while writing: the protocol has no status for a full disk.
     async fn write_error(&self, failure: Failure, path: &ObjectPath) -> StoreError {
         const FULL_BYTES: u64 = 1 << 20;
         if matches!(failure, Failure::Refused(..))
@@ -213,7 +216,7 @@ impl Inner {
         self.error(failure, path)
     }
 
-    /// Creates an object of what is in memory, on another connection if one breaks.
+    /// Creates an object from bytes in memory, on another connection if one breaks.
     pub(super) async fn create(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError> {
         let mut pauses = Pauses::new(self.pool.options.retries);
         loop {
@@ -246,7 +249,7 @@ impl Inner {
         }
     }
 
-    /// Gives a durable temporary file its name, durably.
+    /// Names a durable temporary file, durably.
     async fn publish(
         &self,
         temporary: &str,
@@ -303,7 +306,8 @@ impl Inner {
             let named = if links {
                 connection.session.hardlink(temporary, target).await
             } else {
-                // Some servers replace what is there: looked for first, so that only a race can do so.
+                // Some servers replace an existing file, so the name is looked up first: only a race can
+                // replace it then.
                 if self.pool.look(target).await.map_err(failed)?.is_some() {
                     return if self.is_same(temporary, target, false).await.map_err(failed)? {
                         Ok(())
@@ -325,7 +329,7 @@ impl Inner {
             attempt += 1;
             match failure {
                 Failure::NotFound if attempt < FOLDER_ATTEMPTS => {
-                    // The folder is gone; or an earlier attempt has renamed the file, and its answer got lost.
+                    // The folder is gone, or an earlier attempt renamed the file and its answer was lost.
                     if !links && self.is_same(temporary, target, false).await.map_err(failed)? {
                         return Ok(());
                     }
@@ -338,7 +342,7 @@ impl Inner {
                             continue;
                         }
                         None => Err(failed(failure)),
-                        // Taken by another, or by an attempt whose answer got lost.
+                        // Taken by another client, or by an attempt of ours whose answer was lost.
                         Some(_) if self.is_same(temporary, target, links).await.map_err(failed)? => Ok(()),
                         Some(_) => Err(taken()),
                     };
@@ -352,8 +356,8 @@ impl Inner {
         }
     }
 
-    /// Whether two names are of one file. The protocol shows no file's identity: but a time that is set under one name
-    /// shows under the other. A file that was renamed has only the other.
+    /// Whether two names are of one file. The protocol does not show a file's identity, but a time set under
+    /// one name shows under the other. A renamed file has only the new name.
     async fn is_same(&self, temporary: &str, target: &str, links: bool) -> Result<bool, Failure> {
         let Some(_) = self.pool.look(target).await? else { return Ok(false) };
         if !links {
@@ -363,14 +367,14 @@ impl Inner {
         let mut random = [0; 4];
         getrandom::fill(&mut random)
             .map_err(|error| Failure::Lost(RemoteCause::Other, format!("no random numbers: {error}")))?;
-        // A day that is long past, so that it is no time at which anything else was read.
+        // A time long past (before 2005), so that nothing else was read then.
         let mark = u32::from_le_bytes(random) >> 2;
         self.pool.set_times(temporary, mark, mtime).await?;
         Ok(self.pool.times(target).await?.0 == mark)
     }
 
-    /// The time of an object is that at which it appeared, not that of its last byte, which may be of another day if we
-    /// were stopped in between.
+    /// Sets the object's time to when it appeared, instead of when its last byte was written, which may be
+    /// another day if we were stopped in between.
     async fn bring_up_to_date(&self, target: &str) -> Result<(), Failure> {
         let now = self.now_s().await?;
         self.pool.set_times(target, now, now).await

@@ -1,4 +1,4 @@
-//! A container of Azure Blob Storage, on Microsoft's emulator: the contract, and what goes wrong on the way.
+//! A container of Azure Blob Storage, on Microsoft's emulator: the contract, and failures on the way.
 
 use std::{
     sync::{
@@ -25,19 +25,20 @@ use super::{
     proxy::{Fate, Proxy, Request},
 };
 
-/// Azure knows no least size.
+/// Azure has no minimum size of parts.
 const PART_BYTES: usize = 300_000;
 
-/// What lets in.
+/// The credentials that give access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Credentials {
-    /// Every header of a request is signed with it.
+    /// Signs every header of a request.
     Key,
-    /// Part of the address: what a proxy changes is not noticed.
+    /// Part of the address, so changes by a proxy go unnoticed.
     Signature,
 }
 
-/// A shared access signature of the container. The emulator takes none of an account for deletions of many.
+/// A shared access signature of the container. For deletions of many objects, the emulator accepts none of an
+/// account.
 fn signature() -> String {
     let (permissions, end, version) = ("racwdl", "2100-01-01T00:00:00Z", "2019-12-12");
     let container = format!("/blob/{ACCOUNT}/{CONTAINER}");
@@ -74,7 +75,7 @@ fn place() -> String {
     format!("az://{CONTAINER}/test/{}", COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A place, by the straight way and by a proxy that decides.
+/// A place, reached directly and through a proxy that decides the fate of requests.
 struct Scene {
     straight: Arc<dyn Store>,
     through: Arc<dyn Store>,
@@ -95,12 +96,12 @@ impl Scene {
     }
 }
 
-/// Whether it sends a part.
+/// Whether the request sends a part.
 fn is_block(request: &Request) -> bool {
     request.is("PUT", "comp=block&")
 }
 
-/// Whether it makes one object of its parts.
+/// Whether the request makes one object of its parts.
 fn completes(request: &Request) -> bool {
     request.is("PUT", "comp=blocklist")
 }
@@ -123,7 +124,7 @@ fn cause(error: &StoreError) -> RemoteCause {
     }
 }
 
-/// By a key, and by a signature with lists that come in small pages.
+/// With a key, and with a signature and lists that come in small pages.
 #[test]
 fn azurite_keeps_the_contract() {
     let server = Azurite::start().unwrap();
@@ -147,7 +148,7 @@ fn what_azure_cannot_is_refused() {
     let mut options = options(server.port(), Credentials::Key);
     let store = create_store(&place, &options).unwrap();
     assert!(store.versioned().is_none());
-    // It would drop the dot, and two names would be one.
+    // Azure would drop the dot, so that two names would be one.
     let dotted = store.create_if_absent(&path("sources/db1./x"), b"").unwrap_err();
     assert!(matches!(dotted.kind, StoreErrorKind::Io(_)), "{dotted}");
     options.as_of = Some(std::time::SystemTime::now());
@@ -188,7 +189,8 @@ fn a_blob_whose_answer_got_lost_is_known_as_ours() {
     }
 }
 
-/// Also after the name was looked for. What makes an object says that there must be none.
+/// This holds even after the name was looked up. The request that makes an object says that there must be
+/// none.
 #[test]
 fn a_blob_that_another_made_meanwhile_is_his() {
     let server = Azurite::start().unwrap();
@@ -199,7 +201,8 @@ fn a_blob_that_another_made_meanwhile_is_his() {
         let size = if large { 2 * PART_BYTES } else { 3 };
         let (ours, his) = (bytes(size, 1), bytes(size, 2));
         let taken = his.clone();
-        // The emulator forgets blocks when another makes the object of his, as Azure does: that alone would not show it.
+        // The emulator forgets blocks when another client makes the object of its own, as Azure does. That
+        // alone would not show that the condition was sent.
         let unconditional = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&unconditional);
         let scene = Scene::new(&server, Credentials::Key, move |request| {
@@ -209,7 +212,8 @@ fn a_blob_that_another_made_meanwhile_is_his() {
             }
             let taker = if publishes { taker.lock().unwrap().take() } else { None };
             if let Some(taker) = taker {
-                // To the emulator blocks without a list are a blob, which only a list of blocks can take.
+                // To the emulator, blocks without a list are a blob, whose name only a list of blocks can
+                // take.
                 upload(&*taker, name, &taken).unwrap();
             }
             Fate::Pass
@@ -257,7 +261,7 @@ fn lists_and_deletions_of_blobs_survive_what_happens_to_their_requests() {
             if !request.is("GET", "comp=list") {
                 return lost(request);
             }
-            // One breaks off in the middle of a page, one behind a page.
+            // One list breaks off in the middle of a page, one after a page.
             match lists.fetch_add(1, Ordering::SeqCst) {
                 1 | 3 => Fate::CutAnswer,
                 _ => Fate::PassWith("&maxresults=100"),
@@ -361,7 +365,7 @@ fn a_container_that_refuses_ends_in_an_error_that_says_so() {
     assert!(away.contains("cannot be reached"), "{away}");
 }
 
-/// Conditions are taken out of the requests on their way.
+/// The proxy removes the conditions from the requests.
 #[test]
 fn a_container_that_knows_no_conditions_is_found_out() {
     let server = Azurite::start().unwrap();
@@ -384,7 +388,8 @@ fn what_azure_confirmed_and_is_not_there_is_not_believed() {
     }
 }
 
-/// As whoever gives out credentials on a machine of Azure answers. The emulator looks at no signature.
+/// A token as the service that issues credentials on an Azure machine returns it. The emulator checks no
+/// signature.
 fn token() -> String {
     let part = |json: &str| BASE64_URL_SAFE_NO_PAD.encode(json);
     let claims = "{\"aud\":\"https://storage.azure.com\",\"iss\":\"https://sts.windows.net/x/\",\

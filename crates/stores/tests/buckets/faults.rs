@@ -1,5 +1,5 @@
-//! What goes wrong on the way to a bucket. Always: success is never reported for what is not there, nothing is
-//! overwritten, and no error tells a secret.
+//! Failures on the way to a bucket. In every case, success is never reported for an object that does not
+//! exist, nothing is overwritten, and no error shows a secret.
 
 use std::{
     sync::{
@@ -38,7 +38,7 @@ pub(super) fn upload(store: &dyn Store, name: &str, bytes: &[u8]) -> Result<Obje
     upload.finish()
 }
 
-/// A place, by the straight way and by a proxy that decides.
+/// A place, reached directly and through a proxy that decides the fate of requests.
 struct Scene {
     straight: Arc<dyn Store>,
     /// Objects are named below this in the requests that the proxy sees.
@@ -56,7 +56,7 @@ impl Scene {
     }
 }
 
-/// The fate of the first `count` requests that `concerns` names; all others pass.
+/// The fate of the first `count` requests for which `concerns` is true; all others pass.
 pub(super) fn first(
     count: usize,
     fate: Fate,
@@ -145,7 +145,7 @@ fn an_upload_in_parts_survives_what_happens_to_its_requests() {
         (3, Fate::error(503, "SlowDown"), part),
         (2, Fate::SwallowAnswer, part),
         (1, Fate::error(500, "InternalError"), begins),
-        // The one that was sent before is still being carried out.
+        // An earlier request is still being carried out.
         (2, Fate::error(409, "OperationAborted"), Request::completes),
         // A line that stalled.
         (9, Fate::error(400, "RequestTimeout"), part),
@@ -228,7 +228,7 @@ fn a_read_that_breaks_off_goes_on_where_it_was() {
     assert!(read == sent[500..500 + read.len()]);
 }
 
-/// What may as well be done twice is done again, whatever the library makes of how it failed.
+/// Operations that may be done twice are repeated, however the library reports the failure.
 #[test]
 fn lists_deletions_and_looks_survive_what_happens_to_their_requests() {
     let server = server();
@@ -244,7 +244,7 @@ fn lists_deletions_and_looks_survive_what_happens_to_their_requests() {
         (5, Fate::Drop, deletes),
         (1, Fate::SwallowAnswer, deletes),
         (2, Fate::error(400, "ExpiredToken"), deletes),
-        // What a HEAD says of a token that has expired: nothing.
+        // A HEAD with an expired token gets no reason.
         (2, Fate::Answer(400, String::new()), looks),
         (9, Fate::Drop, looks),
     ];
@@ -289,7 +289,7 @@ fn lists_deletions_and_looks_survive_what_happens_to_their_requests() {
     }
 }
 
-/// Longer than any library's repetitions: with what is the default, nothing ends.
+/// Away for longer than the library's own retries: with the default retries, nothing fails.
 #[test]
 fn a_service_that_is_away_for_a_while_is_waited_for() {
     const AWAY: Duration = Duration::from_secs(8);
@@ -337,7 +337,7 @@ fn a_service_that_has_never_answered_is_given_up_soon() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
-/// Each part takes longer than one alone may: they are given the time of all that share the line.
+/// Each part takes longer than a single one may: parts get the time of all that share the line.
 #[test]
 fn a_line_that_is_too_slow_for_all_parts_at_once_gets_through() {
     let server = server();
@@ -367,7 +367,7 @@ fn what_was_confirmed_and_is_not_there_is_not_believed() {
     assert_eq!(cause(&error), RemoteCause::Unconfirmed, "{error}");
 }
 
-/// Its answer to the first attempt comes when the second is under way.
+/// The answer to the first attempt comes while the second is under way.
 #[test]
 fn an_answer_that_takes_too_long_is_asked_for_again() {
     let server = server();
@@ -381,18 +381,18 @@ fn an_answer_that_takes_too_long_is_asked_for_again() {
     assert_eq!(read_all(&*store, &path("outcomes/1"), 10).unwrap(), b"ours");
 }
 
-/// What a service that knows no conditions is found to be, and what it does not do all the same. `straight`: past the
-/// proxy.
+/// Asserts that a service without conditions is found out, and that it still overwrites no large object.
+/// `straight` bypasses the proxy.
 pub(super) fn assert_is_found_out(through: &dyn Store, straight: &dyn Store) {
     assert_eq!(probe_creation(through, "x").unwrap(), Creation::Shared);
-    // A large object is not written over all the same: its name is looked for before.
+    // A large object is still not overwritten, because its name is looked up first.
     straight.create_if_absent(&path("packs/1"), b"his").unwrap();
     let error = upload(through, "packs/1", &bytes(2 * PART_BYTES, 0)).unwrap_err();
     assert!(error.is_exists(), "{error}");
     assert_eq!(read_all(straight, &path("packs/1"), 10).unwrap(), b"his");
 }
 
-/// Conditions are taken out of the requests on their way.
+/// The proxy removes the conditions from the requests.
 #[test]
 fn a_service_that_knows_no_conditions_is_found_out() {
     let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();
@@ -463,7 +463,7 @@ fn uploads_that_nobody_finishes_are_given_up() {
         assert_eq!(aborts.load(Ordering::SeqCst), 1, "{kind:?}");
         std::mem::forget(begin("forgotten"));
         std::mem::forget(begin("and/another"));
-        // To moto all uploads are of 2010.
+        // To moto, all uploads began in 2010.
         if kind == ObjectStorageKind::Versitygw {
             scene.through.sweep_uploads(Duration::from_secs(3600)).unwrap();
             assert_eq!(aborts.load(Ordering::SeqCst), 1, "too young");

@@ -1,4 +1,4 @@
-//! Buckets on real servers of object storage.
+//! Buckets on real object storage servers.
 
 use std::{
     sync::{
@@ -24,7 +24,7 @@ mod faults;
 mod past;
 mod proxy;
 
-/// Small parts, so that many are made of little; services that insist on 5 MiB get them.
+/// Small parts, so that many are made of little data; services that insist on 5 MiB get that.
 const PART_BYTES: usize = 5 << 20;
 
 fn options(endpoint: &str) -> StoreOptions {
@@ -67,7 +67,7 @@ fn versitygw_keeps_the_contract() {
     keeps_the_contract(ObjectStorageKind::Versitygw);
 }
 
-/// A server with a certificate of an authority of its own, which knows the bucket by the name of the host.
+/// A server with a certificate of its own authority, which knows the bucket by the name of the host.
 #[test]
 fn versitygw_keeps_the_contract_behind_tls_and_by_host() {
     let server = ObjectStorage::start_with_tls_by_host().unwrap();

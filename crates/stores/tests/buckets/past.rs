@@ -33,7 +33,7 @@ fn listed(store: &dyn Store, prefix: &str) -> Vec<ObjectInfo> {
     all
 }
 
-/// A moment of the store's clock, with nothing else in its second nor in the next.
+/// A moment of the store's clock, with nothing else in its second or in the next.
 fn moment(store: &dyn Store) -> SystemTime {
     let begun = store.now().unwrap();
     while store.now().unwrap() <= begun {
@@ -52,7 +52,7 @@ fn as_of(place: &str, endpoint: &str, time: SystemTime) -> Result<Arc<dyn Store>
     open_store(place, &options)
 }
 
-/// One name is written over so often: more than one answer of a service holds, or less.
+/// One name is overwritten this many times: more than one answer of a service holds, or fewer.
 fn reads_what_was(kind: ObjectStorageKind, overwritten: usize) {
     let server = ObjectStorage::start_keeping(kind, Keeps::Versions).unwrap();
     let (place, endpoint) = (place(), server.endpoint());
@@ -92,7 +92,7 @@ fn reads_what_was(kind: ObjectStorageKind, overwritten: usize) {
     assert_eq!(past.list_folders("").unwrap(), ["a", "c", "packs"]);
     assert_eq!(past.list_folders("a/").unwrap(), ["b"]);
     assert_eq!(past.now().unwrap(), time);
-    // Looked up by name, by one that nothing was remembered in.
+    // Looked up by name, in a store that has remembered nothing.
     let past = as_of(&place, &endpoint, time).unwrap();
     assert!(read_all(&*past, &path("packs/large"), u64::MAX).unwrap() == large);
     let mut part = [0; 100];

@@ -1,4 +1,4 @@
-//! A proxy in front of a server of object storage that does to requests what a test says.
+//! A proxy in front of an object storage server that treats requests as a test decides.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -11,13 +11,13 @@ use std::{
     time::Duration,
 };
 
-/// A request as far as a test decides by it.
+/// A request, as far as a test decides by it.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) method: String,
     /// Path and query.
     pub(super) target: String,
-    /// Whether it is to be carried out only if there is no such object.
+    /// Whether it has the condition that there is no such object.
     pub(super) if_absent: bool,
 }
 
@@ -26,25 +26,25 @@ impl Request {
         self.method == method && self.target.contains(part)
     }
 
-    /// Whether it makes one object of its parts.
+    /// Whether the request makes one object of its parts.
     pub(super) fn completes(&self) -> bool {
         self.is("POST", "uploadId=")
     }
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Debug)]
 pub(super) enum Fate {
     Pass,
-    /// Passes without its condition: what a service does that does not know it.
+    /// Passes without its condition, as if the service did not know it.
     PassUnconditionally,
-    /// Passes with this behind its query.
+    /// Passes with this appended to its query.
     PassWith(&'static str),
     /// Is not passed on; the connection is reset.
     Drop,
     /// Half of it is passed on, and both connections are reset.
     CutRequest,
-    /// Is carried out; nobody hears of it.
+    /// Is carried out, but the answer is lost.
     SwallowAnswer,
     /// Is carried out; the answer breaks off in the middle of its body.
     CutAnswer,
@@ -107,7 +107,7 @@ impl Drop for Proxy {
     }
 }
 
-/// One request on each connection: the client is told so.
+/// Serves one request on each connection, and tells the client so.
 fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut first = String::new();

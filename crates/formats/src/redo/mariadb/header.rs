@@ -20,7 +20,8 @@ const FORMAT_ENCRYPTED: u32 = 0xF09F_979D;
 pub struct Checkpoint {
     /// Every change before it is in the data files.
     pub lsn: Lsn,
-    /// Where this checkpoint's own group of FILE_MODIFY and FILE_CHECKPOINT records begins; never before `lsn`.
+    /// Where this checkpoint's own group of FILE_MODIFY and FILE_CHECKPOINT records begins; never before
+    /// `lsn`.
     pub end: Lsn,
 }
 
@@ -48,8 +49,8 @@ impl Checkpoint {
     }
 }
 
-/// What the start of `ib_logfile0` says. Read it again after each read of the circle: only it tells whether what
-/// was read is still of the lap it was taken for.
+/// The header and the newest checkpoint of `ib_logfile0`. Read it again after each read of the circle: only
+/// the header tells whether the bytes read still belong to the expected lap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogHeader {
     raw: [u8; HEADER_BYTES],
@@ -89,7 +90,8 @@ pub enum LogHeaderError {
 }
 
 impl LogHeader {
-    /// How many bytes from the start of the file [`LogHeader::parse`] needs; reading [`DATA_START`] bytes will do.
+    /// How many bytes from the start of the file [`LogHeader::parse`] needs; reading [`DATA_START`] bytes
+    /// will do.
     pub const PREFIX_BYTES_MIN: usize = CHECKPOINTS_AT[1] + Checkpoint::BYTES;
 
     /// Reads the start of a log file of `file_bytes` bytes.
@@ -141,13 +143,13 @@ impl LogHeader {
         self.capacity + DATA_START
     }
 
-    /// Whether the records are encrypted. Mini-transactions can be walked and checked all the same; file names
-    /// cannot be read.
+    /// Whether the records are encrypted. Mini-transactions can be walked and checked all the same; file
+    /// names cannot be read.
     pub fn encrypted(&self) -> bool {
         self.encrypted
     }
 
-    /// Who made the file: `MariaDB 10.11.19`, `Backup 10.11.19`.
+    /// The program that made the file: `MariaDB 10.11.19`, `Backup 10.11.19`.
     pub fn creator(&self) -> String {
         let name = self.raw.get(CREATOR).unwrap_or_default();
         let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
@@ -167,9 +169,9 @@ impl LogHeader {
         DATA_START + within as u64
     }
 
-    /// Whether bytes read at `at` before this header was read may belong to a lap two or more later. The marker
-    /// byte tells one lap from the next, not from the one after. The server never writes at or past its newest
-    /// checkpoint plus the capacity, so the answer is certain.
+    /// Whether bytes read at `at` before this header was read may belong to a lap two or more later. The
+    /// marker byte tells one lap from the next, not from the one after. The server never writes at or past
+    /// its newest checkpoint plus the capacity, so the answer is certain.
     pub fn may_have_lapped(&self, at: Lsn) -> bool {
         self.checkpoint.lsn.bytes_since(at).is_some_and(|ahead| ahead > self.capacity)
     }

@@ -1,8 +1,9 @@
 //! The `ib_logfile0` of a restored server: header, one checkpoint, captured redo, zeros.
 //!
-//! Verified on MariaDB 10.11.19 and 11.8.6: the server recovers from it, also when the captured redo is larger than
-//! the log it came from, and then makes a log of its own size. The file is larger than what was captured because a
-//! fuller log than 80 % makes recovery print an error that frightens; its tail is zeros, so it can be sparse.
+//! Verified on MariaDB 10.11.19 and 11.8.6: the server recovers from it, even if the captured redo is larger
+//! than the log it came from, and then makes a log of its own size. The file is larger than the captured redo
+//! because recovery prints an alarming error when a log is more than 80 % full; its tail is zeros, so it can
+//! be sparse.
 
 use super::header::{
     CHECKPOINTS_AT, Checkpoint, DATA_START, FIRST_LSN_AT, HEADER_BYTES, HEADER_CRC_AT, LogHeader,
@@ -12,8 +13,8 @@ use crate::{Lsn, checksum};
 /// LSN and file offset must agree modulo this, the server's block.
 const BLOCK: u64 = 4096;
 
-/// How to lay out the restored log. The file is `header`, then the captured redo at `data_offset`, then zeros up to
-/// `file_bytes`.
+/// How to lay out the restored log. The file is `header`, then the captured redo at `data_offset`, then zeros
+/// up to `file_bytes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinearLog {
     /// The first [`DATA_START`] bytes.
@@ -46,8 +47,9 @@ pub enum LinearLogError {
 }
 
 impl LinearLog {
-    /// Lays out `captured_bytes` of linear redo that begin at `checkpoint.lsn`. `source` gives format, creator and
-    /// encryption; the file will have at least `file_bytes_min`, which should be the size of the source's log.
+    /// Lays out `captured_bytes` of linear redo that begin at `checkpoint.lsn`. `source` gives format,
+    /// creator and encryption. The file has at least `file_bytes_min` bytes, which should be the size of the
+    /// source's log.
     pub fn new(
         source: &LogHeader,
         checkpoint: Checkpoint,

@@ -4,11 +4,12 @@
 //! |---|---|
 //! | 0 | 512 bytes of header: [`LogHeader`] |
 //! | 0x1000, 0x2000 | 64 bytes of [`Checkpoint`] each; the newest valid one counts |
-//! | 0x3000 | the circle, to the end of the file: mini-transactions, without block structure ([`MtrWalker`]) |
+//! | 0x3000 | the circle, to the end of the file: mini-transactions without block structure ([`MtrWalker`]) |
 //!
-//! A log sequence number counts the bytes of the circle; where one falls in the file follows from the header.
-//! Captured redo is kept *linear*: from a checkpoint on, every marker byte 1, so that it fits a log that never
-//! wrapped ([`LinearLog`]). Everything was verified on MariaDB 10.11.19 and 11.8.6, which write the same format.
+//! A log sequence number counts the bytes of the circle; the header tells where the byte at an LSN lies in
+//! the file. Captured redo is kept *linear*: from a checkpoint on, with every marker byte 1, so that it fits
+//! a log that never wrapped ([`LinearLog`]). Everything was verified on MariaDB 10.11.19 and 11.8.6, which
+//! write the same format.
 
 mod header;
 mod linear;

@@ -1,29 +1,31 @@
 //! Walking mini-transactions (mtrs).
 //!
 //! An mtr is `record* marker [nonce] crc`:
-//! - a record's first byte is 2 or more; its low nibble is the number of bytes that follow, or 0: then a varint A
-//!   follows and the number of bytes, the varint included, is A + 15;
-//! - the marker is 1 or 0, the sequence bit of the lap that contains *the marker*; it alternates, the first lap is 1;
+//! - a record's first byte is 2 or more; its low nibble is the number of bytes that follow, or 0: then a
+//!   varint A follows and the number of bytes, the varint included, is A + 15;
+//! - the marker is 1 or 0, the sequence bit of the lap that contains *the marker*; it alternates, the first
+//!   lap is 1;
 //! - the nonce, 8 bytes, exists in an encrypted log only;
-//! - the CRC-32C covers records and nonce, **not the marker**: so the marker can be rewritten, and a mini-transaction
-//!   moved to another file offset.
+//! - the CRC-32C covers records and nonce, **not the marker**: so the marker can be rewritten, and a
+//!   mini-transaction moved to another file offset.
 //!
 //! Nothing in an mtr tells its LSN.
 //!
-//! In an encrypted log what each record is and how long it is stay in clear; which page or file it is of does not. The
-//! cipher keeps every length.
+//! In an encrypted log, the kind and length of each record stay in clear; the page or file that it belongs to
+//! does not. Encryption keeps every length.
 
 use std::ops::Range;
 
 use super::header::LogHeader;
 use crate::{Lsn, PageNo, SpaceId, be, checksum};
 
-/// Bit 7 of a record's first byte: no page id. As the first record of an mtr that makes it a file record.
+/// Bit 7 of a record's first byte: the record has no page id. If it is the first of an mtr, it is a file
+/// record.
 const WITHOUT_PAGE: u8 = 0x80;
 const NONCE_BYTES: usize = 8;
 const CRC_BYTES: usize = 4;
 
-/// Walks mini-transactions of one log. Stateless: where to go on is the caller's.
+/// Walks mini-transactions of one log. Stateless: the caller keeps the position.
 #[derive(Clone, Copy, Debug)]
 pub struct MtrWalker {
     first_lsn: Lsn,
@@ -32,24 +34,25 @@ pub struct MtrWalker {
     nonce_bytes: usize,
 }
 
-/// What a walk did.
+/// The result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walked {
     /// Bytes of complete mini-transactions, from the start of the buffer.
     pub bytes: usize,
-    /// How many those were.
+    /// How many mini-transactions those are.
     pub mtrs: u64,
-    /// Why it went no further.
+    /// Why the walk stopped.
     pub stop: WalkStop,
 }
 
-/// Why a walk ended where it did.
+/// Why a walk stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkStop {
-    /// The buffer ends inside a mini-transaction, or with one. Stale bytes can look like the start of a long one,
-    /// so reading more may end in another stop.
+    /// The buffer ends inside a mini-transaction, or right after one. Stale bytes can look like the start of
+    /// a long one, so a walk with more bytes may stop for another reason.
     NeedMore,
-    /// Nothing written here in this lap: the end of the log, or overwritten if the checkpoint is past it.
+    /// Nothing was written here in this lap: the end of the log, or overwritten redo if the checkpoint is
+    /// past it.
     SequenceMismatch,
     /// Being written, stale, or overwritten.
     CrcMismatch,
@@ -57,8 +60,8 @@ pub enum WalkStop {
     Limit,
 }
 
-/// A file operation noted in the redo. Paths have no terminator and are as the server wrote them: `./db/t.ibd`, or
-/// absolute for a table with DATA DIRECTORY.
+/// A file operation noted in the redo. Paths have no terminator and are as the server wrote them:
+/// `./db/t.ibd`, or absolute for a table with DATA DIRECTORY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOp<'a> {
     /// A tablespace was created.
@@ -68,8 +71,8 @@ pub enum FileOp<'a> {
         /// Its file.
         path: &'a [u8],
     },
-    /// A tablespace was dropped or discarded. Recovery ignores all its records, also later ones of an IMPORT that
-    /// kept the id.
+    /// A tablespace was dropped or discarded. Recovery ignores all its records, including later ones of an
+    /// IMPORT that kept the id.
     Delete {
         /// The tablespace.
         space: SpaceId,
@@ -97,11 +100,11 @@ pub enum FileOp<'a> {
         /// The checkpoint's LSN.
         lsn: Lsn,
     },
-    /// One of these in an encrypted log.
+    /// One of the operations above, in an encrypted log.
     Hidden {
-        /// Which.
+        /// Which one.
         kind: FileOpKind,
-        /// Length of what follows the record's own length: [`hidden_bytes`] of what it names.
+        /// Bytes after the record's length field: [`hidden_bytes`] of what the record names.
         bytes: usize,
     },
     /// A record of a kind or form not known here. The server's recovery refuses such a log; so should a copy.
@@ -111,7 +114,7 @@ pub enum FileOp<'a> {
     },
 }
 
-/// What a file record notes, where no more can be read.
+/// The kind of a file operation, where nothing more can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOpKind {
     /// [`FileOp::Create`].
@@ -139,8 +142,8 @@ impl FileOpKind {
     }
 }
 
-/// How long a file record about `space` is that names `path_bytes` bytes: of a path, or of two and the zero between
-/// them.
+/// The length of a file record for `space` with `path_bytes` bytes of paths: one path, or two with a zero
+/// between them.
 pub fn hidden_bytes(space: SpaceId, path_bytes: usize) -> usize {
     let space_bytes = match space.0 {
         0..0x80 => 1,
@@ -154,7 +157,7 @@ pub fn hidden_bytes(space: SpaceId, path_bytes: usize) -> usize {
 }
 
 impl<'a> FileOp<'a> {
-    /// The paths it names: none, one, or old and new.
+    /// The paths in the operation: none, one, or old and new.
     pub fn paths(self) -> impl Iterator<Item = &'a [u8]> {
         let (first, second) = match self {
             FileOp::Create { path, .. } | FileOp::Delete { path, .. } | FileOp::Modify { path, .. } => {
@@ -168,7 +171,7 @@ impl<'a> FileOp<'a> {
 }
 
 impl MtrWalker {
-    /// For the circle that `header` describes.
+    /// A walker for the circle that `header` describes.
     pub fn new(header: &LogHeader) -> MtrWalker {
         MtrWalker {
             first_lsn: header.first_lsn(),
@@ -177,18 +180,18 @@ impl MtrWalker {
         }
     }
 
-    /// For captured redo, in which every marker is 1.
+    /// A walker for captured redo, in which every marker is 1.
     pub fn linear(encrypted: bool) -> MtrWalker {
         let nonce_bytes = if encrypted { NONCE_BYTES } else { 0 };
         MtrWalker { first_lsn: Lsn(0), capacity: u64::MAX, nonce_bytes }
     }
 
-    /// Walks the complete mini-transactions at the start of `buf`, whose first byte is the one at `at`, which must
-    /// be the start of a mini-transaction.
+    /// Walks the complete mini-transactions at the start of `buf`. Its first byte is the one at `at`, which
+    /// must be the start of a mini-transaction.
     ///
-    /// Rewrites each of their markers to 1, so that what was walked is linear. Calls `on_file` with the LSN of the
-    /// mini-transaction and each file operation in it, [hidden](FileOp::Hidden) ones where the log is encrypted. Stops
-    /// at the first boundary at or after `limit`.
+    /// Rewrites each marker to 1, so that the walked bytes are linear. Calls `on_file` with the LSN of the
+    /// mini-transaction and each file operation in it, [hidden](FileOp::Hidden) ones if the log is encrypted.
+    /// Stops at the first boundary at or after `limit`.
     pub fn walk(
         &self,
         buf: &mut [u8],
@@ -208,9 +211,9 @@ impl MtrWalker {
         })
     }
 
-    /// Walks as [`MtrWalker::walk`] does, changes nothing, and calls `on_page` with each page that records name. That is
-    /// every page that they change, and what tells of the place where a tablespace is cut off. In an encrypted log no page
-    /// can be told.
+    /// Walks like [`MtrWalker::walk`] but changes nothing, and calls `on_page` with each page that records
+    /// name: every page that they change, and the page where a tablespace is truncated. In an encrypted log
+    /// no page can be read.
     pub fn walk_pages(&self, buf: &mut [u8], at: Lsn, mut on_page: impl FnMut(SpaceId, PageNo)) -> Walked {
         let hidden = self.nonce_bytes > 0;
         self.each(buf, at, None, |buf, _, mtr| {
@@ -220,7 +223,8 @@ impl MtrWalker {
         })
     }
 
-    /// Calls `on_mtr` with each complete mini-transaction: the buffer from its start, its LSN, and where its parts are.
+    /// Calls `on_mtr` with each complete mini-transaction: the buffer from its start on, its LSN, and where
+    /// its parts are.
     fn each(
         &self,
         buf: &mut [u8],
@@ -286,9 +290,9 @@ pub(super) struct Mtr {
     pub(super) bytes: usize,
 }
 
-/// Where the record at `at` ends, itself within `buf`.
+/// The end of the record at `at`, which must lie within `buf`.
 fn record_end(buf: &[u8], at: usize) -> Result<usize, WalkStop> {
-    /// No record takes a length of more than three bytes: pages are at most 64 KiB.
+    /// No record needs more than three bytes for its length: pages are at most 64 KiB.
     const LENGTH_BYTES_MAX: usize = 3;
     let body = at + 1;
     let bytes = match buf[at] & 15 {
@@ -307,7 +311,7 @@ fn record_end(buf: &[u8], at: usize) -> Result<usize, WalkStop> {
     if end < buf.len() { Ok(end) } else { Err(WalkStop::NeedMore) }
 }
 
-/// How many bytes a varint has, by its first.
+/// The length of a varint, by its first byte.
 fn varint_bytes(first: u8) -> usize {
     match first {
         0..0x80 => 1,
@@ -318,8 +322,9 @@ fn varint_bytes(first: u8) -> usize {
     }
 }
 
-/// A varint and how many bytes it took; `None` if `bytes` ends within. Each length begins where the one before it
-/// ends. (Lengths above two bytes: from the server's description, not observed.)
+/// A varint and how many bytes it took; `None` if `bytes` ends within it. The values of each length begin
+/// where those of the shorter one end. (Lengths above two bytes: from the server's description, not
+/// observed.)
 fn varint(bytes: &[u8]) -> Option<(u32, usize)> {
     let first = u32::from(*bytes.first()?);
     let (value, used) = match varint_bytes(bytes[0]) {
@@ -338,7 +343,7 @@ pub(super) struct FileRecord {
     /// Where it begins.
     at: usize,
     kind: u8,
-    /// Behind the record's length.
+    /// Bytes after the record's length field.
     bytes: usize,
     space: SpaceId,
     /// Paths or LSN; `None` when the head of the record makes no sense.
@@ -350,7 +355,7 @@ impl FileRecord {
         self.known(mtr).unwrap_or(FileOp::Unknown { kind: self.kind })
     }
 
-    /// What can be told without the key.
+    /// The operation as far as it can be read without the key.
     fn hidden_op(&self) -> FileOp<'static> {
         match FileOpKind::of(self.kind) {
             Some(kind) => FileOp::Hidden { kind, bytes: self.bytes },
@@ -379,7 +384,7 @@ impl FileRecord {
         }
     }
 
-    /// Makes it one that says its tablespace was deleted, of the same length. Of two names it makes one.
+    /// Turns the record into a deletion of its tablespace, of the same length. Two paths become one.
     pub(super) fn make_deletion(&self, mtr: &mut [u8]) {
         const DELETE: u8 = 0x90;
         mtr[self.at] = DELETE | (self.kind & 0x0F);
@@ -400,8 +405,8 @@ impl FileRecord {
     }
 }
 
-/// The file records that `records`, the records of a mini-transaction, begin with. They come first: behind a record
-/// of a page the same bit means "same page as before".
+/// The file records that `records`, the records of a mini-transaction, begin with. They come first: after a
+/// page record, the same bit means "same page as before".
 pub(super) fn file_records(records: &[u8]) -> impl Iterator<Item = FileRecord> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -412,7 +417,8 @@ pub(super) fn file_records(records: &[u8]) -> impl Iterator<Item = FileRecord> {
     })
 }
 
-/// The pages that `records`, the records of a mini-transaction, name. One that goes on with the page before names none.
+/// The pages that `records`, the records of a mini-transaction, name. A record for the same page as the one
+/// before names none.
 fn pages(records: &[u8]) -> impl Iterator<Item = (SpaceId, PageNo)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -435,7 +441,7 @@ fn pages(records: &[u8]) -> impl Iterator<Item = (SpaceId, PageNo)> {
     })
 }
 
-/// Where what follows the length of the record at `at` begins and ends.
+/// Where the body of the record at `at`, after its length, begins and ends.
 fn record_body(records: &[u8], at: usize) -> Option<(usize, usize)> {
     let body = at + 1;
     match records.get(at)? & 15 {

@@ -1,16 +1,17 @@
-//! Making captured redo fit the copy: what file records say of paths, and of tablespaces that were discarded.
+//! Makes captured redo fit the copy: file records with absolute paths, and those of discarded tablespaces.
 //!
-//! A table with DATA DIRECTORY has the absolute path of its file in the redo, and recovery *opens that file*: on the
-//! source's host it is the running source's. Replacing `/abs/dir/` by as many bytes of `./////` keeps every length,
-//! so only the CRC of the mini-transaction changes; the file then is an ordinary one below the data directory.
-//! Verified on MariaDB 10.11.19: recovery, CHECK TABLE and later use are right.
+//! A table with DATA DIRECTORY has the absolute path of its file in the redo, and recovery *opens that file*:
+//! on the source's host, that is the file of the running source. Replacing `/abs/dir/` by as many bytes of
+//! `./////` keeps every length, so only the CRC of the mini-transaction changes; the file is then an ordinary
+//! one below the data directory. Verified on MariaDB 10.11.19: recovery, CHECK TABLE and later use are right.
 //!
-//! DISCARD notes a deletion, after which recovery ignores all redo of the tablespace, also from before, and also after an
-//! IMPORT that keeps the id. But a later record that gives its file another name, a rename or what follows it, makes
-//! recovery take the tablespace up again, and apply all of that redo, from before the DISCARD as well, to pages of the
-//! IMPORT, which have no LSN to protect them: rows of before come back, and those of the IMPORT are gone, in silence.
-//! So every such record is made another deletion, of the same length: a copy that was made while the table was closed to
-//! writes needs no redo. Verified on MariaDB 10.11.19 and 11.8.9, both ways.
+//! DISCARD logs a deletion, after which recovery ignores all redo of the tablespace, also earlier redo, and
+//! also after an IMPORT that keeps the id. But a later record that gives its file another name, a rename or a
+//! record after it, makes recovery accept the tablespace again. Recovery then applies all of that redo,
+//! including redo from before the DISCARD, to pages of the IMPORT, which have no LSN to protect them: old
+//! rows come back, and imported ones are lost, silently. So every such record is turned into another deletion
+//! of the same length: a copy that was made while the table was closed to writes needs no redo. Verified on
+//! MariaDB 10.11.19 and 11.8.9, both ways.
 //!
 //! Neither is possible in an encrypted log.
 
@@ -19,14 +20,14 @@ use std::collections::BTreeSet;
 use super::mtr::{FileOp, MtrWalker, WalkStop, begins_with_files, file_records};
 use crate::{Lsn, SpaceId, checksum};
 
-/// The absolute paths that file records name. Feed it every [`FileOp`] of a walk.
+/// The absolute paths in file records. Pass it every [`FileOp`] of a walk.
 #[derive(Clone, Debug, Default)]
 pub struct AbsolutePaths {
     paths: BTreeSet<Vec<u8>>,
 }
 
 impl AbsolutePaths {
-    /// Takes note of the paths in `op`.
+    /// Notes the paths in `op`.
     pub fn observe(&mut self, op: FileOp<'_>) {
         for path in op.paths().filter(|path| path.starts_with(b"/")) {
             if !self.paths.contains(path) {
@@ -35,7 +36,7 @@ impl AbsolutePaths {
         }
     }
 
-    /// Whether there was none: the redo can be recovered anywhere.
+    /// Whether there are none: then the redo can be recovered anywhere.
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
@@ -45,8 +46,8 @@ impl AbsolutePaths {
         self.paths.iter().map(Vec::as_slice)
     }
 
-    /// The directories they lie in, as DATA DIRECTORY names them: `/abs/dir` of `/abs/dir/db/t.ibd`. What
-    /// [`PathRelocator::new`] takes.
+    /// The directories of the paths, as DATA DIRECTORY names them: `/abs/dir` of `/abs/dir/db/t.ibd`. The
+    /// input of [`PathRelocator::new`].
     pub fn directories(&self) -> BTreeSet<&[u8]> {
         self.iter().filter_map(|path| parent(parent(path)?)).collect()
     }
@@ -56,17 +57,17 @@ fn parent(path: &[u8]) -> Option<&[u8]> {
     path.iter().rposition(|&byte| byte == b'/').map(|slash| &path[..slash])
 }
 
-/// Replaces absolute directories in linear redo, and what would take up again a tablespace that was discarded. After it, no
-/// path in the redo leads outside the data directory.
+/// Replaces absolute directories in linear redo, and records that would make recovery accept a discarded
+/// tablespace again. Afterwards, no path in the redo leads outside the data directory.
 #[derive(Clone, Debug)]
 pub struct PathRelocator {
-    /// Deleted in what was rewritten so far, and not made again.
+    /// Tablespaces deleted in the redo rewritten so far, and not created again.
     deleted: BTreeSet<SpaceId>,
     /// Each ends with a slash; longest first, so that a directory within another wins.
     prefixes: Vec<Vec<u8>>,
 }
 
-/// Why redo could not be made to stay at home.
+/// Why redo could not be confined to the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelocateError {
     /// Only an absolute directory other than the root has a relative form of the same length.
@@ -80,10 +81,10 @@ pub enum RelocateError {
     OutsidePath {
         /// The mini-transaction.
         lsn: Lsn,
-        /// As it would remain.
+        /// The path as it would remain.
         path: Vec<u8>,
     },
-    /// A file record of unknown form: what it names cannot be made safe.
+    /// A file record of unknown form: the paths in it cannot be made safe.
     #[error("redo at {lsn} has a file record of unknown kind {kind:#04x}")]
     UnknownRecord {
         /// The mini-transaction.
@@ -94,9 +95,9 @@ pub enum RelocateError {
     /// Not linear redo, or damaged, or encrypted.
     #[error("captured redo is damaged at {lsn}: {stop:?}")]
     Damaged {
-        /// Where the walk could not go on.
+        /// Where the walk stopped.
         lsn: Lsn,
-        /// How.
+        /// Why it stopped.
         stop: WalkStop,
     },
 }
@@ -104,16 +105,17 @@ pub enum RelocateError {
 /// What one call of [`PathRelocator::rewrite`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocated {
-    /// Bytes that are done; the rest of the buffer is the start of a mini-transaction and belongs before the next.
+    /// Bytes that are done. The rest of the buffer is the start of a mini-transaction and belongs in front of
+    /// the next bytes.
     pub bytes: usize,
     /// Paths replaced.
     pub paths_changed: u64,
-    /// Records that would have taken up a discarded tablespace again.
+    /// Records that would have made recovery accept a discarded tablespace again.
     pub kept_discarded: u64,
 }
 
 impl PathRelocator {
-    /// For these absolute directories; a final slash makes no difference.
+    /// A relocator for these absolute directories; a final slash makes no difference.
     pub fn new<D: AsRef<[u8]>>(
         directories: impl IntoIterator<Item = D>,
     ) -> Result<PathRelocator, RelocateError> {
@@ -132,8 +134,8 @@ impl PathRelocator {
         Ok(PathRelocator { deleted: BTreeSet::new(), prefixes })
     }
 
-    /// Rewrites the complete mini-transactions at the start of `buf`, linear redo whose first byte is at `at`. To be called
-    /// with all of the redo, in order.
+    /// Rewrites the complete mini-transactions at the start of `buf`, linear redo whose first byte is at
+    /// `at`. Call it with all of the redo, in order.
     pub fn rewrite(&mut self, buf: &mut [u8], at: Lsn) -> Result<Relocated, RelocateError> {
         let walker = MtrWalker::linear(false);
         let mut done = Relocated { bytes: 0, paths_changed: 0, kept_discarded: 0 };
@@ -160,7 +162,7 @@ impl PathRelocator {
         }
     }
 
-    /// Makes deletions of what names a tablespace that was deleted before; returns of how many records.
+    /// Turns records that name an already deleted tablespace into deletions; returns how many.
     fn keep_discarded(&mut self, records: &mut [u8]) -> u64 {
         let mut changed = 0;
         let found: Vec<_> = file_records(records).collect();

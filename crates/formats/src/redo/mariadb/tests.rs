@@ -193,7 +193,7 @@ fn file_operations_are_reported_with_their_lsn() {
                 file_record(0xA0, 6, b"./db/a.ibd\0./db/b.ibd"),
                 file_record(0x90, 7, b"/abs/db/c.ibd"),
                 record(0xF0, &[&[0, 0][..], &70_000u64.to_be_bytes()].concat()),
-                // Behind a page record the bit means "same page as before".
+                // After a page record the bit means "same page as before".
                 write_record(3, 4, b"page"),
                 record(0xB0, b"not a file"),
             ]
@@ -261,7 +261,8 @@ fn absolute_directories_become_slashes_of_the_same_length() {
     assert_eq!((done, buf), (after.concat().len(), after.concat()));
 }
 
-/// Behind its deletion whatever names a tablespace is another deletion, until it is made anew; others stay.
+/// After the deletion of a tablespace, every record that names it becomes a deletion until the tablespace is
+/// created again; records of other tablespaces stay.
 #[test]
 fn a_discarded_tablespace_is_not_taken_up_again() {
     let before = [
@@ -332,7 +333,7 @@ fn arbitrary_mtrs() -> impl Strategy<Value = Vec<(Vec<u8>, bool)>> {
 }
 
 proptest! {
-    /// Whatever was written to a circle comes out of it, linear, in pieces of any size.
+    /// Everything written to a circle is read back, linear, in pieces of any size.
     #[test]
     fn a_circle_reads_back(mtrs in arbitrary_mtrs(), capacity in 500u64..5000, piece in 1usize..400) {
         let first_lsn = 8192;

@@ -9,8 +9,8 @@
 //! | 12 | 496 | records |
 //! | 508 | 4 | CRC-32C of bytes 0 to 507 |
 //!
-//! In an encrypted block everything from offset 12 on is ciphertext, the checksum included: without the key only the
-//! header can be judged, and the block cannot be cut.
+//! In an encrypted block everything from offset 12 on is ciphertext, the checksum included: without the key
+//! only the header can be judged, and the block cannot be cut.
 
 use crate::{Lsn, be, checksum};
 
@@ -54,7 +54,7 @@ impl BlockHeader {
         })
     }
 
-    /// The LSN of the block's first byte; `None` when number or epoch are none that a block can have.
+    /// The LSN of the block's first byte; `None` if the number or the epoch is out of range.
     pub fn lsn(&self) -> Option<Lsn> {
         let within = u64::from(self.number).checked_sub(1).filter(|&within| within < NUMBERS)?;
         let blocks = u64::from(self.epoch).checked_sub(1)?.checked_mul(NUMBERS)?.checked_add(within)?;
@@ -77,13 +77,13 @@ impl BlockHeader {
     }
 }
 
-/// What lies where the block of an LSN is expected.
+/// What was found where the block of an LSN is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// The block, complete; it will not change any more.
+    /// The block, complete: it no longer changes.
     Full {
-        /// If so, its content could not be checked. It is certain when the server says that it has flushed past it,
-        /// or the next block has its right number.
+        /// If so, its content could not be checked. It is certain once the server says that it has flushed
+        /// past the block, or the next block has its right number.
         encrypted: bool,
     },
     /// The block, and the log ends within it for now.
@@ -93,14 +93,15 @@ pub enum BlockState {
         /// As for [`BlockState::Full`].
         encrypted: bool,
     },
-    /// Content of an earlier time, or zeros: the log ends before this block for now.
+    /// An earlier block, or zeros: the log ends before this block for now.
     Old,
-    /// Content of a later time: the file was reused and the block is lost.
+    /// A later block: the file was reused and the expected block is lost.
     Overwritten {
         /// The block that is here instead.
         by: Lsn,
     },
-    /// Being written, or never a block: the log ends before it for now. For ever so, if it is before the flushed LSN.
+    /// Being written, or never a block: the log ends before it for now. If the flushed LSN is past it, it is
+    /// torn for good.
     Torn,
 }
 
@@ -130,33 +131,35 @@ pub fn classify(block: &[u8], expected: Lsn) -> BlockState {
 /// Why a block cannot end at an LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CutError {
-    /// Lies within the header or the checksum of a block, where no record can end.
+    /// The LSN lies within the header or the checksum of a block, where no record can end.
     #[error("redo cannot end at {lsn}: no record ends there")]
     NoBoundary {
         /// Where to cut.
         lsn: Lsn,
     },
-    /// Needs the key. Keep the block whole, and take the position from the restored server.
+    /// Cutting the block needs the key. Keep the block whole, and take the position from the restored server.
     #[error("redo cannot be cut at {lsn}: the block is encrypted")]
     Encrypted {
         /// Where to cut.
         lsn: Lsn,
     },
-    /// What was given is not the block, or does not reach that far.
+    /// The bytes given are not the block, or the block does not reach that far.
     #[error("redo cannot be cut at {lsn}: its block is {state:?}")]
     NotThere {
         /// Where to cut.
         lsn: Lsn,
-        /// What is there.
+        /// What was found instead.
         state: BlockState,
     },
 }
 
-/// The last block of a log that ends exactly at `lsn`, made from `block`, the captured one that contains it. When
-/// `lsn` is the start of a block's records, `block` is not looked at: the answer is an [`empty_block`].
+/// The last block of a log that ends exactly at `lsn`, made from `block`, the captured block that contains
+/// it. If `lsn` is the start of a block or of its records, `block` is ignored: the answer is an
+/// [`empty_block`].
 ///
-/// Where no group begins before the cut, the next one would begin at it, and the header says so. With 0 there recovery
-/// warns of a corruption that it then mends (verified on MySQL 9.7.4: `first_rec_group`, 0 -> 128 for a cut at 128).
+/// If no group begins before the cut, the header says that the next one begins at it. With 0 there instead,
+/// recovery warns of a corruption, which it then repairs (verified on MySQL 9.7.4: `first_rec_group`, 0 ->
+/// 128 for a cut at 128).
 pub fn cut_block(block: &[u8], lsn: Lsn) -> Result<[u8; BLOCK_BYTES], CutError> {
     let at = lsn.align_down(BLOCK_BYTES as u64);
     // Less than 512.
@@ -189,8 +192,8 @@ pub fn cut_block(block: &[u8], lsn: Lsn) -> Result<[u8; BLOCK_BYTES], CutError> 
     Ok(cut)
 }
 
-/// The block that contains `lsn`, without records: the end of a log whose last record fills the block before. Needed:
-/// without it recovery reports an end 12 bytes short.
+/// The block that contains `lsn`, without records: the end of a log whose last record fills the block before.
+/// Without this block, recovery reports an end that is 12 bytes short.
 pub fn empty_block(lsn: Lsn) -> [u8; BLOCK_BYTES] {
     const HEADER: u16 = BLOCK_HEADER_BYTES as u16;
     let mut block = [0; BLOCK_BYTES];

@@ -6,7 +6,8 @@
 //! | 1, 3 | a checkpoint LSN at offset 8 each; valid by checksum; 0 = none |
 //! | 2 | encryption: zero, or magic, key id and wrapped key |
 //!
-//! A checkpoint is written into the file that contains its LSN, so the newest is the largest over all files in use.
+//! A checkpoint is written into the file that contains its LSN, so the newest is the largest over all files
+//! in use.
 
 use std::fmt;
 
@@ -63,8 +64,8 @@ pub struct RedoFileHeader {
     flags: u32,
 }
 
-/// Why a file is not a redo file that can be read. A file that the server is preparing gives one of these for a
-/// moment.
+/// Why a file is not a readable redo file. A file that the server is preparing gives one of these errors for
+/// a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedoFileError {
     /// Fewer bytes than a block.
@@ -76,13 +77,13 @@ pub enum RedoFileError {
     /// Torn, zeroed for reuse, or damaged.
     #[error("redo file header has a wrong checksum")]
     WrongChecksum,
-    /// Of another server series.
+    /// Written by another server series.
     #[error("redo file has format {format}, not {FORMAT} (MySQL 8.0.30 and later)")]
     UnknownFormat {
         /// As stored.
         format: u32,
     },
-    /// Files begin with a block.
+    /// The start LSN is not that of a block.
     #[error("redo file starts at {start_lsn}, which is not the start of a block")]
     UnalignedStart {
         /// As stored.
@@ -112,7 +113,8 @@ impl RedoFileHeader {
         Ok(RedoFileHeader { log_uuid: field(4)?, start_lsn, creator, flags: field(48)? })
     }
 
-    /// Random per data directory; a restore or clone has another. Equals status `Innodb_redo_log_uuid`.
+    /// Random per data directory; a restore or clone has another one. Equals the status variable
+    /// `Innodb_redo_log_uuid`.
     pub fn log_uuid(&self) -> u32 {
         self.log_uuid
     }
@@ -122,19 +124,20 @@ impl RedoFileHeader {
         self.start_lsn
     }
 
-    /// The first LSN behind a file of `file_bytes`: the next file's start. `None` if it is too small or beyond 64
-    /// bits. Sizes differ between files and the newest may shrink: take each file's own.
+    /// The first LSN after a file of `file_bytes` bytes, which is where the next file starts. `None` if the
+    /// file is too small or the LSN exceeds 64 bits. Sizes differ between files, and the newest file may
+    /// shrink: use each file's own size.
     pub fn end_lsn(&self, file_bytes: u64) -> Option<Lsn> {
         self.start_lsn.checked_add(file_bytes.checked_sub(FILE_HEADER_BYTES as u64)?)
     }
 
-    /// Where the byte at `lsn` lies in the file; `None` before its start. Whether the file is that long is the
-    /// caller's to check.
+    /// Where the byte at `lsn` lies in the file; `None` before its start. The caller checks whether the file
+    /// is that long.
     pub fn offset(&self, lsn: Lsn) -> Option<u64> {
         lsn.bytes_since(self.start_lsn)?.checked_add(FILE_HEADER_BYTES as u64)
     }
 
-    /// Who wrote the file: `MySQL 9.7.4`, `MySQL Clone`.
+    /// The program that wrote the file: `MySQL 9.7.4`, `MySQL Clone`.
     pub fn creator(&self) -> String {
         let end = self.creator.iter().position(|&byte| byte == 0).unwrap_or(self.creator.len());
         String::from_utf8_lossy(&self.creator[..end]).into_owned()
@@ -145,7 +148,7 @@ impl RedoFileHeader {
         self.flags
     }
 
-    /// Whether the server has gone on to the next file.
+    /// Whether the server has moved on to the next file.
     pub fn is_full(&self) -> bool {
         self.flags & FLAG_FULL != 0
     }
@@ -167,7 +170,7 @@ fn header_block(header: &[u8], index: usize) -> Option<&[u8; BLOCK_BYTES]> {
     header.get(index * BLOCK_BYTES..)?.first_chunk()
 }
 
-/// The newer checkpoint in the [`FILE_HEADER_BYTES`] that a file begins with; `None` if it holds none.
+/// The newer checkpoint in the first [`FILE_HEADER_BYTES`] of a file; `None` if they hold none.
 pub fn checkpoint(header: &[u8]) -> Option<Lsn> {
     CHECKPOINT_BLOCKS
         .iter()
@@ -178,42 +181,45 @@ pub fn checkpoint(header: &[u8]) -> Option<Lsn> {
         .map(Lsn)
 }
 
-/// The encryption block in the [`FILE_HEADER_BYTES`] that a file begins with; `None` if it is all zero, as in a log
+/// The encryption block in the first [`FILE_HEADER_BYTES`] of a file; `None` if it is all zero, as in a log
 /// that was never encrypted.
 pub fn encryption_block(header: &[u8]) -> Option<&[u8; BLOCK_BYTES]> {
     header_block(header, ENCRYPTION_BLOCK).filter(|block| block.iter().any(|&byte| byte != 0))
 }
 
-/// Puts an encryption block into the [`FILE_HEADER_BYTES`] that a file begins with; shorter ones stay as they are.
+/// Puts an encryption block into the first [`FILE_HEADER_BYTES`] of a file; a shorter header stays as it is.
 pub fn set_encryption_block(header: &mut [u8], block: &[u8; BLOCK_BYTES]) {
     if let Some(place) = header.get_mut(ENCRYPTION_BLOCK * BLOCK_BYTES..).and_then(<[u8]>::first_chunk_mut) {
         *place = *block;
     }
 }
 
-/// A server takes no larger file (9.7.4 says so).
+/// The largest file that a server accepts (9.7.4 says so).
 pub const FILE_BYTES_MAX: u64 = 16 << 30;
-/// The server refuses a size that is no multiple of `innodb_page_size`, so sizes go in steps of the largest of those.
+/// The server refuses a size that is not a multiple of `innodb_page_size`, so sizes are multiples of the
+/// largest one.
 const STEP_BYTES: u64 = 64 << 10;
-/// Far beyond what any server can be configured for (512 GiB), and little enough to be listed.
+/// With files of [`FILE_BYTES_MAX`], far beyond what any server can be configured for (512 GiB), and few
+/// enough to list.
 const FILES_MAX: u64 = 4096;
 
-/// A file that captured redo, or a part of it, becomes.
+/// A redo file made of captured redo, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedoFile {
     /// Its name.
     pub name: RedoFileName,
-    /// What it begins with.
+    /// The bytes that it begins with.
     pub header: [u8; FILE_HEADER_BYTES],
-    /// Which of the captured bytes follow.
+    /// The range of captured bytes that follows.
     pub captured: std::ops::Range<u64>,
     /// Its size.
     pub file_bytes: u64,
 }
 
-/// Lays out the files that captured redo becomes, `#ib_redo0` and, where that is too large for one, those that follow it:
-/// header, captured blocks, zeros in the last. It is all the redo a restored server needs, whatever the capacity that it
-/// is configured for (verified on 9.7.4 with one file and with several).
+/// Lays out the redo files for captured redo: `#ib_redo0` and, if that would be too large, the files after
+/// it. Each is a header and captured blocks; the last ends with zeros. These files are all the redo that a
+/// restored server needs, whatever capacity it is configured for (verified on 9.7.4 with one file and with
+/// several).
 #[derive(Clone, Debug)]
 pub struct RedoFileBuilder {
     file: RedoFileHeader,
@@ -222,8 +228,8 @@ pub struct RedoFileBuilder {
 }
 
 impl RedoFileBuilder {
-    /// For redo captured from the block that contains `checkpoint` on. `source` is the header of any of the source's
-    /// files, `encryption` the block of the newest.
+    /// For redo captured from the block that contains `checkpoint` on. `source` is the header of any of the
+    /// source's files, `encryption` the encryption block of the newest one.
     pub fn new(
         source: &RedoFileHeader,
         checkpoint: Lsn,
@@ -242,12 +248,13 @@ impl RedoFileBuilder {
         self.file.start_lsn
     }
 
-    /// The bytes before the captured blocks, where all are in one file.
+    /// The bytes before the captured blocks, if all of them are in one file.
     pub fn header(&self) -> [u8; FILE_HEADER_BYTES] {
         self.header_of(&self.file, self.checkpoint)
     }
 
-    /// The files for so many captured bytes, none larger than `file_bytes_max`. `None`: that many bytes there cannot be.
+    /// The files for this many captured bytes, none larger than `file_bytes_max`. `None` if they would take
+    /// more files, or higher LSNs, than there can be.
     pub fn files(&self, captured_bytes: u64, file_bytes_max: u64) -> Option<Vec<RedoFile>> {
         let full_bytes = (file_bytes_max / STEP_BYTES).max(2) * STEP_BYTES;
         let mut files = Vec::new();
@@ -270,7 +277,8 @@ impl RedoFileBuilder {
             }
             let header =
                 self.header_of(&RedoFileHeader { flags: file.flags | FLAG_FULL, ..file }, checkpoint);
-            // One step less than a last file may have: then what is left is surely more than that.
+            // One step less than the last file may have: then more captured bytes are left than this file
+            // takes.
             let cut_bytes = full_bytes - STEP_BYTES;
             let end = begin + cut_bytes - FILE_HEADER_BYTES as u64;
             files.push(RedoFile { name, header, captured: begin..end, file_bytes: cut_bytes });
@@ -279,7 +287,8 @@ impl RedoFileBuilder {
         None
     }
 
-    /// The bytes before the captured blocks of a file; no checkpoint has LSN 0.
+    /// The bytes before the captured blocks of a file. A checkpoint LSN of 0 means that there is no
+    /// checkpoint.
     fn header_of(&self, file: &RedoFileHeader, checkpoint_lsn: Lsn) -> [u8; FILE_HEADER_BYTES] {
         let mut checkpoint = [0; BLOCK_BYTES];
         checkpoint[8..16].copy_from_slice(&checkpoint_lsn.0.to_be_bytes());
@@ -293,7 +302,7 @@ impl RedoFileBuilder {
     }
 }
 
-/// The size of the file that ends with so many captured bytes, which at least one step of zeros follows.
+/// The size of the file that ends with this many captured bytes, followed by at least one step of zeros.
 fn last_file_bytes(captured_bytes: u64) -> Option<u64> {
     captured_bytes
         .checked_add(FILE_HEADER_BYTES as u64)?
@@ -421,7 +430,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte is in one file, in order, and none is too large.
+        /// Every byte is in one file, in order, and no file is too large.
         #[test]
         fn files_take_all(captured in 0_u64..1 << 22, max in 0_u64..1 << 20) {
             let files = RedoFileBuilder::new(&source(), Lsn(5000), None).files(captured, max).unwrap();

@@ -1,8 +1,9 @@
-//! The redo log of MySQL 8.0.30 and later: files `#ib_redoN` of 512-byte blocks, each file a stretch of LSNs.
+//! The redo log of MySQL 8.0.30 and later: files `#ib_redoN` of 512-byte blocks, each covering a range of
+//! LSNs.
 //!
 //! A log sequence number counts every byte of the blocks, headers and trailers included: byte `lsn` lies at
-//! `2048 + lsn - start_lsn` of the file whose stretch contains it. Files follow each other without a gap. Everything
-//! was verified on MySQL 9.7.4, format 6.
+//! `2048 + lsn - start_lsn` of the file whose range contains it. Files follow each other without a gap.
+//! Everything was verified on MySQL 9.7.4, format 6.
 
 mod block;
 mod file;
