@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
     holdfast: Option<PathBuf>,
 }
 
-/// What was asked for, with nothing left open.
+/// The parsed command line with all defaults filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) suite: Suite,
@@ -138,7 +138,7 @@ impl RunArgs {
 }
 
 impl Options {
-    /// Of data on one server, for forecasts only.
+    /// The size of the data on one server, for forecasts only.
     pub(crate) fn data_gb(&self) -> f64 {
         const SYSTEM_TABLESPACES_MIB: u64 = 100;
         (self.size_mib + SYSTEM_TABLESPACES_MIB) as f64 * f64::from(1 << 20) / 1e9

@@ -1,4 +1,4 @@
-//! Data directories: made once by real servers, kept, and copied for each run.
+//! Data directories: created once by real servers, kept, and copied for each run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use crate::scratch::Scratch;
 
 /// The tables of the schema `shop`.
 pub(crate) const TABLES: [&str; 3] = ["shop.customers", "shop.orders", "shop.events"];
-/// Raised when the data for the same options change.
+/// Raised when the data change for the same options.
 const LAYOUT: u32 = 3;
 const SEED: u64 = 1;
-/// The tables take more room than the literals that they are loaded from, for their indexes and half-filled pages.
+/// Tables take more space than the literals they are loaded from, because of indexes and half-filled pages.
 const LITERALS_PERCENT: u64 = 66;
-/// The default of both servers, and what a kept directory has.
+/// The default of both servers, and the size in a kept directory.
 pub(crate) const REDO_MIB: u32 = 96;
 
-/// Which data.
+/// Selects a data set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dataset {
     pub(crate) kind: ServerKind,
-    /// Of the tables, about.
+    /// The approximate size of the tables.
     pub(crate) size_mib: u64,
 }
 
 impl Dataset {
-    /// The data in words.
+    /// A description of the data.
     pub(crate) fn description(&self) -> String {
         format!(
             "schema shop of holdfast-testkit, seed {SEED}, {} MiB of SQL literals: customers, orders and events with words by \
@@ -42,7 +42,7 @@ impl Dataset {
         (self.size_mib * LITERALS_PERCENT / 100).max(1)
     }
 
-    /// The directory of a stopped server that holds the data, made if it is not there.
+    /// The directory of a stopped server that holds the data; created if it does not exist.
     pub(crate) fn datadir(&self, scratch: &Scratch, progress: &Progress) -> Result<PathBuf> {
         let datasets = scratch.datasets();
         fs::create_dir_all(&datasets)?;
@@ -56,7 +56,7 @@ impl Dataset {
         Ok(kept)
     }
 
-    /// Loads a server as fast as it can and stops it in a state with nothing left to do.
+    /// Loads a server as fast as possible and stops it with no background work left.
     fn make(&self, scratch: &Scratch) -> Result<Server> {
         let quick_and_volatile = [
             "--skip-log-bin",

@@ -1,9 +1,10 @@
-//! `holdfast-bench drain`: what reading all rows costs at least. Connections send the SELECTs that a dump sends and throw
-//! away what comes, without looking into it: no client that keeps the rows can be quicker.
+//! `holdfast-bench drain`: the minimum cost of reading all rows. Connections send the SELECTs that a dump
+//! sends and discard the results without looking at them: no client that keeps the rows can be faster.
 //!
-//! Speaks as much of the client protocol as that needs: an account without a password, and text results. Packets are a length
-//! of 3 bytes, a number of 1 byte and the payload; a result ends with the second payload that begins with 0xFE and has less
-//! than 9 bytes.
+//! It implements as much of the client protocol as that needs: an account without a
+//! password, and text results.
+//! Packets consist of a length of 3 bytes, a number of 1 byte and the payload; a result ends with the second
+//! payload that begins with 0xFE and has less than 9 bytes.
 
 use std::{
     io::{Read, Write},
@@ -18,7 +19,7 @@ use clap::Args;
 
 use crate::dataset::TABLES;
 
-/// Of each table, so that connections that are done early find more.
+/// Pieces per table, so that connections that finish early find more work.
 const PIECES_PER_TABLE: u64 = 16;
 
 /// Where, and by how many.
@@ -53,7 +54,7 @@ fn queries(socket: &Path) -> Result<Vec<String>> {
     for table in TABLES {
         let mut rows = Vec::new();
         client.query(&format!("SELECT MAX(id) FROM {table}"), &mut |row| rows.push(row.to_vec()))?;
-        // One column: its length, and digits.
+        // The row has one column: its length, followed by digits.
         let digits = rows.first().and_then(|row| row.get(1..)).context("no row")?;
         let last: u64 = std::str::from_utf8(digits)?.parse()?;
         let step = last / PIECES_PER_TABLE + 1;
@@ -68,7 +69,7 @@ fn queries(socket: &Path) -> Result<Vec<String>> {
 struct Client {
     stream: UnixStream,
     buffer: Vec<u8>,
-    /// What of the buffer is not consumed.
+    /// The part of the buffer that has not been consumed.
     filled: std::ops::Range<usize>,
 }
 
@@ -93,12 +94,13 @@ impl Client {
         login.extend_from_slice(&[0; 23]);
         login.extend_from_slice(b"root\0\0mysql_native_password\0");
         client.send(1, &login)?;
-        // Without a password, every plugin takes an empty answer.
+        // Without a password, every plugin accepts an empty answer.
         if client.status()? == 0xFE {
             client.send(3, &[])?;
             ensure!(client.status()? == 0, "the server refuses root without a password");
         }
-        // The server's buffer grows to it, and is what it sends at a time: as Holdfast has it.
+        // The server's buffer grows to this size, which then is the amount it sends at once; Holdfast does
+        // the same.
         client.send(0, &[&[COM_PING], &[0; ROOM_BYTES][..]].concat())?;
         ensure!(client.status()? == 0, "the server does not answer a ping");
         Ok(client)
@@ -110,7 +112,7 @@ impl Client {
         Ok(())
     }
 
-    /// The first byte of an answer.
+    /// The first byte of a response.
     fn status(&mut self) -> Result<u8> {
         let mut status = None;
         self.packet(&mut |payload| match payload {
@@ -141,7 +143,7 @@ impl Client {
         Ok(())
     }
 
-    /// The next packet; the server's never exceed the buffer here.
+    /// Reads the next packet; none of the server's packets exceeds the buffer here.
     fn packet(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.fill(4)?;
         let at = self.filled.start;
@@ -154,7 +156,7 @@ impl Client {
         take(&self.buffer[at..at + len])
     }
 
-    /// Has at least `bytes` in the buffer.
+    /// Makes sure that the buffer holds at least `bytes`.
     fn fill(&mut self, bytes: usize) -> Result<()> {
         ensure!(bytes <= self.buffer.len(), "a packet of {bytes} bytes");
         if self.buffer.len() - self.filled.start < bytes {

@@ -1,7 +1,9 @@
-//! Ctrl-C: the tool that is being measured is ended, and everything that the run has made is removed on the way out.
+//! Handling of Ctrl-C: ends the tool that is being measured, and removes everything that the run has created.
 //!
-//! Measured processes are groups of their own, so the terminal's signal does not reach them; it is passed on here. A second
-//! signal ends the program at once; what then stays behind is removed by the next run (see `scratch`).
+//! Measured processes have their own process groups, so the terminal's signal does not reach
+//! them; it is passed on here.
+//! A second signal ends the program immediately; the next run removes whatever is left behind (see
+//! `scratch`).
 
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -13,11 +15,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-/// The group of the process that is being measured; 0 if none is.
+/// The process group being measured; 0 if there is none.
 static GROUP: AtomicI32 = AtomicI32::new(0);
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Starts to watch for signals.
+/// Starts watching for signals.
 pub(crate) fn watch() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     thread::spawn(move || {
@@ -31,7 +33,7 @@ pub(crate) fn watch() -> Result<()> {
     Ok(())
 }
 
-/// Fails once a signal has come.
+/// Fails once a signal has arrived.
 pub(crate) fn check() -> Result<()> {
     if REQUESTED.load(Ordering::SeqCst) {
         bail!("interrupted");
@@ -39,14 +41,14 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// While this lives, a signal ends the process group.
+/// While this value exists, a signal ends the process group.
 pub(crate) struct Watched;
 
 impl Watched {
-    /// Takes over the group that `leader` leads.
+    /// Registers the group that `leader` leads.
     pub(crate) fn group(leader: u32) -> Watched {
         GROUP.store(i32::try_from(leader).unwrap_or(0), Ordering::SeqCst);
-        // The signal may have come between the start of the process and now.
+        // The signal may have arrived after the process was started.
         if REQUESTED.load(Ordering::SeqCst) {
             kill_group();
         }
@@ -60,7 +62,7 @@ impl Drop for Watched {
     }
 }
 
-/// Ends the group that is being measured, if there is one.
+/// Kills the group being measured, if there is one.
 pub(crate) fn kill_group() {
     if let Some(group) = Pid::from_raw(GROUP.load(Ordering::SeqCst)) {
         // It may just have ended by itself.

@@ -1,4 +1,4 @@
-//! What the measurement ran on, and what else kept it busy.
+//! The machine that measurements ran on, and other load on it.
 
 use std::fs;
 use std::path::Path;
@@ -16,14 +16,14 @@ pub(crate) struct Machine {
     pub(crate) memory_bytes: u64,
     pub(crate) kernel: String,
     pub(crate) system: String,
-    /// Type and device of the filesystem that everything was on.
+    /// Type and device of the filesystem used for everything.
     pub(crate) filesystem: String,
     /// Runnable processes in the minute before the start: a quiet machine has less than 0.5.
     pub(crate) load_at_start: f64,
 }
 
 impl Machine {
-    /// Looks at this one; `dir` is where the measurement works.
+    /// Examines this machine; `dir` is the working directory of the measurements.
     pub(crate) fn look(dir: &Path) -> Result<Machine> {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
         let meminfo = fs::read_to_string("/proc/meminfo")?;
@@ -48,16 +48,16 @@ impl Machine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ToolVersion {
     pub(crate) name: String,
-    /// As the program says.
+    /// The version as the program reports it.
     pub(crate) version: String,
 }
 
-/// Asks a program for its version: the first line that it prints.
+/// Asks a program for its version: the first line of its output.
 pub(crate) fn tool_version(name: &str, program: &Path, option: &str) -> ToolVersion {
     let said = Command::new(program).arg(option).output().ok().and_then(|output| {
         let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
         let line = String::from_utf8_lossy(&text).lines().next()?.trim().to_owned();
-        // Programs of other packages begin with their own path, which tells nothing.
+        // Programs of other packages print their own path first, which is of no use.
         Some(
             line.strip_prefix(&program.display().to_string())
                 .map(|rest| rest.trim().to_owned())
@@ -82,7 +82,7 @@ fn filesystem(dir: &Path) -> Result<String> {
         let (Some(device), Some(point), Some(kind)) = (words.next(), words.next(), words.next()) else {
             continue;
         };
-        // Of two mounts on one point the later one is seen.
+        // Of two mounts on the same point, the later one is visible.
         if dir.starts_with(point) && point.len() >= best.0 {
             best = (point.len(), format!("{kind} on {device}"));
         }
@@ -90,7 +90,7 @@ fn filesystem(dir: &Path) -> Result<String> {
     Ok(best.1)
 }
 
-/// Seconds of processor time in the kernel's tables, which count in this unit whatever its own clock is.
+/// The kernel's unit for processor time, whatever its internal clock is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// User and system time of a running process, without its children.
@@ -104,11 +104,12 @@ pub(crate) fn process_cpu_s(pid: u32) -> Result<f64> {
     Ok(ticks / TICKS_PER_SECOND)
 }
 
-/// Time that all processors together were busy since the machine started.
+/// The time for which all processors together have been busy since boot.
 pub(crate) fn machine_cpu_s() -> Result<f64> {
     let stat = fs::read_to_string("/proc/stat")?;
     let line = stat.lines().next().context("/proc/stat is empty")?;
-    // user nice system idle iowait irq softirq steal; what follows is contained in user and nice.
+    // The fields are user nice system idle iowait irq softirq steal; later fields are
+    // included in user and nice.
     let ticks = |(place, field): (usize, &str)| match place {
         0..3 | 5..8 => field.parse::<f64>().unwrap_or_default(),
         _ => 0.0,

@@ -1,7 +1,8 @@
-//! `holdfast-bench`: measures Holdfast beside the tools that it is compared with. See `docs/evidence/bench.md`.
+//! `holdfast-bench`: measures Holdfast alongside comparable tools. See `docs/evidence/bench.md`.
 //!
-//! Invariants: contestants that are compared run in the same run, in turns, on the same files and the same filesystem; what is
-//! timed is a command of the real programs, recorded in the results; what could not be measured is named with the reason.
+//! Invariants: contestants that are compared alternate within one run, on the same files and the same
+//! filesystem; every timed operation is a command of the real program, recorded in the results; anything that
+//! could not be measured is listed with the reason.
 
 mod args;
 mod dataset;

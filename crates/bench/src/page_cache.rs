@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 
 use crate::results::Cache;
 
-/// Why a state cannot be had here.
+/// Why the cache cannot be put into this state here.
 pub(crate) fn missing(cache: Cache) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
     (cache == Cache::Cold && !root).then(|| "only root can empty the page cache".to_owned())
 }
 
-/// Writes everything back, and then empties the page cache or reads `files` into it.
+/// Writes back all dirty data, and then empties the page cache or reads `files` into it.
 pub(crate) fn prepare<'a>(cache: Cache, files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     rustix::fs::sync();
     match cache {
@@ -27,7 +27,7 @@ pub(crate) fn prepare<'a>(cache: Cache, files: impl IntoIterator<Item = &'a Path
             for path in files {
                 let mut file = match File::open(path) {
                     Ok(file) => file,
-                    // The server has removed it since it was listed.
+                    // The server has removed it since the files were listed.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     Err(error) => return Err(error).with_context(|| path.display().to_string()),
                 };

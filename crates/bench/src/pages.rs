@@ -1,4 +1,4 @@
-//! The data files as pages: which are there, which have changed, and how small the changed ones can be made.
+//! Data files as pages: which exist, which have changed, and how well the changed ones compress.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -12,7 +12,8 @@ use holdfast_pipe::codec::Compressor;
 pub(crate) const PAGE_BYTES: usize = 16 << 10;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Every regular file of a data directory but logs, temporary files and doublewrite files, which no backup needs.
+/// All regular files of a data directory except logs, temporary files and doublewrite
+/// files, which no backup needs.
 pub(crate) fn data_files(datadir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     walk(datadir, &mut files)?;
@@ -43,13 +44,13 @@ fn is_no_data(name: &str) -> bool {
     BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)) || name.ends_with(".dblwr")
 }
 
-/// Of all files that are still there.
+/// The size of all files that still exist.
 pub(crate) fn total_bytes(files: &[PathBuf]) -> Result<u64> {
     let mut bytes = 0;
     for path in files {
         bytes += match path.metadata() {
             Ok(meta) => meta.len(),
-            // The server has removed it since it was listed.
+            // The server has removed it since the files were listed.
             Err(error) if error.kind() == ErrorKind::NotFound => 0,
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
         };
@@ -57,15 +58,15 @@ pub(crate) fn total_bytes(files: &[PathBuf]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// A hash of every page, to find the changed ones later.
+/// A hash of every page, for finding changed pages later.
 pub(crate) struct PageHashes(HashMap<PathBuf, Vec<[u8; 16]>>);
 
-/// What has changed since the hashes were taken.
+/// Changes since the hashes were taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) pages: u64,
     pub(crate) pages_changed: u64,
-    /// Of the changed pages alone, gathered into full chunks.
+    /// The compressed size of the changed pages alone, packed into full chunks.
     pub(crate) compressed_bytes: u64,
 }
 
@@ -112,7 +113,7 @@ fn hash(page: &[u8]) -> [u8; 16] {
     short
 }
 
-/// Pages in full chunks, compressed and counted.
+/// Pages packed into full chunks, compressed and counted.
 struct Gathered {
     compressor: Compressor,
     chunk: Vec<u8>,
@@ -156,7 +157,7 @@ impl Gathered {
 fn for_each_page(path: &Path, mut work: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        // The server has removed it since it was listed.
+        // The server has removed it since the files were listed.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
@@ -176,7 +177,8 @@ fn for_each_page(path: &Path, mut work: impl FnMut(&[u8]) -> Result<()>) -> Resu
     }
 }
 
-/// Chunks spread evenly over the largest files, `bytes` together: what a codec meets in this data directory.
+/// Chunks spread evenly over the largest files, `bytes` in total: typical input of a codec
+/// for this data directory.
 pub(crate) fn sample(files: &[PathBuf], bytes: u64) -> Result<Vec<Vec<u8>>> {
     let mut chunks_of_files = Vec::new();
     let mut total_chunks = 0;
@@ -212,7 +214,7 @@ mod tests {
 
     use super::{CHUNK_BYTES, PAGE_BYTES, PageHashes, data_files, sample};
 
-    /// Exactly the changed and the new pages are found; logs are no data.
+    /// Exactly the changed and new pages are found; logs are not data files.
     #[test]
     fn changed_pages_are_found() {
         let dir = tempfile::tempdir().unwrap();

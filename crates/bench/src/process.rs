@@ -1,7 +1,8 @@
-//! One command, run and measured.
+//! Runs and measures one command.
 //!
-//! Every contestant is a shell command, as a DBA would type it: what is timed can be read and repeated. Paths come in as
-//! variables, so no quoting is needed and the text is the same in every run.
+//! Every contestant is a shell command, as a DBA would type it, so that timed operations
+//! can be read and repeated.
+//! Paths are passed in variables, so no quoting is needed and the text is the same in every run.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,7 +18,7 @@ use wait4::Wait4;
 
 use crate::interrupt::{self, Watched};
 
-/// A tool that takes longer hangs.
+/// A tool that takes longer than this is considered hung.
 const DEADLINE: Duration = Duration::from_secs(15 * 60);
 
 /// A shell command and its variables.
@@ -28,7 +29,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// A command for bash, which stops at the first failure, in a pipe too.
+    /// A bash command that stops at the first failure, including failures within a pipe.
     pub(crate) fn new(text: impl Into<String>) -> Script {
         Script { text: text.into(), variables: Vec::new() }
     }
@@ -40,40 +41,41 @@ impl Script {
         self
     }
 
-    /// Puts a command in front.
+    /// Prepends a command.
     #[must_use]
     pub(crate) fn before(mut self, text: &str) -> Script {
         self.text.insert_str(0, text);
         self
     }
 
-    /// Puts more behind it.
+    /// Appends a command.
     #[must_use]
     pub(crate) fn behind(mut self, text: &str) -> Script {
         self.text.push_str(text);
         self
     }
 
-    /// What is run, with the variables' names in place of paths.
+    /// The command text, with variable names in place of paths.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// Runs it, untimed.
+    /// Runs the command untimed.
     pub(crate) fn run(&self, logs: &Path) -> Result<()> {
         self.measure(logs).map(drop)
     }
 
-    /// Runs it to its end. What it prints goes to files in `logs`, which hold the last command only.
+    /// Runs the command to completion.
+    /// Its output goes to files in `logs`, which hold only the last command's output.
     pub(crate) fn measure(&self, logs: &Path) -> Result<Usage> {
         interrupt::check()?;
         let (out_path, err_path) = (logs.join("out"), logs.join("err"));
-        // If this program is killed, a tool must not go on and fill the disk.
+        // If this program is killed, the tool must not continue and fill the disk.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--", "bash", "-c"])
             .arg(format!("set -euo pipefail\n{}", self.text));
-        // Settings of the person at the terminal must not change what is measured.
+        // The user's own settings must not affect the measurement.
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"HOLDFAST_"))
         {
@@ -117,17 +119,17 @@ impl Script {
     }
 }
 
-/// What a command took.
+/// Resources used by a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     pub(crate) begun: Instant,
     pub(crate) ended: Instant,
-    /// Of all its processes.
+    /// User time of all its processes.
     pub(crate) user: Duration,
     pub(crate) system: Duration,
-    /// Of its largest process, not their sum.
+    /// Peak memory of its largest process, not the sum of all.
     pub(crate) rss_max_bytes: u64,
-    /// Of its standard output.
+    /// The last line of its standard output.
     pub(crate) last_line: String,
 }
 
@@ -137,13 +139,15 @@ impl Usage {
     }
 }
 
-/// A process inherits the peak memory of whoever starts it, up to its `exec`: ours must not count as the tool's.
+/// Resets the peak memory of this process.
+/// A child inherits the peak until its `exec`, and ours must not count as the tool's.
 fn forget_own_peak() -> Result<()> {
     const RESET_PEAK: &str = "5";
     fs::write("/proc/self/clear_refs", RESET_PEAK).context("reset this program's peak memory")
 }
 
-/// Kills the measured group at the deadline, unless the sender is dropped before; the thread says whether it did.
+/// Kills the measured group at the deadline unless the sender is dropped earlier; the
+/// thread returns whether it did.
 fn watchdog() -> (mpsc::Sender<()>, thread::JoinHandle<bool>) {
     let (ended_in_time, ended) = mpsc::channel();
     let overtime = thread::spawn(move || {
@@ -156,7 +160,7 @@ fn watchdog() -> (mpsc::Sender<()>, thread::JoinHandle<bool>) {
     (ended_in_time, overtime)
 }
 
-/// The last lines of what a failed command printed.
+/// The last lines of a failed command's output.
 fn tail(errors: &[u8], output: &[u8]) -> String {
     const LINES: usize = 12;
     let text =
@@ -169,7 +173,7 @@ fn tail(errors: &[u8], output: &[u8]) -> String {
 mod tests {
     use super::Script;
 
-    /// The memory of this program, now or before, is not the command's.
+    /// Memory of this program, past or present, is not attributed to the command.
     #[test]
     fn own_memory_is_not_counted() {
         let logs = tempfile::tempdir().unwrap();
@@ -178,7 +182,7 @@ mod tests {
         assert!(usage.rss_max_bytes < 200 << 20, "{usage:?}");
     }
 
-    /// What the children of a command use is its own use; a failure anywhere in a pipe is a failure.
+    /// Resources used by a command's children count as its own; a failure anywhere in a pipe is a failure.
     #[test]
     fn a_command_is_measured_with_its_children() {
         let logs = tempfile::tempdir().unwrap();

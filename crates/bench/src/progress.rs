@@ -1,4 +1,4 @@
-//! What a person at the terminal sees: one line for each measurement, and how long it will still take.
+//! Terminal output: one line per measurement, and the estimated time left.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this module is for")]
 
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ impl Progress {
         self.begun.elapsed()
     }
 
-    /// Something that goes on, or is worth knowing.
+    /// Prints a note about the progress.
     pub(crate) fn note(&self, text: &str) {
         let seconds = self.begun.elapsed().as_secs();
         eprintln!("{:>3}:{:02}  {text}", seconds / 60, seconds % 60);
     }
 
-    /// A measurement is done.
+    /// Prints a completed measurement.
     pub(crate) fn sample(&self, group: &Group, label: &str, sample: &Sample) {
         let mut text = format!(
             "{:<13} {:<13} {:<4} {:<14} {label:<34} {:>7.2} s wall {:>7.2} s CPU",
@@ -47,12 +47,12 @@ impl Progress {
     }
 }
 
-/// The table, at the end.
+/// Prints the final table.
 pub(crate) fn print(text: &str) {
     println!("{text}");
 }
 
-/// Why the program failed.
+/// Prints why the program failed.
 pub(crate) fn print_error(error: &anyhow::Error) {
     eprintln!("holdfast-bench: error: {error:#}");
 }

@@ -1,5 +1,5 @@
-//! `holdfast-bench put`: what sending bytes to object storage costs at least: all files of a directory, by the client that
-//! Holdfast uses, as many at a time as there are processors.
+//! `holdfast-bench put`: the minimum cost of sending bytes to object storage. It sends all files of a
+//! directory with the client that Holdfast uses, as many in parallel as there are processors.
 
 use std::{
     env, fs,

@@ -1,7 +1,7 @@
-//! What a run leaves: the JSON of `bench/results`, from which tables and plots are made.
+//! The results of a run: the JSON in `bench/results`, from which tables and plots are made.
 //!
-//! `SCHEMA_VERSION` is raised when a field goes or changes its meaning. Durations are seconds, sizes bytes, unless a name
-//! says otherwise.
+//! `SCHEMA_VERSION` is raised when a field is removed or changes its meaning.
+//! Unless a name says otherwise, durations are in seconds and sizes in bytes.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(crate) const SCHEMA_VERSION: u32 = 1;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) schema_version: u32,
-    /// Physical, where a result of before there were others does not say.
+    /// Defaults to physical for results from before there were other suites.
     #[serde(default)]
     pub(crate) suite: Suite,
     pub(crate) name: String,
@@ -39,16 +39,16 @@ pub(crate) struct Results {
     pub(crate) goals: Vec<Verdict>,
 }
 
-/// What was backed up.
+/// The data that were backed up.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Data {
-    /// The server's name, and for the amplification scenario its own data.
+    /// The server's name. The amplification scenario has its own data.
     pub(crate) server: String,
     pub(crate) scenario: Option<String>,
     pub(crate) server_version: String,
-    /// Of the whole data directory, as allocated on disk.
+    /// Size of the whole data directory, as allocated on disk.
     pub(crate) datadir_bytes: u64,
-    /// Of the files that any backup must read: without logs, temporary files and doublewrite files.
+    /// Size of the files that any backup must read: without logs, temporary files and doublewrite files.
     pub(crate) data_file_bytes: u64,
     pub(crate) description: String,
 }
@@ -63,15 +63,15 @@ pub(crate) enum Cache {
     Warm,
 }
 
-/// What the server does meanwhile.
+/// What the server does during a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Load {
-    /// Runs, without clients.
+    /// It runs without clients.
     Idle,
-    /// Writers and the commit prober.
+    /// It serves writers and the commit prober.
     Writes,
-    /// Does not run: restores need none.
+    /// It does not run: restores need no server.
     Stopped,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for Load {
     }
 }
 
-/// Contestants that were measured in turns, and can be compared with each other.
+/// Contestants that were measured in turns and are comparable with each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
     pub(crate) scenario: String,
@@ -108,9 +108,9 @@ pub(crate) struct Group {
 pub(crate) struct Series {
     #[serde(flatten)]
     pub(crate) group: Group,
-    /// For programs, stable.
+    /// A stable identifier for programs.
     pub(crate) contestant: String,
-    /// For people.
+    /// A description for people.
     pub(crate) label: String,
     /// The shell command that was timed.
     pub(crate) command: String,
@@ -124,52 +124,53 @@ pub(crate) struct Series {
 pub(crate) struct Sample {
     pub(crate) round: u32,
     pub(crate) wall_s: f64,
-    /// Of all processes of the command.
+    /// User time of all processes of the command.
     pub(crate) user_s: f64,
     pub(crate) system_s: f64,
-    /// Of the largest process of the command.
+    /// Peak memory of the largest process of the command.
     pub(crate) rss_max_bytes: u64,
-    /// Of the server meanwhile: some tools make it do their work.
+    /// CPU time of the server meanwhile: some tools make it do their work.
     pub(crate) server_cpu_s: Option<f64>,
-    /// Of everything else on the machine but this program: the kernel's write-back, and neighbours.
+    /// CPU time of everything else on the machine except this program: the kernel's write-back,
+    /// and unrelated processes.
     pub(crate) other_cpu_s: f64,
-    /// Allocated on disk by the result.
+    /// Disk space allocated by the result.
     pub(crate) stored_bytes: Option<u64>,
-    /// What clients of the server saw meanwhile.
+    /// What clients of the server experienced meanwhile.
     pub(crate) clients: Option<Clients>,
-    /// What the tool says of itself, where it says so in JSON.
+    /// The tool's own report, for tools that provide one as JSON.
     pub(crate) said: Option<Value>,
 }
 
-/// What clients of the server saw while a command ran.
+/// What clients of the server experienced while a command ran.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Clients {
-    /// Of the prober: one row, one after the other, at most 1,000 a second.
+    /// Commits of the prober: single rows, one after the other, at most 1,000 per second.
     pub(crate) commits: usize,
     pub(crate) commit_median_ms: f64,
     pub(crate) commit_p99_ms: f64,
     pub(crate) commit_longest_ms: f64,
-    /// When that one was sent, from the command's start.
+    /// When the longest commit was sent, relative to the start of the command.
     #[serde(default)]
     pub(crate) commit_longest_at_s: f64,
-    /// Of the writers.
+    /// The rate of the writers.
     pub(crate) transactions_per_s: f64,
 }
 
-/// Something measured that is not a run of a command.
+/// A measurement that is not a run of a command.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) scenario: String,
     pub(crate) server: String,
-    /// For programs, stable.
+    /// A stable identifier for programs.
     pub(crate) id: String,
-    /// For people.
+    /// A description for people.
     pub(crate) label: String,
     pub(crate) unit: Unit,
     pub(crate) values: Vec<f64>,
 }
 
-/// How a number is to be read.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Unit {
@@ -190,7 +191,7 @@ impl Series {
 }
 
 impl Sample {
-    /// Processor time of the command and of the server on its behalf.
+    /// CPU time of the command's own processes.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s
     }

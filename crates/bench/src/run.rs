@@ -1,4 +1,4 @@
-//! One run: the outline, and how one contestant is measured once.
+//! One run: the outline, and a single measurement of one contestant.
 
 use std::fs;
 use std::path::Path;
@@ -26,16 +26,16 @@ use crate::source::Source;
 use crate::tool::{Job, Tool};
 use crate::writers::Writers;
 
-/// Time in which the prober gets going before a command, and in which a commit that the command blocked comes back.
+/// Time for the prober to get going before a command, and for a commit that the command blocked to return.
 const PROBER_MARGIN: Duration = Duration::from_millis(300);
 
-/// Measures everything that was asked for, and writes the report. False if a contestant failed.
+/// Measures everything requested and writes the report. Returns false if a contestant failed.
 pub(crate) fn measure(options: Options) -> Result<bool> {
     interrupt::watch()?;
     let scenarios = options.suite.selected(&options.only);
     let progress = Progress::start();
     forecast(&options, &scenarios, &progress);
-    // Kept data of each server, a copy of one, and what a restore needs at its peak: stream, extracted files, target.
+    // Kept data of each server, a copy of one, and the peak of a restore: stream, extracted files, target.
     const COPIES_ON_DISK: f64 = 6.0;
     let scratch =
         Scratch::open(options.work_dir.as_deref(), (options.data_gb() * 1e9 * COPIES_ON_DISK) as u64)?;
@@ -62,13 +62,13 @@ pub(crate) fn measure(options: Options) -> Result<bool> {
     };
     let mut bench = Bench { options, scratch, progress, results, failed: false };
     let outcome = bench.run(&scenarios);
-    // What was measured before a failure is worth keeping.
+    // Results from before a failure are worth keeping.
     bench.finish()?;
     outcome?;
     Ok(!bench.failed)
 }
 
-/// Says how long it will take, for each scenario.
+/// Prints the expected duration of each scenario.
 fn forecast(options: &Options, scenarios: &[Box<dyn Scenario>], progress: &Progress) {
     let mut total_s = 0.0;
     for &kind in &options.servers {
@@ -91,7 +91,7 @@ fn forecast(options: &Options, scenarios: &[Box<dyn Scenario>], progress: &Progr
     ));
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Bench {
     pub(crate) options: Options,
     pub(crate) scratch: Scratch,
@@ -105,12 +105,12 @@ pub(crate) struct Turn<'a> {
     pub(crate) group: &'a Group,
     pub(crate) tool: &'a dyn Tool,
     pub(crate) round: u32,
-    /// Writers that are at work; with them the prober runs.
+    /// The active writers, if any; the prober runs along with them.
     pub(crate) load: Option<&'a dyn Writers>,
 }
 
-/// The order in which `count` contestants run in a round: it turns, so that none always follows the same one, and nobody
-/// always has the machine of the first minute.
+/// The order of `count` contestants in a round.
+/// It rotates and alternates direction, so that none always follows the same one, and none always runs first.
 pub(crate) fn order(count: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     if count > 0 {
@@ -135,7 +135,7 @@ impl Bench {
                     self.progress.note(&format!("failed: {failure}"));
                     self.results.failures.push(failure);
                     self.failed = true;
-                    // The next one starts on a server of its own.
+                    // The next scenario starts on a new server.
                     source = None;
                 }
             }
@@ -168,7 +168,7 @@ impl Bench {
         Ok(source)
     }
 
-    /// Records what is backed up.
+    /// Records the data that are backed up.
     pub(crate) fn describe(&mut self, data: Data) {
         self.results.data.push(data);
     }
@@ -185,7 +185,7 @@ impl Bench {
         });
     }
 
-    /// Those of the tools that can be measured here and were asked for. The others are named in the results.
+    /// The tools that were requested and can be measured here. The others are listed in the results.
     pub(crate) fn present<'a>(
         &mut self,
         group: &Group,
@@ -237,7 +237,7 @@ impl Bench {
         &mut all[at]
     }
 
-    /// Runs a command that is needed for a measurement but not part of it.
+    /// Runs a command that a measurement needs but does not include.
     pub(crate) fn untimed(&self, job: &Job) -> Result<()> {
         if let Some(before) = &job.before {
             before.run(self.scratch.logs())?;
@@ -250,8 +250,8 @@ impl Bench {
         script.run(self.scratch.logs())
     }
 
-    /// Measures one turn. A contestant that fails is named in the results with the reason and gets no further turns;
-    /// whether it succeeded is returned.
+    /// Measures one turn and returns whether it succeeded.
+    /// A contestant that fails is listed in the results with the reason and gets no further turns.
     pub(crate) fn measure(&mut self, source: &Source, turn: &Turn<'_>, job: Result<Job>) -> Result<bool> {
         interrupt::check()?;
         if self.series(turn.group, turn.tool).not_measured.is_some() {
@@ -350,7 +350,7 @@ impl Bench {
     }
 }
 
-/// Processor time so far.
+/// Processor time used so far.
 struct Processors {
     server_s: Option<f64>,
     own_s: f64,
@@ -367,7 +367,7 @@ impl Processors {
     }
 }
 
-/// What a result occupies; nothing yet where it does not exist.
+/// The size of a result; `None` if it does not exist yet.
 fn stored(path: Option<&Path>) -> Result<Option<u64>> {
     let Some(path) = path else { return Ok(None) };
     match fs::symlink_metadata(path) {
@@ -399,7 +399,7 @@ fn clients(prober: CommitProber, usage: &Usage, transactions: u64) -> Result<Cli
 mod tests {
     use super::order;
 
-    /// Every contestant runs once in every round, and each has been first and last.
+    /// Every contestant runs once per round, and each has been first and last.
     #[test]
     fn turns_alternate() {
         let rounds: Vec<Vec<usize>> = (0..6).map(|round| order(3, round)).collect();

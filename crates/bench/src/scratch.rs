@@ -1,7 +1,7 @@
-//! Where a run works, and where data directories are kept between runs.
+//! The working directory of a run, and the data directories that are kept between runs.
 //!
-//! One run at a time: the lock says whose the directory is. A run removes what it has made; what a killed one left is removed
-//! by the next.
+//! Only one run at a time can hold the lock on the directory.
+//! A run removes what it has created; leftovers of a killed run are removed by the next.
 
 use std::env;
 use std::fs::{self, File};
@@ -20,7 +20,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Opens the cache, or the directory named instead, removes what is left in it of other runs and checks its space.
+    /// Opens the cache, or the named directory instead, removes leftovers of other runs and checks the free
+    /// space.
     pub(crate) fn open(dir: Option<&Path>, bytes_needed: u64) -> Result<Scratch> {
         let cache = match dir {
             Some(dir) => dir.to_path_buf(),
@@ -50,27 +51,27 @@ impl Scratch {
         Ok(Scratch { cache, work, logs, _lock: lock })
     }
 
-    /// Where data directories are kept.
+    /// The parent of the kept data directories.
     pub(crate) fn datasets(&self) -> PathBuf {
         self.cache.join("datasets")
     }
 
-    /// What the last command printed.
+    /// The output of the last command.
     pub(crate) fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// The directory that everything of this run is in.
+    /// The directory that contains everything of this run.
     pub(crate) fn path(&self) -> &Path {
         &self.work
     }
 
-    /// `text` without the paths of this machine: a result is read on others.
+    /// Removes paths of this machine from `text`, since results are read on other machines.
     pub(crate) fn without_paths(&self, text: &str) -> String {
         text.replace(&*self.work.to_string_lossy(), "$WORK")
     }
 
-    /// A new directory that goes when it is dropped.
+    /// Creates a directory that is removed when it is dropped.
     pub(crate) fn dir(&self, prefix: &str) -> Result<TempDir> {
         Ok(tempfile::Builder::new().prefix(prefix).tempdir_in(&self.work)?)
     }
@@ -82,7 +83,8 @@ impl Drop for Scratch {
     }
 }
 
-/// `HOLDFAST_BENCH_CACHE`, or a directory that all clones share. On a real disk: temporary directories often are none.
+/// `HOLDFAST_BENCH_CACHE`, or a directory that all clones share.
+/// It is on a real disk, which temporary directories often are not.
 fn cache_dir() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("HOLDFAST_BENCH_CACHE") {
         return Ok(dir.into());

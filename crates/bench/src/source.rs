@@ -1,4 +1,4 @@
-//! The server that is backed up: a copy of kept data, with the settings of a production server.
+//! The server being backed up: a copy of kept data, with the settings of a production server.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +22,12 @@ pub(crate) struct Source {
     pub(crate) server: Server,
     dataset: Dataset,
     running: bool,
-    /// Removed after the server has gone: fields are dropped in order.
+    /// Removed after the server has ended, since fields are dropped in order.
     _dir: TempDir,
 }
 
 impl Source {
-    /// Copies the data and starts a server on them.
+    /// Copies the data and starts a server on the copy.
     pub(crate) fn start(dataset: Dataset, scratch: &Scratch, progress: &Progress) -> Result<Source> {
         let kept = dataset.datadir(scratch, progress)?;
         let dir = scratch.dir("source-")?;
@@ -37,7 +37,7 @@ impl Source {
         Ok(Source { server, dataset, running: true, _dir: dir })
     }
 
-    /// A new server with the same settings and no data, to load them into.
+    /// A new, empty server with the same settings, as the target of loads.
     pub(crate) fn empty(kind: ServerKind, scratch: &Scratch) -> Result<Source> {
         let server = Server::start(kind, options(kind, scratch))?;
         Ok(Source {
@@ -56,7 +56,7 @@ impl Source {
         self.server.datadir()
     }
 
-    /// Shuts the server down: every page is on disk, and the redo log is empty.
+    /// Shuts the server down, so that every page is on disk and the redo log is empty.
     pub(crate) fn stop(&mut self) -> Result<()> {
         if self.running {
             self.server.stop()?;
@@ -65,7 +65,7 @@ impl Source {
         Ok(())
     }
 
-    /// Starts it if it does not run.
+    /// Starts the server if it is not running.
     pub(crate) fn run(&mut self) -> Result<()> {
         if !self.running {
             self.server.run()?;
@@ -74,7 +74,7 @@ impl Source {
         Ok(())
     }
 
-    /// Processor time of the server so far; `None` while it does not run.
+    /// CPU time of the server so far; `None` while it is not running.
     pub(crate) fn cpu_s(&self) -> Result<Option<f64>> {
         if !self.running {
             return Ok(None);
@@ -87,7 +87,7 @@ impl Source {
         pages::data_files(self.datadir())
     }
 
-    /// What is backed up, for the report.
+    /// Describes the data for the report.
     pub(crate) fn describe(&self, scenario: Option<&str>) -> Result<Data> {
         Ok(Data {
             server: self.kind().name().to_owned(),
@@ -103,9 +103,9 @@ impl Source {
     }
 }
 
-/// The settings of every measured server, and of those that are started on restored directories.
+/// The settings of every measured server, and of servers started on restored directories.
 pub(crate) fn options(kind: ServerKind, scratch: &Scratch) -> ServerOptions {
-    // mydumper 1.0.1 takes the columns of EXPLAIN from where MySQL 9's default has none, and dies of it.
+    // mydumper 1.0.1 reads columns of EXPLAIN that MySQL 9's default format lacks, and crashes.
     let extra = if kind.is_mariadb() { vec![] } else { vec!["--explain-format=TRADITIONAL".to_owned()] };
     ServerOptions { buffer_pool_mib: BUFFER_POOL_MIB, redo_mib: REDO_MIB, extra, ..ServerOptions::default() }
         .parent(scratch.path())

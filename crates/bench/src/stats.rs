@@ -1,4 +1,4 @@
-//! Few numbers summed up honestly: medians with the extremes beside them, never means.
+//! Honest summaries of few numbers: medians with the extremes, never means.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,12 +8,12 @@ pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// How many values there were.
+    /// The number of values.
     pub(crate) count: usize,
 }
 
 impl Spread {
-    /// `None` where there are no values.
+    /// Returns `None` if there are no values.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let sorted = sorted(values);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
@@ -22,13 +22,13 @@ impl Spread {
         Some(Spread { median: f64::midpoint(sorted[lower], sorted[upper]), min, max, count: sorted.len() })
     }
 
-    /// A value that was not measured several times.
+    /// A value that was measured only once.
     pub(crate) fn single(value: f64) -> Spread {
         Spread { median: value, min: value, max: value, count: 1 }
     }
 }
 
-/// The value that `percent` of the values stay within, by nearest rank.
+/// The value that `percent` percent of the values do not exceed, by nearest rank.
 pub(crate) fn percentile(values: impl IntoIterator<Item = f64>, percent: f64) -> Option<f64> {
     let sorted = sorted(values);
     let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;

@@ -1,10 +1,10 @@
-//! The sets of questions: one for each way to back up, and one for where backups are kept.
+//! Sets of scenarios: one for each kind of backup, and one for repositories.
 
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::{Scenario, logical, physical, repository};
 
-/// What is measured together, and reported on one page.
+/// Scenarios that are measured together and reported on one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Suite {
@@ -18,7 +18,7 @@ pub(crate) enum Suite {
 }
 
 impl Suite {
-    /// For files.
+    /// The name in file names.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Suite::Physical => "physical",
@@ -27,7 +27,7 @@ impl Suite {
         }
     }
 
-    /// In the order in which they run: those that leave the data as they are come first.
+    /// The scenarios in the order in which they run; those that do not change the data come first.
     pub(crate) fn scenarios(self) -> Vec<Box<dyn Scenario>> {
         match self {
             Suite::Physical => physical(),
@@ -36,7 +36,7 @@ impl Suite {
         }
     }
 
-    /// Those with the given names; all where none is given.
+    /// The scenarios with the given names; all of them if no names are given.
     pub(crate) fn selected(self, names: &[String]) -> Vec<Box<dyn Scenario>> {
         let mut scenarios = self.scenarios();
         scenarios.retain(|scenario| names.is_empty() || names.iter().any(|name| name == scenario.name()));

@@ -1,4 +1,4 @@
-//! Who writes to the server while it is backed up.
+//! Clients that write to the server while it is backed up.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use holdfast_testkit::Server;
 use holdfast_testkit::load::WriteLoad;
 
-/// Clients at work.
+/// Running clients.
 pub(crate) trait Writers {
-    /// Transactions that they have committed so far.
+    /// The number of transactions committed so far.
     fn committed(&self) -> Result<u64>;
 }
 
@@ -23,7 +23,8 @@ impl Writers for WriteLoad {
     }
 }
 
-/// The benchmark of that name: its mix of reads and writes (`oltp_read_write`), as fast as the server answers.
+/// The sysbench benchmark with its mix of reads and writes (`oltp_read_write`), as fast as the server
+/// responds.
 pub(crate) struct Sysbench<'a> {
     server: &'a Server,
     process: Child,
@@ -41,7 +42,7 @@ impl Sysbench<'_> {
         (!found.is_ok_and(|status| status.success())).then(|| "sysbench is not installed".to_owned())
     }
 
-    /// Makes its tables, which stay, and lets its clients work until this is dropped.
+    /// Creates its tables, which are kept, and runs its clients until this is dropped.
     pub(crate) fn start<'a>(server: &'a Server, logs: &Path) -> Result<Sysbench<'a>> {
         const IS_GOING_AFTER: Duration = Duration::from_secs(2);
         server.exec(format!("DROP DATABASE IF EXISTS {}", Self::SCHEMA))?;
@@ -58,7 +59,7 @@ impl Sysbench<'_> {
         Ok(sysbench)
     }
 
-    /// Ends the clients; fails if they had ended before.
+    /// Stops the clients; fails if they had ended earlier.
     pub(crate) fn stop(mut self) -> Result<()> {
         match self.process.try_wait()? {
             None => Ok(()),
@@ -76,7 +77,7 @@ impl Drop for Sysbench<'_> {
 }
 
 impl Writers for Sysbench<'_> {
-    /// Its transactions are explicit ones, the only ones that count as the statement COMMIT.
+    /// Counts explicit transactions, as only these count in `Com_commit`.
     fn committed(&self) -> Result<u64> {
         let rows: Vec<(String, u64)> = self.server.query("SHOW GLOBAL STATUS LIKE 'Com_commit'")?;
         rows.first().map(|(_, count)| *count).context("the server does not count commits")
@@ -84,7 +85,7 @@ impl Writers for Sysbench<'_> {
 }
 
 fn command(server: &Server, log: &Path) -> Result<Command> {
-    // If this program is killed, nobody else would end it.
+    // If this program is killed, nothing else would end sysbench.
     let mut command = Command::new("setpriv");
     command
         .args([

@@ -1,6 +1,6 @@
-//! holdfast.toml: what need not be typed each time. Optional; whatever was typed wins.
+//! holdfast.toml: settings that need not be typed each time. Optional; the command line takes precedence.
 //!
-//! It is read from one place only, never from the current directory: it can name a command to run.
+//! Only one file is read, and never one from the current directory, because it can name a command to run.
 
 use std::{
     env,
@@ -43,19 +43,19 @@ pub(crate) struct Config {
     pub(crate) backup: HookArgs,
     /// How a repository beyond a network is reached.
     pub(crate) store: StoreArgs,
-    /// What `expire` keeps.
+    /// Retention rules of `expire`.
     pub(crate) retention: KeepArgs,
     /// Other repositories, for copies and for backups to several.
     pub(crate) repository: Vec<OtherRepository>,
 }
 
-/// A repository besides the one that is worked on.
+/// A repository besides the main one.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct OtherRepository {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub(crate) name: String,
-    /// Where it is.
+    /// Its location.
     pub(crate) repo: String,
     /// As `--to-password-file`.
     pub(crate) password_file: Option<PathBuf>,
@@ -65,9 +65,9 @@ pub(crate) struct OtherRepository {
     pub(crate) identity: Option<PathBuf>,
     /// As `--to-key`.
     pub(crate) key: Option<KeyId>,
-    /// Whether backups go there, too, as by `--also-to`.
+    /// Whether backups go there as well, as with `--also-to`.
     pub(crate) backup: bool,
-    /// How it is reached, where it is beyond a network.
+    /// How it is reached, if it is beyond a network.
     pub(crate) store: StoreArgs,
 }
 
@@ -106,7 +106,7 @@ impl Config {
     }
 }
 
-/// Commands that it names are run as whoever runs this.
+/// Reads the file, unless everybody can write to it: commands that it names run with this user's rights.
 fn read_trusted(path: &Path) -> io::Result<String> {
     const OTHERS_WRITE: u32 = 0o002;
     let mut file = File::open(path)?;
@@ -130,7 +130,7 @@ fn usual_places() -> impl Iterator<Item = PathBuf> {
         .chain([PathBuf::from("/etc/holdfast/holdfast.toml")])
 }
 
-/// Where programs of this user keep what they can do without.
+/// Where this user's programs keep data that they can do without.
 pub(crate) fn usual_cache_dir() -> Option<PathBuf> {
     let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
@@ -196,7 +196,8 @@ mod tests {
         assert_eq!((config.retention.keep_daily, config.retention.keep_weekly), (Some(7), None));
     }
 
-    /// Whatever stands in the place of a value, or is missing at the end, is an error or a configuration.
+    /// A value replaced by anything else, or a truncated file, gives an error or a
+    /// configuration, never a panic.
     #[test]
     fn nonsense_never_panics() {
         let text = "[source]\nhost = \"h\"\npath-map = [\"/a=/b\"]\n[resources]\nmemory = \"512M\"\ncompress = \"zstd:3\"\n\

@@ -1,4 +1,4 @@
-//! What every verb gets, and how it behaves when it is interrupted.
+//! The context that every verb gets, and its handling of interrupts.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::{
     signals,
 };
 
-/// What every verb gets.
+/// Shared state that every verb gets.
 pub(crate) struct Context<'a> {
     pub(crate) global: GlobalArgs,
     pub(crate) store: StoreArgs,
     pub(crate) config: Config,
     pub(crate) output: &'a Arc<Output>,
     pub(crate) cancel: &'a Cancel,
-    /// Whether the verb is to end in good order when a signal comes.
+    /// Whether the verb shuts down in good order when a signal arrives.
     pub(crate) ends_in_order: bool,
 }
 
 impl Context<'_> {
-    /// How a run of a verb behaves that changes what stands.
+    /// Run options for a verb that changes the list of backups.
     pub(crate) fn run_options(&self) -> RunOptions {
         RunOptions { interrupt: self.cancel.interrupt(), ..RunOptions::of_this_process() }
     }
 
-    /// What a verb's failure is called: once a signal has come, that is what ended it.
+    /// Turns a failure into `Interrupted` if a signal has arrived: the signal is what ended the verb.
     pub(crate) fn interrupted_or(&self, error: Error) -> Error {
         if !self.cancel.is_cancelled() || error.kind() == ErrorKind::Interrupted {
             return error;
@@ -42,7 +42,7 @@ impl Context<'_> {
         }
     }
 
-    /// From here on signals are ours: no password will be asked for any more.
+    /// Takes over signal handling. No password is asked for after this.
     pub(crate) fn watch_signals(&self) -> Result<()> {
         if !self.ends_in_order {
             return signals::end_at_once();

@@ -1,9 +1,9 @@
-//! Exit codes: a promise to scripts. `docs/reference/errors.md` and every help text list them from here.
+//! Exit codes, which scripts rely on. `docs/reference/errors.md` and every help text list them from here.
 
 use holdfast_core::{Error, ErrorKind};
 use serde::{Serialize, Serializer};
 
-/// How the program ends.
+/// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -20,7 +20,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// In the order of the codes.
+    /// All exits in the order of their codes.
     pub(crate) const ALL: [Self; 10] = [
         Self::Done,
         Self::Failed,
@@ -38,7 +38,7 @@ impl Exit {
         self as u8
     }
 
-    /// The word for it in JSON.
+    /// The name of the exit in JSON.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -54,7 +54,7 @@ impl Exit {
         }
     }
 
-    /// What it says.
+    /// The description for help texts and documentation.
     pub(crate) fn meaning(self) -> &'static str {
         match self {
             Self::Done => "done and durable",
@@ -72,7 +72,7 @@ impl Exit {
         }
     }
 
-    /// The table that every help text ends with.
+    /// The table at the end of every help text.
     pub(crate) fn help() -> String {
         let mut text = String::from("Exit codes:");
         for exit in Self::ALL {
@@ -103,8 +103,8 @@ impl Serialize for Exit {
     }
 }
 
-/// Whether the exit code tells of `error` and not of `worst`, of several failures: what does not pass by itself before what
-/// does.
+/// Whether `error` rather than `worst` determines the exit code, of several failures: failures that do not go
+/// away by themselves outrank those that do.
 pub(crate) fn is_worse(error: &Error, worst: Option<&Error>) -> bool {
     let badness = |error: &Error| match error.kind() {
         ErrorKind::Damaged => 4,

@@ -1,8 +1,9 @@
-//! Hooks: commands of the user's before and behind a backup.
+//! Hooks: user commands that run before and after a backup.
 //!
-//! They are the program's business; the library starts nothing of its own accord. A hook has no terminal and gets no
-//! password; what it prints is passed on line by line. It has a process group of its own, so that a Ctrl-C is ours to
-//! handle, and whatever it has started ends with it where it is ended.
+//! Only the program runs hooks; the library never starts commands on its own.
+//! A hook has no terminal and gets no password; its output is passed on line by line.
+//! It has its own process group, so that Ctrl-C reaches only this program, and so that killing the hook also
+//! kills whatever it has started.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read},
@@ -24,26 +25,26 @@ use crate::{
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// How long a hook has to end once it was told to.
+/// How long a hook may take to end after SIGTERM.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// How long is listened to what a hook has left running, once it has ended itself.
+/// How long to keep reading output from processes that a finished hook has left running.
 const LISTENS_ON: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
-/// Of a line that is longer, the rest is left out.
+/// Longer lines are truncated.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Of the error that a hook is told.
+/// Maximum length of the error text passed to a hook.
 const ERROR_CHARS_MAX: usize = 4096;
-/// A hook that prints faster than is listened waits.
+/// Lines buffered; a hook that prints faster than they are read has to wait.
 const LINES_WAITING_MAX: usize = 1024;
 
 /// The hooks of one backup.
 pub(crate) struct Hooks {
     args: HookArgs,
-    /// What both are told.
+    /// Environment variables that both hooks get.
     about: Vec<(&'static str, String)>,
 }
 
-/// Which of the two.
+/// Which of the two hooks.
 #[derive(Clone, Copy)]
 enum Moment {
     Before,
@@ -58,7 +59,7 @@ impl Moment {
         }
     }
 
-    /// The option's.
+    /// The name of the option.
     fn option(self) -> &'static str {
         match self {
             Self::Before => "hook-before",
@@ -67,7 +68,7 @@ impl Moment {
     }
 }
 
-/// What came of the hook before, for the one after.
+/// The result of the first hook, as the second one gets it.
 #[derive(Clone, Copy)]
 enum Before {
     NotRun,
@@ -86,18 +87,21 @@ impl Before {
 }
 
 impl Hooks {
-    /// Those that were typed or configured, for a backup that `about` describes.
+    /// The hooks that were typed or configured, for a backup that `about` describes.
     pub(crate) fn new(args: HookArgs, about: Vec<(&'static str, String)>) -> Self {
         Self { args, about }
     }
 
-    /// Whether there is one.
+    /// Whether there is at least one hook.
     pub(crate) fn is_any(&self) -> bool {
         self.args.hook_before.is_some() || self.args.hook_after.is_some()
     }
 
-    /// Takes a backup between the two hooks. The second one runs whatever came of the first and of the backup, so that it
-    /// can undo, and also where the repository could not be `opened`, so that it can tell. `ids` tells what was taken.
+    /// Takes a backup between the two hooks.
+    /// The second one always runs, whatever the result of the first and of the backup, so that it can clean
+    /// up.
+    /// It also runs if the repository could not be `opened`, so that it can report that.
+    /// `ids` returns the ids of the backups taken.
     pub(crate) fn around<R, T>(
         &self,
         context: &Context<'_>,
@@ -127,12 +131,12 @@ impl Hooks {
         if let Ok((_, taken)) = &taken {
             outcome.push(("HOLDFAST_HOOK_BACKUPS", ids(taken).join(" ")));
         }
-        // No longer than a system takes, and without what it does not take at all.
+        // Limited to what the system accepts in an environment variable: no NUL, and not too long.
         let begin = |error: String| -> String {
             error.chars().filter(|c| *c != '\0').take(ERROR_CHARS_MAX).collect()
         };
         outcome.extend(error.map(|error| ("HOLDFAST_HOOK_ERROR", begin(error))));
-        // Not ended by a signal that has ended the backup: it may have something to undo.
+        // The signal that ended the backup does not end this hook: it may have to clean up.
         let after = self.args.hook_after.as_deref();
         let after = self.run(Moment::After, after, &outcome, context, &Cancel::default());
         match (taken, after) {
@@ -197,7 +201,7 @@ enum Ended {
     Interrupted,
 }
 
-/// Lets a hook run to its end, or ends it.
+/// Waits for a hook to finish, or ends it on a timeout or an interrupt.
 fn wait(
     child: &mut Child,
     lines: &Receiver<String>,
@@ -231,11 +235,11 @@ fn wait(
     Ok(ended)
 }
 
-/// Asks a hook, and all that it has started, to end, and sees to it.
+/// Sends SIGTERM to the hook's process group, and kills it if it has not ended in time.
 fn end(child: &mut Child) -> Result<()> {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let signal = |signal| group.map_or(Ok(()), |group| kill_process_group(group, signal));
-    // Whoever is gone needs no signal.
+    // If the processes are gone, they need no signal.
     let _gone = signal(Signal::TERM);
     let asked = Instant::now();
     while asked.elapsed() < ENDS_WITHIN {
@@ -249,7 +253,8 @@ fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// What the hook prints, line by line. The threads end with its pipes, which what it leaves running can hold open.
+/// Passes on what the hook prints, line by line.
+/// The reading threads end when its pipes close; processes it left running can keep those open.
 fn listen(child: &mut Child) -> io::Result<Receiver<String>> {
     let (tell, lines) = sync_channel(LINES_WAITING_MAX);
     if let Some(stdout) = child.stdout.take() {
@@ -274,7 +279,7 @@ fn pass_on(from: impl Read + Send + 'static, tell: SyncSender<String>) -> io::Re
             }
             let is_whole = line.last() == Some(&b'\n');
             if !is_rest {
-                // Whoever is not listened to any more may go on printing.
+                // Even when nobody receives the lines any more, the process may go on printing.
                 let _nobody_listens = tell.send(shown(&line));
             }
             is_rest = !is_whole;
@@ -283,7 +288,7 @@ fn pass_on(from: impl Read + Send + 'static, tell: SyncSender<String>) -> io::Re
     thread::Builder::new().name("hook".to_owned()).spawn(each).map(drop)
 }
 
-/// A line as it is passed on: nothing in it moves a terminal's cursor.
+/// Makes a line safe to print: no control characters that move a terminal's cursor.
 fn shown(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     text.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect()

@@ -1,10 +1,10 @@
-//! The `holdfast` program: turns what was typed into options of `holdfast-core` and `holdfast-repo`, runs one verb,
-//! says what came of it.
+//! The `holdfast` program: turns the command line into options of `holdfast-core` and `holdfast-repo`, runs
+//! one verb, and reports the result.
 //!
-//! `args` is what was typed, `config` what the file says, `commands` has one file for each verb, `output` is the only
-//! part that prints, `exit` holds the codes.
+//! `args` defines the command line, `config` reads the configuration file, `commands` has one file per verb,
+//! `output` is the only part that prints, and `exit` holds the exit codes.
 
-// What stands above an option is its help, brackets and all.
+// Doc comments of options are their help texts, brackets included.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 use std::{process::ExitCode, sync::Arc};
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         .into()
 }
 
-/// A core file would have the keys of the repository in it.
+/// Disables core dumps, which would contain the repository's keys.
 fn leave_no_core() {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let _as_it_was = setrlimit(Resource::Core, none);

@@ -1,4 +1,4 @@
-//! Where passwords come from: files, the environment, a command, a person. Never the command line.
+//! Sources of passwords: files, the environment, a command, or a prompt. Never the command line.
 
 use std::{
     env,
@@ -18,22 +18,22 @@ use zeroize::Zeroizing;
 
 use crate::config::{Config, OtherRepository};
 
-/// Variables that open a repository, and that no program which we start needs.
+/// Variables that can open a repository. They are removed from the environment of programs we start.
 pub(crate) const OWN_SECRETS: [&str; 3] =
     ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD", "HOLDFAST_TO_PASSWORD"];
 /// The variable in which MySQL's clients look for a password.
 pub(crate) const SERVER_PASSWORD: &str = "MYSQL_PWD";
 
-/// More than any password; a file that is longer is another file.
+/// Longer than any password; a larger file must be something else.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// More than an identity that is known to some hundred repositories.
+/// Enough for an identity that is known to several hundred repositories.
 const IDENTITY_BYTES_MAX: u64 = 64 << 10;
 
-/// How often a person may mistype a new password.
+/// How many attempts the user has to type a new password.
 const ATTEMPTS: usize = 3;
 
-/// Where a password is looked for, in this order; the first that is there counts.
+/// The places to look for a password, in this order; the first one present is used.
 struct Places<'a> {
     /// As typed.
     file: Option<&'a Path>,
@@ -41,7 +41,7 @@ struct Places<'a> {
     command_variable: Option<&'static str>,
     config_file: Option<&'a Path>,
     config_command: Option<&'a str>,
-    /// How an error names `config_command`.
+    /// The name of `config_command` in errors.
     config_command_name: &'static str,
 }
 
@@ -101,17 +101,18 @@ pub(crate) fn given_to(file: Option<&Path>, other: Option<&OtherRepository>) -> 
 pub(crate) const GIVE: &str =
     "use --password-file, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD or HOLDFAST_PASSWORD_COMMAND";
 
-/// The same, for another repository.
+/// The same for another repository.
 pub(crate) const GIVE_TO: &str = "use --to-password-file (backup: --also-to-password-file), HOLDFAST_TO_PASSWORD, \
     HOLDFAST_TO_PASSWORD_COMMAND, or a [[repository]] in the configuration file";
 
-/// Asks for the password of a repository that has one; `which` tells it from others, `give` says how else to give it.
+/// Asks for the password of a repository that has one.
+/// `which` names the repository; `give` names other ways to supply it.
 pub(crate) fn ask_for_repository(which: &str, give: &str) -> Result<Secret> {
     terminal_or(ErrorKind::Key, give)?;
     ask(&format!("password of {which}: "))
 }
 
-/// The password of a new key: given, or asked for twice.
+/// The password of a new key, either given or asked for twice.
 pub(crate) fn new_of_key(file: Option<&Path>) -> Result<Secret> {
     let places = Places {
         file,
@@ -136,7 +137,7 @@ pub(crate) fn new_of_key(file: Option<&Path>) -> Result<Secret> {
     ask_twice("new password of the key: ")
 }
 
-/// Asks, twice, for the password of a new repository.
+/// Asks twice for the password of a new repository.
 pub(crate) fn ask_for_new() -> Result<Secret> {
     terminal_or(ErrorKind::Usage, GIVE)?;
     ask_twice("new password of the repository: ")
@@ -173,7 +174,7 @@ pub(crate) fn identity(path: &Path) -> Result<Identity> {
     Identity::parse(&text).context_kind(ErrorKind::Usage, doing())
 }
 
-/// The server's password, where one was asked for or given by file.
+/// The server's password, if it is to be asked for or was given in a file.
 pub(crate) fn of_server(asked: bool, file: Option<&Path>) -> Result<Option<Secret>> {
     if let Some(path) = file {
         return first_line(path).map(Some);
@@ -188,7 +189,8 @@ pub(crate) fn of_server(asked: bool, file: Option<&Path>) -> Result<Option<Secre
     ask("password of the server: ").map(Some)
 }
 
-/// Ctrl-C at the question raises SIGINT before the terminal echoes again, so the signal must not end the program there.
+/// Prompts for a password. Ctrl-C at the prompt raises SIGINT before the terminal echoes again, so the signal
+/// must not end the program there.
 fn ask(prompt: &str) -> Result<Secret> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let signal =
@@ -201,7 +203,7 @@ fn ask(prompt: &str) -> Result<Secret> {
     answer.context_kind(ErrorKind::Usage, "ask for a password")
 }
 
-/// How a password file comes to be.
+/// Hint on how to create a password file.
 const MAKE_FILE: &str = "for a new repository make one, and keep a copy of it elsewhere, since nobody reads the backups \
     without it: (umask 077; openssl rand -base64 32 > FILE)";
 
@@ -213,7 +215,7 @@ fn first_line(path: &Path) -> Result<Secret> {
     not_empty(line_of(&text), &format!("the password file {}", path.display()))
 }
 
-/// The command itself is not shown: it may hold a secret.
+/// The password that a command prints. The command is not shown in errors: it may hold a secret.
 fn output_of(command: &str, place: &str) -> Result<Secret> {
     let doing = || format!("run the password command ({place})");
     let mut shell = Command::new("/bin/sh");

@@ -1,7 +1,7 @@
 //! SIGINT, SIGTERM and SIGHUP end the program with the code for it.
 //!
-//! Watched for only once passwords have been asked for: until then the usual way to end a program is right, and the
-//! question itself sees to it that the terminal echoes again (`password`).
+//! Signals are watched only after passwords have been asked for: until then the default action is right, and
+//! the prompt itself makes sure that the terminal echoes again (`password`).
 
 use holdfast_core::{Cancel, Context as _, Result};
 use signal_hook::{
@@ -11,8 +11,8 @@ use signal_hook::{
 
 use crate::exit::Exit;
 
-/// The first signal asks the operation to end and calls `first`, for the person at the terminal; the second ends the
-/// program.
+/// The first signal asks the operation to stop and calls `first`, to inform the user; the
+/// second ends the program.
 pub(crate) fn end_in_order(cancel: &Cancel, first: impl Fn() + Send + 'static) -> Result<()> {
     let cancel = cancel.clone();
     watch(move || {
@@ -24,7 +24,7 @@ pub(crate) fn end_in_order(cancel: &Cancel, first: impl Fn() + Send + 'static) -
     })
 }
 
-/// The first signal ends the program: for operations that leave nothing behind that matters.
+/// The first signal ends the program: for operations that leave nothing important behind.
 pub(crate) fn end_at_once() -> Result<()> {
     watch(|| std::process::exit(Exit::Interrupted.code().into()))
 }
@@ -41,7 +41,7 @@ fn watch(each: impl Fn() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// Signals that whoever started the program wants ignored (`nohup`), as the kernel tells: a bit for each.
+/// Signals that were ignored when the program was started (`nohup`), from the kernel: one bit per signal.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

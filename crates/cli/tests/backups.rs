@@ -1,4 +1,4 @@
-//! Verbs on backups of a server that never was: written by the library, looked at by the program.
+//! Verbs on backups of a made-up server: written by the library, examined by the program.
 
 use std::{fs, sync::Arc};
 
@@ -35,7 +35,7 @@ fn log(source: &str) -> LogName {
     LogName { source: source.parse().unwrap(), kind: Kind::Physical }
 }
 
-/// So many pages of a table, the `turn`-th version of each fourth.
+/// Pages of a table; every fourth is in version `turn`.
 pub(crate) fn content(turn: u8, pages: usize) -> Vec<u8> {
     let page = |page: usize| {
         let mut bytes: Vec<u8> = (0..PAGE_BYTES).map(|i| (i * (page + 3) % 251) as u8).collect();
@@ -45,12 +45,12 @@ pub(crate) fn content(turn: u8, pages: usize) -> Vec<u8> {
     (0..pages).flat_map(page).collect()
 }
 
-/// Backs up one table of so many pages, the `turn`-th version of each fourth.
+/// Backs up one table with this many pages, every fourth in version `turn`.
 pub(crate) fn take(program: &Program, source: &str, turn: u8, pages: usize) {
     take_flagged(program, source, turn, pages, &[]);
 }
 
-/// A backup of `source` that is under way for as long as this is kept.
+/// A backup of `source` that is active for as long as this value is kept.
 pub(crate) fn begun(program: &Program, source: &str) -> Run {
     Run::begin(&open(program), &log(source), &RunOptions::of_this_process()).unwrap()
 }
@@ -89,7 +89,7 @@ fn take_by(
     prepare(&mut run);
     let base = History::read(&repo, &log).unwrap().newest_backup();
     let foundation = Foundation { base, ..Foundation::default() };
-    // One thread each: chunks lie in the pack as they came.
+    // One thread each, so that chunks are in the pack in the order in which they were given.
     let options = WriterOptions { compress_threads: 1, encrypt_threads: 1, ..WriterOptions::default() };
     let writer = BackupWriter::new(&run, &foundation, options).unwrap();
     writer.directory(ItemPath::new("shop").unwrap(), 0o750);
@@ -243,7 +243,7 @@ fn stats_tell_what_takes_the_space() {
     assert!(codec_bytes("plain_bytes") > codec_bytes("stored_bytes"), "{source}");
     assert!(codec_bytes("stored_bytes") < source["pack_bytes"].as_u64().unwrap(), "{source}");
     assert_eq!(source["unlisted_packs"], 0, "{source}");
-    // What dropping is said to free before, and by the drop itself.
+    // The dry run reports the same freed bytes as the statistics did before.
     let own = bytes(0, "own_bytes");
     let plan = program.run(&["expire", "1", "--dry-run", "--json"]).expect_code(0).last();
     assert_eq!(plan["data"]["freed_bytes"], own, "{source}");
@@ -367,7 +367,7 @@ fn rules_go_by_tag_and_kind() {
     assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#2", "db1#3"]);
 }
 
-/// Two whose pages are damaged after one that is whole: the rules would keep the two.
+/// Two backups with damaged pages after one without: the rules alone would keep those two.
 #[test]
 fn the_last_good_backup_is_kept() {
     let program = Program::with_repository();
@@ -381,7 +381,7 @@ fn the_last_good_backup_is_kept() {
     assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#2", "db1#3", "db1#4"]);
 }
 
-/// Retention is decided for one source at a time: rules meant for one must not thin out the backups of all.
+/// Retention is decided per source: rules meant for one must not thin out the backups of all.
 #[test]
 fn expire_asks_which_source_where_there_are_several() {
     let program = Program::with_repository();
@@ -404,7 +404,7 @@ fn expire_asks_which_source_where_there_are_several() {
     assert_eq!(ids(&left), ["db1#3", "db2#2", "db2#3"]);
 }
 
-/// `db1` is damaged, `db2` is in use, and what is due of `db3` is freed.
+/// `db1` is damaged, `db2` is in use, and `db3` still has its space freed.
 #[test]
 fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
     let program = Program::with_repository();
@@ -436,7 +436,7 @@ fn a_bad_source_and_a_busy_one_keep_prune_from_no_other() {
     program.run(&["prune", "--name", "db3", "--grace", "0s"]).expect_code(0);
 }
 
-/// A source whose backups have stopped is a problem where somebody says how old they may be.
+/// A source without recent backups is a problem if a maximum age is given.
 #[test]
 fn doctor_tells_backups_that_are_too_old() {
     let program = three();
@@ -444,7 +444,7 @@ fn doctor_tells_backups_that_are_too_old() {
     let late = program.run(&["doctor", "--no-server", "--max-age", "1ms"]).expect_code(3);
     assert!(late.out.contains("does the job that takes backups still run?"), "{late:#?}");
 
-    // Neither a newer one of another kind nor one of a part is what has stopped.
+    // Neither a newer backup of another kind nor a partial one replaces the missing backups.
     let program = Program::with_repository();
     take_with(&program, "db1", 1, 4, |head| head.finished_at -= SignedDuration::from_hours(72));
     take_part(&program, "db1", Some(PartId::of("shop.orders")), 2, 4, |_| ());
@@ -456,8 +456,8 @@ fn doctor_tells_backups_that_are_too_old() {
     assert!(none.out.contains("db1 has no logical backup"), "{none:#?}");
 }
 
-/// An import is no backup that somebody has to take, an archiver that runs needs no start, and who asks about one source hears
-/// of that one.
+/// An import is not a backup that has to be taken regularly, a running archiver need not be started, and a
+/// question about one source is answered for that source only.
 #[test]
 fn doctor_says_what_stands_as_it_is() {
     let program = three();
@@ -481,8 +481,8 @@ fn doctor_says_what_stands_as_it_is() {
     assert!(none.out.contains("holds nothing of nosuch"), "{none:#?}");
 }
 
-/// Where nothing can be written, no backup can be taken: that is a problem where a server is looked at. Finding out leaves
-/// nothing behind.
+/// If nothing can be written, no backup can be taken, which is a problem when a server is examined.
+/// The test write leaves nothing behind.
 #[test]
 fn doctor_finds_a_repository_that_cannot_be_written() {
     let program = three();
@@ -504,13 +504,13 @@ fn doctor_finds_a_repository_that_cannot_be_written() {
 #[test]
 fn prune_names_what_it_cannot_write_anew_and_ends_with_3() {
     let program = Program::with_repository();
-    // The table has shrunk: of the first pack little is needed.
+    // The table has shrunk, so little of the first pack is still needed.
     take(&program, "db1", 1, 400);
     take(&program, "db1", 2, 40);
     program.run(&["expire", "--keep-last", "1"]).expect_code(0);
     let pack = program.repository().join("sources/db1/physical/packs/0000000001-000000");
     let mut bytes = std::fs::read(&pack).unwrap();
-    // The first chunk of pages, behind the header.
+    // The first chunk of pages, after the header.
     bytes[200] ^= 1;
     std::fs::write(&pack, bytes).unwrap();
     let last = program.run(&["prune", "--json"]).expect_code(3).last();
@@ -537,7 +537,7 @@ fn check_names_what_is_damaged_and_ends_with_3() {
     }
 }
 
-/// What is lost to several backups is told once, with all of them.
+/// A loss that affects several backups is reported once, listing all of them.
 #[test]
 fn check_tells_what_is_missing_once() {
     let program = three();
@@ -549,7 +549,8 @@ fn check_tells_what_is_missing_once() {
     assert!(found.out.contains("db1#1 db1#2 db1#3"), "{found:#?}");
 }
 
-/// There is no repair for a damaged outcome: whoever would write says so, and what to do; whoever reads goes on.
+/// A damaged outcome cannot be repaired by the program: verbs that write report it and say what to do; verbs
+/// that read continue.
 #[test]
 fn a_damaged_outcome_stops_writers_with_7_and_advice() {
     let program = three();
@@ -577,7 +578,8 @@ fn a_damaged_outcome_stops_writers_with_7_and_advice() {
     assert!(program.run(&["list", "-q"]).err.starts_with("warning: "));
 }
 
-/// One whose manifest a later version has written, or somebody who has a writer's key, hides no other.
+/// A backup whose manifest is unreadable, because a later version or the holder of a writer's key has written
+/// it, does not hide the others.
 #[test]
 fn a_backup_that_is_not_understood_is_listed_as_that() {
     let program = Program::with_repository();
@@ -598,7 +600,7 @@ fn a_backup_that_is_not_understood_is_listed_as_that() {
     );
 }
 
-/// What a repair has dropped of one source is told, whatever becomes of the next.
+/// What a repair has dropped for one source is reported, whatever happens to the next.
 #[test]
 fn a_busy_source_does_not_hide_what_repair_has_dropped() {
     let program = three();
@@ -640,7 +642,7 @@ fn repair_shows_what_it_would_do_and_does_it_when_told() {
     assert_eq!(ids(&program.run(&["list", "--json"]).expect_code(0).last()), ["db1#1", "db1#2", "db1#3"]);
     assert_eq!(program.run(&["repair", "--yes"]).expect_code(0).out, "nothing to repair\n");
 
-    // What only the last backup has stored is gone: it is dropped, and its files are named.
+    // Lose data that only the last backup has stored: the backup is dropped, and its files are named.
     let lost = fs::read_dir(log.join("packs")).unwrap().map(|entry| entry.unwrap().path());
     let lost = lost.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("0000000003-"));
     lost.for_each(|path| fs::remove_file(path).unwrap());

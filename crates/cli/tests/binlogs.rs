@@ -1,4 +1,4 @@
-//! `binlog` as it is typed: an archiver that is killed again and again, and what comes out of the archive.
+//! `binlog` on the command line: an archiver that is killed repeatedly, and the contents of its archive.
 
 use std::{
     collections::BTreeSet,
@@ -48,7 +48,7 @@ impl Scene {
         self.program.run(&[&["binlog", "list", "--json"], words].concat())
     }
 
-    /// Names and sizes of the server's files.
+    /// Names and sizes of the server's binlog files.
     fn files(&self) -> Vec<(String, u64)> {
         let rows: Vec<mysql::Row> = self.server.query("SHOW BINARY LOGS").unwrap();
         rows.iter().map(|row| (row.get(0).unwrap(), row.get(1).unwrap())).collect()
@@ -58,20 +58,20 @@ impl Scene {
         let (file, size) = self.files().pop().unwrap();
         let list = self.list(&[]);
         if list.code == 1 {
-            // Nothing yet.
+            // Nothing is archived yet.
             return false;
         }
         let last = list.expect_code(0).last()["data"]["files"].as_array().unwrap().last().cloned();
         last.is_some_and(|last| last["file"] == file && last["end"].as_u64() >= Some(size))
     }
 
-    /// Each of the server's files comes out as it is there.
+    /// Checks that each binlog file comes out of the archive as it is on the server.
     fn compare_files(&self) {
         for (name, _) in self.files() {
             let cat = self.program.command(&["binlog", "cat", &name]).output().unwrap();
             assert!(cat.status.success(), "{cat:?}");
             let mut own = fs::read(self.server.datadir().join(&name)).unwrap();
-            // Set as long as the file is written.
+            // The flag that is set while the file is being written.
             own[4 + 17] &= !1;
             assert!(
                 cat.stdout == own,
@@ -92,13 +92,13 @@ impl Drop for Killed {
     }
 }
 
-/// Killed at random moments and begun again, an archiver leaves no gap and stores nothing twice; what it stored before it was
-/// killed is taken over. What comes out is what the server's own program reads.
+/// An archiver that is killed at random moments and restarted leaves no gap and stores nothing twice; data
+/// stored before a kill is adopted. The output equals what the server's own program reads.
 fn killed(kind: ServerKind, seed: u64) {
     killed_at(&Scene::new(kind), seed, 6, &[], Scene::compare_files);
 }
 
-/// Where the binlogs are encrypted, too: their files say nothing of what is in them.
+/// The same with encrypted binlogs, whose files reveal nothing about their contents.
 #[test]
 fn mariadb_11_8_archiver_of_encrypted_binlogs_is_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -111,7 +111,8 @@ fn mariadb_11_8_archiver_of_encrypted_binlogs_is_killed() {
     killed_at(&Scene::with(ServerKind::MariaDb118, options), seed(), 3, &[], |_| {});
 }
 
-/// What was durable on this host only when it was killed comes into the repository with the next one.
+/// Data that was durable only on this host when the archiver was killed reaches the
+/// repository with the next run.
 #[test]
 fn mysql_9_7_archiver_that_spools_is_killed() {
     let scene = Scene::new(ServerKind::MySql97);
@@ -166,7 +167,7 @@ fn killed_at(scene: &Scene, seed: u64, rounds: u32, words: &[&str], compare_file
     assert_eq!(check.code, 0, "seed {seed}: {check:#?}");
 }
 
-/// `HOLDFAST_FAULTS_SEED` repeats a run.
+/// The seed; `HOLDFAST_FAULTS_SEED` repeats a run.
 #[allow(clippy::print_stdout, reason = "how to repeat a run")]
 fn seed() -> u64 {
     let seed = std::env::var("HOLDFAST_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -186,9 +187,9 @@ fn mysql_9_7_archiver_is_killed() {
     killed(ServerKind::MySql97, seed());
 }
 
-/// Behind a logical backup that was taken under writes the server into which it was loaded executes what the archive holds,
-/// by its own programs: up to the transaction before the one that dropped the table, across files, and no further. A MySQL server
-/// that has executed a part of it is not made to skip that.
+/// After loading a logical backup that was taken under writes, the target server executes the archived
+/// transactions with its own programs: up to the one before the table was dropped, across files, and no
+/// further. A MySQL server that has executed a part of it must not skip that part.
 fn behind_a_logical_backup(kind: ServerKind) {
     let scene = Scene::new(kind);
     let conn = || scene.server.conn().unwrap();
@@ -268,7 +269,8 @@ fn behind_a_logical_backup(kind: ServerKind) {
     };
     let mut words = vec!["--before-gtid", &*gtid];
     if !kind.is_mariadb() {
-        // The first attempt ends in the middle. A second one into the tables of the backup would skip what the first did.
+        // The first attempt ends midway.
+        // A second attempt on freshly loaded tables would skip what the first one has executed.
         let found = scene.list(&["--grep", "add column"]).expect_code(0).json();
         let middle = found[0]["data"]["gtid"].as_str().unwrap();
         replay(&["--gtid", middle]).1.unwrap();
@@ -304,7 +306,7 @@ fn mysql_9_7_goes_on_behind_a_logical_backup() {
     behind_a_logical_backup(ServerKind::MySql97);
 }
 
-/// What is lost is found by its statement and its moment; what can be recovered is said; a gap is a finding.
+/// Lost data is found by its statement and its time; the recoverable period is reported; a gap is a finding.
 #[test]
 fn listed_and_found() {
     let scene = Scene::new(ServerKind::MariaDb118);
@@ -315,7 +317,7 @@ fn listed_and_found() {
     };
     backup(&["--method", "logical"]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
-    // Behind a logical backup no restore replays, and nobody is told otherwise.
+    // A restore cannot replay on a logical backup, and nothing claims otherwise.
     let list = scene.list(&[]).expect_code(0).last();
     assert_eq!(list["data"]["recoverable"], json!([]), "{list:#}");
     let target = scene.program.path("new");
@@ -337,7 +339,7 @@ fn listed_and_found() {
     run(&mut scene.archive(&["--once"])).expect_code(0);
     // Nothing was committed since the backup.
     assert!(scene.program.run(&["binlog", "list"]).out.contains("and no time after it yet"));
-    // MariaDB's binlog knows seconds: the one before the last must be behind the backup.
+    // MariaDB's binlog has a resolution of one second: the second before the last must come after the backup.
     sleep(Duration::from_millis(2_100));
     scene.server.exec_all(["INSERT INTO d.t VALUES (1, 'x')", "DROP TABLE d.t"]).unwrap();
     let before = jiff::Timestamp::now();
@@ -373,7 +375,7 @@ fn listed_and_found() {
     let read_text = String::from_utf8_lossy(&read.stdout).into_owned();
     assert!(read.status.success() && read_text.contains("DROP TABLE"), "{read:?}");
 
-    // Rules for backups leave what recovery from them needs.
+    // Rules for backups keep what recovery from them needs.
     backup(&LOCKS[2..]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
     let expired = scene.program.run(&["expire", "--keep-last", "1", "--json"]).expect_code(0).last();
@@ -387,12 +389,12 @@ fn listed_and_found() {
     let shown = scene.program.run(&["binlog", "list"]).expect_code(3);
     assert!(shown.out.contains("GAP: the server has begun its binlogs anew"), "{shown:#?}");
 
-    // Stopped by a signal, it ends in good order.
+    // An archiver that is stopped by a signal ends in good order.
     let runs = || -> BTreeSet<_> {
         let runs = fs::read_dir(scene.program.repository().join("sources/db1/binlog/runs"));
         runs.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect()
     };
-    // While nobody archives, the last run must not have ended too long ago.
+    // While no archiver is running, the last run must not have ended too long ago.
     let doctor = |lag: &str| scene.program.run(&["doctor", "--no-server", "--max-lag", lag]);
     let behind = doctor("1d").expect_code(0);
     for part in [
@@ -419,7 +421,7 @@ fn listed_and_found() {
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
-/// What the server keeps out of its binlog is not behind a code 0.
+/// Transactions that the server keeps out of its binlog prevent exit code 0.
 #[test]
 fn what_is_left_out_is_a_finding() {
     let scene =
@@ -428,8 +430,8 @@ fn what_is_left_out_is_a_finding() {
     assert!(archived.out.contains("LEFT OUT by the server"), "{archived:#?}");
 }
 
-/// Through a tunnel a server is archived, saved and examined; a physical backup, which reads files, refuses. Killed, the
-/// program leaves no ssh behind.
+/// Through a tunnel, a server can be archived, backed up logically and examined; a physical backup is
+/// refused, because it reads files. When killed, the program leaves no ssh behind.
 #[test]
 fn through_a_tunnel() {
     let scene = Scene::new(ServerKind::MariaDb1011);
@@ -478,8 +480,9 @@ fn through_a_tunnel() {
     wait(0);
 }
 
-/// Two archivers of one archive, at a primary and at its replica: the one that stands by takes the place of the other when
-/// it is killed, and where `back` says so the other way round when it is stopped. Every commit is there, once, and there is no gap.
+/// Two archivers of one archive, one at a primary and one at its replica: the standby takes over when the
+/// other is killed, and with `back` the other way round when it is stopped.
+/// Every commit is archived exactly once, without a gap.
 fn standby(kind: ServerKind, seed: u64, back: bool) {
     let mut rng = Rng::new(seed);
     let scene = Scene::new(kind);

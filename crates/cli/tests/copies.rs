@@ -1,4 +1,4 @@
-//! `copy`: what the program says and ends with, over two repositories with keys of their own.
+//! `copy`: output and exit codes, with two repositories that have different keys.
 
 use std::{fs, thread::sleep, time::Duration};
 
@@ -14,14 +14,14 @@ use crate::{
 
 const OTHER_PASSWORD: &str = "battery staple";
 
-/// Three backups of db1, and another repository behind another password.
+/// Three backups of db1, and another repository with another password.
 fn scene() -> Program {
     let program = three();
     at_other(&program, &["init"]).expect_code(0);
     program
 }
 
-/// The program on the other repository.
+/// Runs the program on the other repository.
 fn at_other(program: &Program, words: &[&str]) -> Run {
     let mut command = program.command(words);
     run(command.env("HOLDFAST_REPO", program.path("other")).env("HOLDFAST_PASSWORD", OTHER_PASSWORD))
@@ -83,7 +83,7 @@ fn what_is_in_the_way_of_a_copy_is_told_with_the_repository_that_it_is_about() {
         run(program.command(&["copy", "latest", "--to"]).arg(program.path("nowhere"))).expect_code(5);
     assert!(absent.err.contains("nowhere"), "{absent:#?}");
 
-    // Damage of the source: the backups before and after it are copied, and the end is not called good.
+    // Damage in the source: backups before and after it are copied, and the exit code reports a failure.
     let pack = program.repository().join("sources/db1/physical/packs/0000000002-000000");
     let mut bytes = fs::read(&pack).unwrap();
     bytes[200] ^= 1;
@@ -120,7 +120,7 @@ fn a_repository_of_the_configuration_is_known_by_its_name() {
     assert_eq!(ids(&list), ["db1#1", "db1#2", "db1#3", "db2#1", "dev#1"]);
 }
 
-/// One reading of a server for two repositories; one that is gone for a night is made up for by a copy.
+/// If only another writer vouches for a copy in the target, the report names that writer's key.
 #[test]
 fn a_copy_that_only_another_writer_tells_of_is_named() {
     let program = scene();
@@ -192,7 +192,7 @@ fn a_backup_goes_to_several_repositories() {
     let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
     assert_eq!(states(&all), ["was-there"; 3], "the same backups are there, whoever brought them");
 
-    // Logical ones, too.
+    // Logical backups as well.
     let logical = |words: &[&str]| {
         backup_of(&LOCKS[..2], &[&["--method", "logical", "--config", &config], words].concat())
     };
@@ -208,8 +208,9 @@ fn a_backup_goes_to_several_repositories() {
     at_other(&program, &["check", "--read-data"]).expect_code(0);
 }
 
-/// A copy of backups and archive is enough: when the first repository is gone, the server is recovered from the other to a
-/// transaction, to a time and to the end, each from the last backup before; what is not copied yet is refused.
+/// A copy of backups and archive is sufficient: when the first repository is gone, the server is recovered
+/// from the other one to a transaction, to a time and to the end, each time from the last preceding backup;
+/// moments not copied yet are refused.
 fn moments_are_recovered_from_a_copy(kind: ServerKind) {
     let program = Program::with_repository();
     at_other(&program, &["init"]).expect_code(0);
@@ -234,7 +235,7 @@ fn moments_are_recovered_from_a_copy(kind: ServerKind) {
         }
         let last = if kind.is_mariadb() { "SELECT @@last_gtid" } else { "SELECT @@GLOBAL.gtid_executed" };
         let last: String = conn.query_first(last).unwrap().unwrap();
-        // MySQL tells of all there were: `UUID:1-17`.
+        // MySQL returns the whole set: `UUID:1-17`.
         match last.rsplit_once('-') {
             Some((all, number)) if !kind.is_mariadb() => {
                 format!("{}:{number}", all.rsplit_once(':').unwrap().0)
@@ -275,7 +276,7 @@ fn moments_are_recovered_from_a_copy(kind: ServerKind) {
     back_up();
     insert(20);
     archive();
-    // The first repository could; the copy does not know it yet.
+    // The first repository could recover it; the copy does not have it yet.
     let early = restore(&["--gtid", &wanted]).expect_code(2);
     assert!(early.err.contains("does not have transaction"), "{early:#?}");
     assert!(!target.exists());

@@ -1,11 +1,11 @@
-//! Commands around a backup, where there is no server to back up.
+//! Hooks around backups that fail because there is no server.
 
 use std::fs;
 
 use crate::backups::begun;
 use crate::program::{PASSWORD, Program, Run, run};
 
-/// Tells what it was told, each time on a line.
+/// A hook that appends its environment variables to a file, one line per call.
 const TELL: &str = "echo \"$HOLDFAST_HOOK $HOLDFAST_HOOK_METHOD $HOLDFAST_HOOK_NAME $HOLDFAST_HOOK_EXIT_CODE \
     $HOLDFAST_HOOK_OUTCOME [$HOLDFAST_HOOK_BACKUPS] $HOLDFAST_HOOK_ERROR\" >> told; env >> environment";
 
@@ -18,8 +18,8 @@ fn told(program: &Program) -> String {
     fs::read_to_string(program.path("told")).unwrap()
 }
 
-/// Where the hook before a backup fails nothing begins, and the hook behind it can undo. What they print is passed on, and
-/// they have no password.
+/// If the hook before a backup fails, the backup does not begin, and the hook after it can clean up.
+/// Their output is passed on, and they get no password.
 #[test]
 fn a_hook_that_fails_ends_the_backup_before_it_begins() {
     let program = Program::with_repository();
@@ -38,8 +38,8 @@ fn a_hook_that_fails_ends_the_backup_before_it_begins() {
     assert!(!environment.contains("the-servers"), "{environment}");
 }
 
-/// The hook behind a backup is told how the backup failed, and its own failure changes nothing about that. What is typed
-/// counts before what is configured.
+/// The hook after a backup learns how the backup failed, and its own failure does not change that.
+/// Typed hooks override configured ones.
 #[test]
 fn a_hook_is_told_how_the_backup_failed() {
     let program = Program::with_repository();
@@ -52,7 +52,7 @@ fn a_hook_is_told_how_the_backup_failed() {
     assert!(told.starts_with("after physical db1 4 server") && told.contains("no-server"), "{told}");
 }
 
-/// Where the repository cannot be opened nothing is done before, and the hook after is told.
+/// If the repository cannot be opened, the first hook does not run, and the second one is informed.
 #[test]
 fn a_hook_is_told_that_the_repository_is_away() {
     let program = Program::new();
@@ -66,7 +66,8 @@ fn a_hook_is_told_that_the_repository_is_away() {
     );
 }
 
-/// The hook after a backup undoes what the one before has done: so neither runs beneath another backup of the source.
+/// The hook after a backup undoes what the one before has done, so neither may run during
+/// another backup of the source.
 #[test]
 fn a_second_backup_runs_no_hooks() {
     let program = Program::with_repository();
@@ -80,7 +81,7 @@ fn a_second_backup_runs_no_hooks() {
     assert!(told(&program).starts_with("before physical db1"));
 }
 
-/// A hook that takes too long is ended, with all that it has started.
+/// A hook that takes too long is killed, with everything that it has started.
 #[test]
 fn a_hook_that_hangs_is_ended() {
     let program = Program::with_repository();
@@ -98,7 +99,7 @@ fn a_hook_that_hangs_is_ended() {
             .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
         all.any(is_of_group)
     };
-    // What was killed may take a moment to be gone.
+    // Killed processes may take a moment to disappear.
     let begun = std::time::Instant::now();
     while is_running() {
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "something of it still runs");

@@ -1,4 +1,4 @@
-//! Keys as they are added, used and removed at the command line.
+//! Keys added, used and removed on the command line.
 
 use serde_json::Value;
 
@@ -8,12 +8,12 @@ use crate::{
     terminal::Terminal,
 };
 
-/// The program with another password than the first one.
+/// Runs the program with a password other than the first one.
 fn with(program: &Program, password: &str, words: &[&str]) -> Run {
     run(program.command(words).env("HOLDFAST_PASSWORD", password))
 }
 
-/// Adds a key behind `password`; returns its name.
+/// Adds a key with `password`; returns its id.
 fn add(program: &Program, password: &str, words: &[&str]) -> String {
     let words = [&["key", "add", "--json"], words].concat();
     let added = run(program.command(&words).env("HOLDFAST_NEW_PASSWORD", password)).expect_code(0).last();
@@ -106,7 +106,7 @@ fn a_key_pair_opens_what_its_file_trusts() {
     by_identity(&["check"]).expect_code(0);
     program.run(&["list"]).expect_code(6);
 
-    // A changed key vouches for itself: the one before it is gone.
+    // A changed key vouches for itself, since its predecessor is gone.
     let second = program.path("second.identity");
     let made =
         run(bare(&program.path("")).args(["key", "generate", "--json"]).arg(&second)).expect_code(0).last();
@@ -122,7 +122,7 @@ fn a_key_pair_opens_what_its_file_trusts() {
     by_identity(&["list"]).expect_code(6);
 }
 
-/// Says whose key it is, and whose it takes.
+/// Expects a refusal that names the role of the key, and the role that is needed.
 #[track_caller]
 fn refused(program: &Program, password: &str, whose: &str, needs: &str, words: &[&str]) {
     let it = with(program, password, words).expect_code(6);
@@ -171,7 +171,7 @@ fn a_keeper_drops_and_frees_and_reads_nothing() {
     assert_eq!(ids(&program.run(&["list", "--json"]).expect_code(0).last()), ["db1#3"]);
     program.run(&["check", "--read-data"]).expect_code(0);
 
-    // What it can see without reading: what is gone, cut off, or another's.
+    // What it can detect without reading: missing, truncated and foreign packs.
     let packs = program.repository().join("sources/db1/physical/packs");
     let pack = std::fs::read_dir(&packs).unwrap().next().unwrap().unwrap().path();
     let whole = std::fs::read(&pack).unwrap();
@@ -221,7 +221,7 @@ fn a_run_under_way_may_end_unless_the_key_is_removed_at_once() {
     let removed = program.run(&["key", "remove", "--json", "--at-once", &stolen]).expect_code(0).last();
     assert_eq!(removed["data"]["may_end"], serde_json::json!([]), "{removed}");
 
-    // What was removed before an error is told before it.
+    // Keys that were removed before an error are reported before the error.
     let third = add(&program, "of a third", &["--role", "keeper"]);
     let own = keys(&program, PASSWORD).iter().find(|key| key["own"] == true).unwrap()["id"].clone();
     let failed = program.run(&["key", "remove", &third, own.as_str().unwrap()]).expect_code(1);

@@ -1,10 +1,10 @@
-//! `deny.toml` without cargo-deny: every crate that can be linked has a licence that is allowed.
+//! Checks `deny.toml` without cargo-deny: every crate that can be linked has an allowed licence.
 
 use std::{collections::BTreeSet, path::Path, process::Command};
 
 use serde_json::Value;
 
-/// A licence expression: alternatives of conjunctions, brackets around either.
+/// A licence expression: alternatives of conjunctions, with parentheses around either.
 struct Expression<'a> {
     words: std::iter::Peekable<std::vec::IntoIter<&'a str>>,
     allowed: &'a BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! Object Lock, on a real server: what is locked, who may delete it, what waits for it.
+//! Object Lock on a real server: what is locked, who may delete it, and what waits for it.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -21,7 +21,7 @@ const LOCKS: &str = "\
     \x20       until = until and until.astimezone(datetime.timezone.utc).strftime('%Y-%m-%dT%H:%M:%SZ')\n\
     \x20       print(json.dumps([it['Key'], it['VersionId'], lock.get('Mode'), until, it['ETag']]))";
 
-/// Ends all locks on what has this in its name, as somebody may who has a permission of its own.
+/// Ends all locks on objects whose name contains a text, as someone with a special permission can.
 const END: &str = "\
     for it in s3.list_object_versions(Bucket=BUCKET)['Versions']:\n\
     \x20   if NAME in it['Key']:\n\
@@ -36,7 +36,7 @@ struct Lock {
     is_in_parts: bool,
 }
 
-/// By name below the repository.
+/// The locks by name below the repository.
 fn locks(storage: &ObjectStorage) -> BTreeMap<String, Lock> {
     let told = storage.boto(LOCKS).unwrap();
     let read = |line: &str| {
@@ -65,7 +65,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
     scene.backup(&["--full"]);
     scene.backup(&["--full"]);
 
-    // All that lasts is locked, of whatever size; what is short-lived is not.
+    // All permanent objects are locked, whatever their size; short-lived ones are not.
     let first = locks(&storage);
     let soonest = Timestamp::now() + Duration::from_secs(1800);
     for (name, lock) in &first {
@@ -80,7 +80,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
     let refused = storage.boto(&delete).unwrap_err().to_string();
     assert!(refused.contains("AccessDenied"), "{refused}");
 
-    // Dropped, named dead, and waited for.
+    // Dropped, declared dead, and waiting for their locks to end.
     scene.run(&["expire", "--name", "db1", "--keep-last", "1"]).expect_code(0);
     let prune = || {
         let run = scene.run(&["prune", "--grace", "0s", "--json"]).expect_code(0).last();
@@ -96,7 +96,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
     let told = scene.run(&["prune", "--grace", "0s"]).expect_code(0).out;
     assert!(told.contains("locked in the bucket until 20"), "{told}");
 
-    // What is needed gets longer locks, also where somebody has hidden it; what is dead does not.
+    // Locks of needed objects are extended, even of hidden ones; those of dead objects are not.
     let none = scene.run(&["lock", "--extend", "--json"]).expect_code(0).last();
     assert!(none["data"]["parts"].as_array().unwrap().iter().all(|part| part["extended"] == 0), "{none:#}");
     let young = format!("{PACKS}0000000002-");
@@ -127,7 +127,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
          \x20   s3.delete_object(Bucket=BUCKET, Key=it['Key'], VersionId=it['VersionId'])"
     )).unwrap();
 
-    // Once the locks are over, a prune frees what is dead, and nothing else.
+    // When the locks have ended, a prune frees what is dead, and nothing else.
     storage.boto(&format!("NAME = 'r/{old}'\n{END}")).unwrap();
     thread::sleep(Duration::from_millis(11_100));
     let freed = prune();
@@ -136,7 +136,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
     assert!(!left.keys().any(|name| name.starts_with(&old)));
     assert!(left.contains_key(hidden));
 
-    // Somebody writes over an object: check names it, with when, and all is well as of before.
+    // Someone overwrites an object: check names it, with the time, and finds nothing wrong as of before.
     let before = crate::stores::a_moment();
     storage.boto(&format!("s3.put_object(Bucket=BUCKET, Key='r/{hidden}', Body=b'theirs')")).unwrap();
     let found = scene.run(&["check", "--json"]).expect_code(3).last();
@@ -147,7 +147,7 @@ fn what_is_locked_can_be_deleted_by_nobody_and_is_waited_for() {
     scene.run(&["check", "--read-data", "--as-of", &before]).expect_code(0);
 }
 
-/// Takes the marks of deletion away again.
+/// Removes the deletion markers.
 const SHOW: &str = "\
     for it in s3.list_object_versions(Bucket=BUCKET).get('DeleteMarkers', []):\n\
     \x20   if it['IsLatest'] and not any(part in it['Key'] for part in ['/runs/', '.tmp/', 'keys/x']):\n\
@@ -171,7 +171,7 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
         storage.boto(&hide).unwrap();
     };
 
-    // Packs: they are not lost, and nothing is dropped for them.
+    // Hidden packs are not lost, and nothing is dropped because of them.
     hide("/packs/0000000001-");
     let found = scene.run(&["check"]).expect_code(3);
     assert!(
@@ -183,7 +183,7 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
     storage.boto(SHOW).unwrap();
     scene.run(&["check", "--read-data"]).expect_code(0);
 
-    // An outcome that was covered is not lost, either.
+    // An overwritten outcome is not lost, either.
     let outcome = "r/sources/db1/physical/outcomes/0000000001";
     storage.boto(&format!("s3.put_object(Bucket=BUCKET, Key='{outcome}', Body=b'theirs')")).unwrap();
     let refused = scene.run(&["repair", "--yes"]);
@@ -196,8 +196,8 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
     storage.boto(&cover).unwrap();
     scene.run(&["check"]).expect_code(0);
 
-    // The end of a history, and then all of it: everything is locked for longer, and told. A name that is none keeps
-    // nothing from its lock.
+    // Hide the end of a history, and then all of it: all locks are extended, which is reported.
+    // An invalid name does not keep others from being locked.
     storage
         .boto("s3.put_object(Bucket=BUCKET, Key='r/keys/x\\x7f', Body=b'')\ns3.delete_object(Bucket=BUCKET, Key='r/keys/x\\x7f')")
         .unwrap();
@@ -223,7 +223,7 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
     scene.run(&["check", "--read-data"]).expect_code(0);
     scene.run(&["lock", "--extend"]).expect_code(0);
 
-    // Locks that have ended are told, until they are made again.
+    // Locks that have ended are reported until they are renewed.
     storage.boto(&format!("NAME = '{PACKS}0000000002-'\n{END}")).unwrap();
     thread::sleep(Duration::from_millis(11_100));
     let found = scene.run(&["check"]).expect_code(3);

@@ -1,10 +1,10 @@
-//! Recovery to random moments of a life in which everything was killed: the short form of `make pitr`.
+//! Recovery to random moments after faults in every part: the short form of `make pitr`.
 
 use std::{path::PathBuf, time::Duration};
 
 use holdfast_testkit::{ServerKind, pitr};
 
-/// One moment of each kind.
+/// Recovers to one moment of each kind.
 #[allow(clippy::print_stdout, reason = "what was done, where it fails")]
 fn moments_are_recovered_exactly(kind: ServerKind, seed: u64) {
     let options = pitr::Options {

@@ -1,4 +1,4 @@
-//! Runs the program in an environment that holds nothing of ours but what a test says.
+//! Runs the program in an environment that contains only what a test sets.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 pub(crate) const PASSWORD: &str = "correct horse";
 
-/// How long locks may be held in tests that are not about that.
+/// Lock time limits for tests that do not test them.
 pub(crate) const LOCKS: [&str; 4] = ["--lock-max", "30s", "--ddl-lock-max", "120s"];
 
 /// A place for a repository, and the program that works on it.
@@ -18,7 +18,7 @@ pub(crate) struct Program {
     directory: TempDir,
 }
 
-/// What a run left.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -31,7 +31,7 @@ impl Program {
         Self { directory: TempDir::new().unwrap() }
     }
 
-    /// With a repository behind [`PASSWORD`].
+    /// Creates a repository with [`PASSWORD`].
     pub(crate) fn with_repository() -> Self {
         let program = Self::new();
         program.run(&["init"]).expect_code(0);
@@ -64,12 +64,13 @@ impl Program {
     }
 }
 
-/// The program with nothing in its environment, at home in `home`.
+/// The program with an empty environment, and `home` as its home directory.
 pub(crate) fn bare(home: &Path) -> Command {
     bare_of(home, env!("CARGO_BIN_EXE_holdfast"))
 }
 
-/// Another one, in the same way. What whoever runs the tests has ignored (`nohup`, background jobs) is not.
+/// Another program, likewise.
+/// Signals that the caller of the tests ignores (`nohup`, background jobs) are reset.
 pub(crate) fn bare_of(home: &Path, program: &str) -> Command {
     let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal=HUP,INT", program]);
@@ -93,7 +94,7 @@ impl Run {
         self
     }
 
-    /// The lines of `--json`, checked for what every line must have.
+    /// The lines of `--json`, checked for the fields that every line must have.
     #[track_caller]
     pub(crate) fn json(&self) -> Vec<Value> {
         let lines: Vec<Value> = self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

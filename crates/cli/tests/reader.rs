@@ -1,4 +1,5 @@
-//! A repository is read by what shares no code with the program: from `docs/reference/repository.md` alone.
+//! Reads a repository with code that shares nothing with the program, written from
+//! `docs/reference/repository.md` alone.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use crate::{
     program::{PASSWORD, Program},
 };
 
-/// The Python that `scripts/servers reader` has installed.
+/// The Python installed by `scripts/servers reader`.
 fn python() -> PathBuf {
     let python = servers_dir().unwrap().join("reader/bin/python");
     assert!(python.exists(), "{} is missing: run scripts/servers reader", python.display());

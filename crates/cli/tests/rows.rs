@@ -1,4 +1,4 @@
-//! Rows of logical backups as people and programs see them.
+//! Rows of logical backups as seen by people and programs.
 
 use std::process::Stdio;
 
@@ -30,7 +30,8 @@ fn lines(run: &Run) -> Vec<&str> {
     run.out.lines().collect()
 }
 
-/// MariaDB hides its events where their scheduler is disabled: whoever backs up, or asks beforehand, is told how to get at them.
+/// MariaDB hides events while their scheduler is disabled: a backup, and a check before
+/// it, say how to get at them.
 #[test]
 fn disabled_events_are_told_with_a_way_out() {
     let options = ServerOptions::default().arg("--event-scheduler=DISABLED");
@@ -46,7 +47,8 @@ fn disabled_events_are_told_with_a_way_out() {
     assert!(examined.out.contains("event_scheduler is DISABLED"), "{examined:#?}");
 }
 
-/// A row more, one less, a changed one and a changed view; then nothing; and what came of it in all.
+/// An added row, a removed row, a changed row and a changed view; then no difference;
+/// then the history of all.
 #[test]
 fn differences_and_history() {
     let server = Server::start(ServerKind::MariaDb118, ServerOptions::default()).unwrap();
@@ -121,7 +123,7 @@ fn differences_and_history() {
     let log = program.run(&["log", "--table", "shop.orders"]).expect_code(0);
     assert_eq!(lines(&log).len(), 4, "{log:#?}");
 
-    // Whoever reads the rows may have seen enough.
+    // A reader of rows may stop early.
     let rows: Vec<String> = (0..20_000).map(|id| format!("({id})")).collect();
     server.exec(format!("INSERT INTO shop.other VALUES {}", rows.join(", "))).unwrap();
     back_up(&program, &server);
@@ -131,7 +133,7 @@ fn differences_and_history() {
     let gone = cat.wait_with_output().unwrap();
     assert!(gone.status.success() && gone.stderr.is_empty(), "{gone:?}");
 
-    // The rows of a table that only one of the two has count, too.
+    // Rows of a table that only one of the two backups has count, too.
     server
         .exec_all(["CREATE TABLE shop.fresh (id INT PRIMARY KEY)", "INSERT INTO shop.fresh VALUES (1), (2)"])
         .unwrap();
@@ -142,8 +144,9 @@ fn differences_and_history() {
     }
 }
 
-/// A backup of a part, under the name of the whole server: it takes no whole backup's place, neither for rules nor as the
-/// latest, makes no table look gone, and the next whole backup is compared with the whole one before.
+/// A partial backup under the name of the whole server does not replace a whole one, neither for rules nor as
+/// the latest.
+/// It makes no table appear dropped, and the next whole backup is compared with the previous whole one.
 #[test]
 fn a_part_stands_beside_the_whole() {
     let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -183,7 +186,8 @@ fn a_part_stands_beside_the_whole() {
     let whole = program.run(&["show", "5", "--name", "db1", "--json"]).expect_code(0).last();
     assert_eq!(whole["data"]["head"]["base"], json!(1), "{whole:#}");
 
-    // The newest of the whole, and of each part that came later: no rule keeps a part for longer.
+    // Kept are the newest whole backup, and the newest of each part that came later: no rule
+    // keeps a part for longer.
     part(&["--table", "shop.hot"]);
     let plan = program.run(&["expire", "--name", "db1", "--kind", "logical", "--keep-last", "1", "--json"]);
     let plan = plan.expect_code(0).last();
@@ -191,7 +195,7 @@ fn a_part_stands_beside_the_whole() {
     assert_eq!(kept, ["db1/logical#5", "db1/logical#6"], "{plan:#}");
 }
 
-/// Rows as text; which table must be said.
+/// Rows as text; the table must be named.
 #[test]
 fn rows_as_text() {
     let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -217,7 +221,7 @@ fn rows_as_text() {
     program.run(&["cat", "latest", "--name", "db1", "shop.no", "--format", "csv"]).expect_code(1);
 }
 
-/// Files for other programs; nothing is overwritten.
+/// Exports files for other programs; nothing is overwritten.
 #[test]
 fn export_to_files() {
     let server = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! The real program, on a local repository; with servers in `servers` and `rows` only.
+//! Tests of the real program on a local repository; only `servers` and `rows` use database servers.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! `backup` and `restore` as they are typed, on real servers.
+//! `backup` and `restore` on the command line, with real servers.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -21,7 +21,7 @@ use crate::{
 const ACCOUNT: &str = "keeper";
 const SECRET: &str = "of-the-account";
 
-/// A small server with an account for backups that has no rights yet, and a repository.
+/// A small server with a backup account that has no privileges yet, and a repository.
 struct Scene {
     server: Server,
     program: Program,
@@ -48,14 +48,14 @@ impl Scene {
         Self { server, program }
     }
 
-    /// A backup by socket, from where the files are.
+    /// A backup by socket, on the host with the files.
     fn backup(&self, words: &[&str]) -> Command {
         let mut command = self.program.command(&["backup", "--name", "db1", "--socket"]);
         command.arg(self.server.socket()).args(LOCKS).args(words);
         command
     }
 
-    /// The same, by the account with its password from a file.
+    /// The same with the backup account, whose password is in a file.
     fn backup_as_account(&self, words: &[&str]) -> Command {
         let mut command = self.backup(&["--no-defaults", "--user", ACCOUNT]);
         command.args(["--server-password-file", "password"]).args(words);
@@ -72,7 +72,7 @@ impl Scene {
 
     fn restore_command(&self, id: &str, target: &Path, words: &[&str]) -> Command {
         let mut command = self.program.command(&["restore", id, "--target-dir"]);
-        // Nobody else can enter the directories of a test.
+        // No other user can enter the directories of a test.
         let ourselves = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
         command.arg(target).args(["--owner", &ourselves]);
         command.arg("--server-binary").arg(self.server.kind().server_program().unwrap());
@@ -80,7 +80,7 @@ impl Scene {
         command
     }
 
-    /// Rows on a server that is started on `target`, and stopped again.
+    /// The rows on a server that is started on `target` for the query.
     fn rows_in(&self, target: &Path) -> Vec<(u32, String)> {
         let mut server = Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap();
         let rows = rows(&server);
@@ -93,7 +93,7 @@ fn rows(server: &Server) -> Vec<(u32, String)> {
     server.query("SELECT id, v FROM d.t UNION ALL SELECT id, v FROM d.m ORDER BY id, v").unwrap()
 }
 
-/// A program that writes `--json` while the test goes on.
+/// A program that writes `--json` while the test continues.
 struct Background {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -123,7 +123,7 @@ impl Background {
         kill_process(pid, Signal::INT).unwrap();
     }
 
-    /// What it wrote last, and how it ended.
+    /// Its last line and its exit code.
     fn ended(mut self) -> (Value, i32) {
         let mut text = String::new();
         self.out.read_to_string(&mut text).unwrap();
@@ -201,7 +201,7 @@ fn backed_up_and_restored(kind: ServerKind) {
     assert!(mute.err.contains("hint: ") && mute.err.contains("--yes"), "{mute:#?}");
     let plan = scene.restore("latest", &target, &["--delta", "--dry-run"]).expect_code(0);
     assert!(plan.out.contains("DELETE") && plan.out.contains("nothing was changed"), "{plan:#?}");
-    // No is an answer, and Ctrl-C is heard while the question stands.
+    // No is a valid answer, and Ctrl-C works while the question is shown.
     for (typed, code) in [("n\n", 1), ("\x03", 130)] {
         let mut asked = Terminal::start(&scene.restore_command("latest", &target, &["--delta"]));
         asked.type_shown("go on? [y/N] ", typed);
@@ -214,7 +214,8 @@ fn backed_up_and_restored(kind: ServerKind) {
     by_a_writer(&scene);
 }
 
-/// With a key that reads nothing, the second backup builds on what the first has left in the user's cache directory.
+/// With a key that cannot read, the second backup builds on what the first has left in
+/// the user's cache directory.
 fn by_a_writer(scene: &Scene) {
     let mut add = scene.program.command(&["key", "add", "--role", "writer", "--source", "db1"]);
     run(add.env("HOLDFAST_NEW_PASSWORD", "of the host")).expect_code(0);
@@ -234,7 +235,8 @@ fn by_a_writer(scene: &Scene) {
     assert_eq!(scene.rows_in(&target), rows(&scene.server));
 }
 
-/// Servers that cannot be reached or refuse are exit code 4; where a privilege is missing, the hint is the statement.
+/// Unreachable and refusing servers give exit code 4; for a missing privilege, the hint is the
+/// statement that grants it.
 fn refused(scene: &Scene) {
     let words = ["backup", "--no-defaults", "--socket", "absent", "--json"];
     let unreachable = scene.program.run(&words).expect_code(4).last();
@@ -249,7 +251,7 @@ fn refused(scene: &Scene) {
     scene.server.exec(lacking["hint"].as_str().unwrap()).unwrap();
 }
 
-/// Everything that is wrong is told at once, and nothing is wrong with a server of root's.
+/// All problems are reported at once, and a server examined as root has none.
 fn examined(scene: &Scene) {
     let doctor = |words: &[&str]| {
         let mut command = scene.program.command(&["doctor", "--name", "db1", "--no-defaults", "--socket"]);
@@ -264,7 +266,7 @@ fn examined(scene: &Scene) {
     let lacking = doctor(&[&as_account[..], &["--json"]].concat()).expect_code(3);
     assert!(verdicts(&lacking, "server", "problem")[0].starts_with("GRANT "), "{lacking:#?}");
     assert!(verdicts(&lacking, "repository", "problem").is_empty(), "{lacking:#?}");
-    // It goes on where a backup ends: the data directory is looked at all the same.
+    // The examination continues where a backup would fail: the data directory is examined all the same.
     let elsewhere = doctor(&["--user", "root", "--datadir", "absent", "--json"]).expect_code(3);
     assert!(!verdicts(&elsewhere, "server", "problem").is_empty(), "{elsewhere:#?}");
     assert!(!verdicts(&elsewhere, "server", "notice").is_empty(), "{elsewhere:#?}");
@@ -272,7 +274,8 @@ fn examined(scene: &Scene) {
     assert!(sound.out.contains("no problems"), "{sound:#?}");
 }
 
-/// A second run of the source is refused while one goes on; that one is interrupted, and leaves nothing behind.
+/// A second run of the source is refused while the first is active; the first is then interrupted,
+/// and leaves nothing behind.
 fn interrupted(scene: &Scene) {
     let mut slow = Background::start(&mut scene.backup_as_account(&["--limit-rate", "1M", "--json"]));
     slow.until_phase("copy");
@@ -290,7 +293,7 @@ fn interrupted(scene: &Scene) {
     free(&scene.server);
 }
 
-/// Nobody is there any more, and nothing is locked.
+/// No sessions are left, and nothing is locked.
 fn free(server: &Server) {
     let schema = if server.kind().is_mariadb() { "information_schema" } else { "performance_schema" };
     let sessions = format!("SELECT COUNT(*) FROM {schema}.processlist WHERE user = '{ACCOUNT}'");

@@ -1,4 +1,5 @@
-//! A repository beyond a network, as its options and environment are typed: everything a repository is for.
+//! A repository beyond a network, with options and environment as on a command line:
+//! everything a repository is for.
 
 use std::{
     path::Path,
@@ -20,7 +21,7 @@ use crate::{
     program::{LOCKS, PASSWORD, Program, Run, run},
 };
 
-/// The program with what leads to the repository.
+/// The program, with options and environment that lead to the repository.
 pub(crate) struct Scene {
     pub(crate) program: Program,
     location: String,
@@ -115,7 +116,7 @@ fn rows(server: &Server) -> Vec<(u32, String)> {
     server.query("SELECT id, v FROM d.t ORDER BY id").unwrap()
 }
 
-/// From the first backup to the last deletion.
+/// Everything from the first backup to the last deletion.
 fn serves_for_everything(scene: &Scene) {
     let made = scene.run(&["init", "--json"]).expect_code(0).last();
     assert_eq!(made["data"]["one_writer"], false);
@@ -147,7 +148,7 @@ fn serves_for_everything(scene: &Scene) {
     assert!(scene.restored("latest", &scene.program.path("third")) == after);
 }
 
-/// Hosts back up and expire at the same time, each by processes of its own, while others prune, check and list.
+/// Hosts back up and expire concurrently in separate processes, while others prune, check and list.
 fn serves_many_at_once(scene: &Scene) {
     scene.run(&["init"]).expect_code(0);
     let names = ["db1", "db2", "db3"];
@@ -162,7 +163,7 @@ fn serves_many_at_once(scene: &Scene) {
             .map(|words| {
                 scope.spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
-                        // Another may hold the log for the moment; nothing else may go wrong.
+                        // Another run may hold the log at the moment; no other failure is allowed.
                         let it = scene.run(words);
                         assert!(it.code == 0 || it.code == 8, "{words:?}: {it:#?}");
                     }
@@ -184,7 +185,7 @@ fn serves_many_at_once(scene: &Scene) {
     }
 }
 
-/// The rows that were there before the last of them.
+/// Returns the rows that existed before the last backup.
 fn backs_up_often(scene: &Scene, name: &str) -> Vec<u32> {
     for _ in 0..4 {
         let row =
@@ -247,7 +248,8 @@ fn a_container_of_azure_serves_for_everything() {
     let past = scene.run(&["list", "--as-of", "2026-01-01 00:00:00"]).expect_code(2);
     assert!(past.err.contains("cannot be read as of a time"), "{past:#?}");
 
-    // What is typed leads there as well as the environment; without a container, account or the right key nothing does.
+    // Typed options work as well as the environment; without a container, an account or the
+    // right key, nothing works.
     let (endpoint, account, key) =
         (&storage.environment()[0].1, &storage.environment()[1].1, "AZURE_STORAGE_KEY");
     let mut typed = scene.program.command(&["list", "--repo", &scene.location, "--az-endpoint", endpoint]);
@@ -263,14 +265,14 @@ fn a_container_of_azure_serves_for_everything() {
     assert!(gone.err.contains("the store cannot be reached"), "{gone:#?}");
 }
 
-/// A time of the second that ends now, with nothing of what was done before in the next.
+/// A time in the second that ends now; the next second contains nothing of what was done before.
 pub(crate) fn a_moment() -> String {
     let moment = jiff::Timestamp::now();
     std::thread::sleep(std::time::Duration::from_millis(2_100));
     (moment + jiff::SignedDuration::from_secs(1)).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// Whoever has the credentials deletes what is current, and writes over every third object.
+/// Someone with the credentials deletes all current objects, and overwrites every third one.
 const ATTACK: &str = "\
     n = 0\n\
     for page in s3.get_paginator('list_objects_v2').paginate(Bucket=BUCKET):\n\
@@ -311,7 +313,7 @@ fn after_an_attack_the_repository_is_read_as_it_was() {
     assert!(scene.restored_as_of("db1#1", &time, &scene.program.path("first")) == before);
     assert!(scene.restored_as_of("latest", &time, &scene.program.path("second")) == after);
 
-    // A copy of it is a repository again, in which nothing is of the past.
+    // A copy of it is an ordinary repository again, which is not in the past.
     scene.program.run(&["init"]).expect_code(0);
     let copy = scene.program.repository().display().to_string();
     let password = scene.program.write("password", PASSWORD).display().to_string();
@@ -341,6 +343,6 @@ fn a_host_behind_ssh_serves_for_everything() {
     let folder = tempfile::tempdir().unwrap();
     let scene = scene_behind_ssh(&server, folder.path());
     serves_for_everything(&scene);
-    // Nothing but the repository is left.
+    // Only the repository is left.
     assert_eq!(std::fs::read_dir(folder.path().join("repo/.tmp")).map_or(0, Iterator::count), 0);
 }

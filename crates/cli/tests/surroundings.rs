@@ -1,4 +1,4 @@
-//! What surrounds the program: where its result goes, signals, the modes of its files.
+//! The program's surroundings: where its result goes, signals, file modes.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use crate::{
     program::{PASSWORD, Program, bare_of, run},
 };
 
-/// What cannot be written is no success, unless nobody reads it any more.
+/// A result that cannot be written is a failure, unless the reader has gone.
 #[test]
 fn a_result_that_is_not_written_is_no_success() {
     let program = three();
@@ -26,7 +26,7 @@ fn a_result_that_is_not_written_is_no_success() {
         assert_eq!(code, 1, "{words:?}: {said}");
         assert!(said.contains("not all of the result could be written to standard output"), "{said}");
     }
-    // It is held all the same.
+    // The backup is held all the same.
     let (code, said) = with_out(&["hold", "1"], full());
     assert!(code == 3 && said.contains("warning: not all of the result"), "{code}: {said}");
     let (gone, out) = std::io::pipe().unwrap();
@@ -34,7 +34,7 @@ fn a_result_that_is_not_written_is_no_success() {
     assert_eq!(with_out(&["list"], out.into()).0, 0);
 }
 
-/// It can name commands that are run as whoever runs this.
+/// The configuration can name commands, which would run with this user's rights.
 #[test]
 fn a_configuration_that_everybody_may_write_is_refused() {
     let program = three();
@@ -46,12 +46,12 @@ fn a_configuration_that_everybody_may_write_is_refused() {
     assert!(refused.err.contains("everybody may write to it (mode 666)"), "{refused:#?}");
 }
 
-/// As under `nohup`: whoever starts the program says which signals are to be ignored.
+/// As with `nohup`: the caller decides which signals are ignored.
 #[test]
 fn a_signal_that_is_to_be_ignored_ends_nothing() {
     let program = Program::with_repository();
     let ended = |trap: &str| {
-        // The hook sends it to its parent, which then has time to end.
+        // The hook sends the signal to its parent, which then has time to end.
         let script = format!("{trap} exec \"$@\" --hook-before 'kill -HUP $PPID; sleep 1'");
         let backup = ["backup", "--name", "db1", "--no-defaults", "--socket", "nowhere"];
         let words = ["-c", &script, "sh", env!("CARGO_BIN_EXE_holdfast")];
@@ -59,7 +59,7 @@ fn a_signal_that_is_to_be_ignored_ends_nothing() {
         shell.args(words).args(backup).arg("--repo").arg(program.repository());
         run(shell.env("HOLDFAST_PASSWORD", PASSWORD))
     };
-    // It comes as far as the server.
+    // It gets as far as connecting to the server.
     ended("trap '' HUP;").expect_code(4);
     ended("").expect_code(130);
 }

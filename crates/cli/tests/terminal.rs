@@ -1,4 +1,4 @@
-//! The program at a terminal of its own: what it asks for, and what it does not show.
+//! The program on its own terminal: what it asks for, and what it does not show.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use crate::program::{PASSWORD, Program, Run, bare};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program that believes to talk with a person.
+/// A program that runs on a pseudo-terminal, as if a user were typing.
 pub(crate) struct Terminal {
     child: Child,
     keyboard: File,
@@ -28,7 +28,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts `command` in a session of its own, whose terminal is a new one.
+    /// Starts `command` in its own session, on a new terminal.
     pub(crate) fn start(command: &Command) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -48,7 +48,7 @@ impl Terminal {
         let shown = Arc::clone(&screen);
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // When the last program at it has ended, a terminal says so by an error.
+            // Once the last program on a terminal has ended, reading from it returns an error.
             while let Ok(count @ 1..) = output.read(&mut bytes) {
                 shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
             }
@@ -60,7 +60,7 @@ impl Terminal {
         self.screen.lock().unwrap().clone()
     }
 
-    /// Whether what is typed is shown.
+    /// Whether typed text is shown.
     fn echoes(&self) -> bool {
         tcgetattr(&self.keyboard).unwrap().local_modes.contains(LocalModes::ECHO)
     }
@@ -74,21 +74,21 @@ impl Terminal {
         }
     }
 
-    /// Types when it is asked and what is typed is hidden.
+    /// Types an answer once the prompt is shown and echo is off.
     #[track_caller]
     pub(crate) fn type_hidden(&mut self, asked: &str, typed: &str) {
         self.until(asked, |it| it.screen().contains(asked) && !it.echoes());
         self.keyboard.write_all(typed.as_bytes()).unwrap();
     }
 
-    /// Types when it is asked.
+    /// Types an answer once the prompt is shown.
     #[track_caller]
     pub(crate) fn type_shown(&mut self, asked: &str, typed: &str) {
         self.until(asked, |it| it.screen().contains(asked));
         self.keyboard.write_all(typed.as_bytes()).unwrap();
     }
 
-    /// Waits for the end; what was shown is its output.
+    /// Waits for the program to end; what was shown is its output.
     #[track_caller]
     pub(crate) fn ended(mut self) -> Run {
         self.until("the program ends", |it| it.child.try_wait().unwrap().is_some());

@@ -12,7 +12,7 @@ fn bad_usage_is_exit_2_and_changes_nothing() {
         run(bare(&program.path("")).args(["init", "--no-encryption", "--repo", "http://user:secret@host/"]))
             .expect_code(2);
     assert!(it.err.contains("s3://") && !it.err.contains("secret"), "{it:#?}");
-    // What the environment sets is nothing that is to be typed.
+    // Arguments that the environment provides are not listed as missing.
     let it = run(bare(&program.path("")).arg("report").env("HOLDFAST_CONFIG", "absent.toml")).expect_code(2);
     assert!(it.err.contains("Usage: holdfast report [OPTIONS] <ID>"), "{it:#?}");
     let it = run(bare(&program.path("")).args(["init", "--no-encryption", "--repo", "tm3/r"])).expect_code(2);

@@ -1,4 +1,4 @@
-//! The operations on real servers: one binary, a module for each subject.
+//! Tests of the operations on real servers: one binary, with a module per subject.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 

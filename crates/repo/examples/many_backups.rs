@@ -1,13 +1,17 @@
-//! What it takes to look at a repository of many backups of many tables.
+//! The cost of examining a repository with many backups of many tables.
 //!
-//! `many_backups DIRECTORY make [backups] [tables] [changed] [given]` writes one, with the writer that real backups have, or
-//! adds to it what is missing; `many_backups DIRECTORY list|show|ls|stats [ms]` does once what the verb does, and tells the
-//! time, the most memory and the calls to the store, of which each takes so many milliseconds more, as in a bucket. Without a
-//! word: all of these, each in a process of its own.
+//! `many_backups DIRECTORY make [backups] [tables] [changed] [given]` creates one with the writer that real
+//! backups use, or adds the missing backups to it.
+//! `many_backups DIRECTORY list|show|ls|stats [ms]` does what the verb does once, and prints the
+//! time, the peak memory and the calls to the store, each of which is delayed by this many
+//! milliseconds, as in a bucket.
+//! Without a verb, it runs all of these in separate processes.
 //!
-//! Each table is a file of one page, and `changed` of them, all over, differ from the backup before: what is looked at is
-//! as large as that of real servers, and what it leads to is not. Only the first `given` backups are written page by page;
-//! those behind are of a server that nobody wrote to meanwhile: they have all that the last of these has. The password is `many`, so the program itself can look, too.
+//! Each table is a file of one page, and `changed` of them, spread evenly, differ from the previous backup:
+//! metadata is as large as for real servers, and the data it refers to is not.
+//! Only the first `given` backups are written page by page; later ones are of a server without any writes:
+//! they contain everything that the last of these contains.
+//! The password is `many`, so that the program itself can examine the repository, too.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::{
@@ -52,10 +56,10 @@ use made_up::{head, in_turn, log, mixed, password, read_heads, run_options, usag
 
 const PAGE_BYTES: usize = 1_024;
 
-/// A server that is not there.
+/// A made-up server.
 struct Tables {
     changed: u64,
-    /// The backup before which each was last written to.
+    /// The backup before which each table was last written to.
     written: Vec<u64>,
 }
 
@@ -64,7 +68,7 @@ impl Tables {
         Self { changed, written: vec![0; tables] }
     }
 
-    /// Writes to some of them, before the backup of this run.
+    /// Writes to some of the tables before the backup of this run.
     fn write(&mut self, run: u64) {
         let every = (self.written.len() as u64 / self.changed.max(1)).max(1);
         for (table, written) in (0..).zip(&mut self.written) {
@@ -97,7 +101,7 @@ impl Tables {
     }
 }
 
-/// A backup of the tables; without, of what the newest has.
+/// A backup of the tables, or without tables, of the newest backup's contents.
 fn back_up(repo: &Arc<Repo>, tables: Option<&Tables>) -> Result<(), Box<dyn Error>> {
     let mut run = Run::begin(repo, &log(), &run_options())?;
     let no = run.no().0;
@@ -151,7 +155,7 @@ fn make(
     Ok(())
 }
 
-/// A store with a way to it.
+/// A store with a simulated round trip.
 struct Distant {
     store: FsStore,
     round_trip: Duration,
@@ -174,7 +178,7 @@ impl Store for Distant {
         self.store.location()
     }
 
-    /// As buckets do.
+    /// The same as for buckets.
     fn reads_at_once(&self) -> usize {
         if self.round_trip.is_zero() { 1 } else { 16 }
     }

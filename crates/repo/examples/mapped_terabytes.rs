@@ -1,12 +1,16 @@
-//! What a repository of many backups of a very large server takes: time, memory, and requests to its store.
+//! The cost of a repository with many backups of a very large server: time, memory, and requests to its
+//! store.
 //!
-//! `mapped_terabytes DIRECTORY make [TB] [backups] [permille]` writes one, which maps so many terabytes; so many pages of a
-//! thousand change before each backup, all over. `mapped_terabytes DIRECTORY list|show|check|stats|expire|prune|sweep` does
-//! once what the verb does and tells time, the most memory, and the requests that a bucket would have got, by kind; without
-//! a word all of these, each in a process of its own. `expire` keeps the newer half.
+//! `mapped_terabytes DIRECTORY make [TB] [backups] [permille]` creates one that maps this many terabytes;
+//! this many of a thousand pages change before each backup, spread evenly.
+//! `mapped_terabytes DIRECTORY list|show|check|stats|expire|prune|sweep` does what the verb does once and
+//! prints the time, the peak memory, and the requests that a bucket would have received, by kind.
+//! Without a verb, it runs all of these in separate processes.
+//! `expire` keeps the newer half.
 //!
-//! Outcomes, heads, refs, the index and the names and sizes of packs are those of real backups of that size, in number and
-//! length. What is in packs is not there: they are files without blocks. So neither pages nor page maps can be read.
+//! Outcomes, heads, refs, the index, and the names and sizes of packs match those of real backups of that
+//! size in number and length. The contents of packs are missing: packs are files without blocks, so neither
+//! pages nor page maps can be read.
 //! The password is `many`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
@@ -52,7 +56,7 @@ use holdfast_repo::{
 };
 use jiff::tz::TimeZone;
 
-/// A chunk is a MiB of pages, of which a third is left.
+/// A chunk is one MiB of pages, compressed to a third.
 mod made_up;
 
 use made_up::{head, in_turn, log, mixed, password, read_heads, run_options, usage};
@@ -62,27 +66,27 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const SEALED_BYTES: u32 = 335_000;
 const PACK_CHUNKS: u32 = 200;
 const PACK_BYTES: u64 = 67_210_000;
-/// As many as 2 GiB are.
+/// As many as 2 GiB hold.
 const PACKS_PER_INDEX_PART: usize = 32;
 
-/// A server that is not there, by what its backups need.
+/// A made-up server, represented by what its backups need.
 struct Server {
     chunks: u64,
-    /// Of a thousand pages, before each backup.
+    /// Changed pages per thousand before each backup.
     permille: u64,
-    /// All packs of which the newest backup needs something.
+    /// All packs of which the newest backup needs a part.
     packs: BTreeMap<PackId, Vec<u32>>,
 }
 
 impl Server {
-    /// Pages of a chunk that `age` backups have left as they were: all chunks lose some, and not all as many.
+    /// Pages of a chunk still unchanged after `age` backups: all chunks lose some, in varying numbers.
     fn needed(&self, pack: PackId, ordinal: u32, age: u64) -> u32 {
         let chunk = (pack.run.0 << 40) ^ (u64::from(pack.part) << 12) ^ u64::from(ordinal);
         let lost = u64::from(CHUNK_PAGES) * age * self.permille * (9 + mixed(chunk) % 9) / 13_000;
         CHUNK_PAGES - u32::try_from(lost.min(u64::from(CHUNK_PAGES))).unwrap()
     }
 
-    /// Time passes, and run `run` stores what has changed: the parts of its packs from `first` on.
+    /// Simulates changes, and stores them in run `run`; returns the parts of its packs, starting at `first`.
     fn back_up(&mut self, run: RunNo, first: u32, is_first: bool) -> Vec<u32> {
         let chunks = if is_first { self.chunks } else { self.chunks * self.permille / 1_000 };
         let count = u32::try_from(chunks.div_ceil(u64::from(PACK_CHUNKS))).unwrap();
@@ -110,7 +114,7 @@ impl Server {
     }
 }
 
-/// An index part of a run, and the files that stand for its packs.
+/// Stores an index part of a run, and the files that represent its packs.
 fn store_packs(directory: &Path, run: &Run, parts: &[u32]) -> Result<u32, Box<dyn Error>> {
     let row = ChunkRow {
         kind: ChunkKind::Pages(PageSize::from_bytes(16 << 10).unwrap()),
@@ -121,7 +125,7 @@ fn store_packs(directory: &Path, run: &Run, parts: &[u32]) -> Result<u32, Box<dy
         base: None,
     };
     let pack = |part: &u32| {
-        // Chunks that are compressed are not of one length.
+        // Compressed chunks vary in length.
         let of = |at| ChunkRow {
             sealed_len: SEALED_BYTES - (mixed(u64::from(part << 8 | at)) % 9_999) as u32,
             ..row
@@ -145,7 +149,7 @@ fn store_packs(directory: &Path, run: &Run, parts: &[u32]) -> Result<u32, Box<dy
     Ok(index_parts)
 }
 
-/// What leads to items: those of the first backup are there, and all others have them.
+/// The metadata of items; those of the first backup exist, and all later backups share them.
 fn first_items(run: &Run) -> Result<FinishedData, Box<dyn Error>> {
     let writer = BackupWriter::new(run, &Foundation::newest(run.history()), WriterOptions::default())?;
     let page_size = PageSize::from_bytes(16 << 10).unwrap();
@@ -214,7 +218,7 @@ struct Requests {
     received_bytes: u64,
 }
 
-/// Counts what a bucket would have been asked.
+/// Counts the requests that a bucket would have received.
 struct Counted {
     store: FsStore,
     requests: Arc<Mutex<Requests>>,
@@ -258,7 +262,7 @@ impl Store for Counted {
         self.store.head(path)
     }
 
-    /// A thousand names come at a time.
+    /// A listing returns a thousand names per request.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(ObjectInfo) -> bool) -> Result<(), StoreError> {
         let mut count = 0;
         let listed = self.store.list(prefix, &mut |info| {
@@ -274,19 +278,19 @@ impl Store for Counted {
         self.store.list_folders(prefix)
     }
 
-    /// A thousand at a time.
+    /// A request deletes a thousand objects.
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {
         self.count(|it| it.delete += paths.len().div_ceil(1_000) as u64);
         self.store.delete(paths)
     }
 
-    /// Something is written, looked at and deleted.
+    /// Asking for the time writes, examines and deletes an object.
     fn now(&self) -> Result<SystemTime, StoreError> {
         self.count(|it| (it.put, it.head, it.delete) = (it.put + 1, it.head + 1, it.delete + 1));
         self.store.now()
     }
 
-    /// Of a bucket nobody knows.
+    /// The free space of a bucket is unknown.
     fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
         Ok(None)
     }
@@ -329,7 +333,7 @@ fn look(directory: &Path, verb: &str) -> Result<(), Box<dyn Error>> {
         }
         "prune" | "sweep" => {
             let grace = if verb == "sweep" { Duration::ZERO } else { PruneOptions::default().grace };
-            // What is mostly dead would be moved, and cannot be read.
+            // Mostly dead packs would be rewritten, but cannot be read.
             let prune_options = PruneOptions { grace, rewrite_bytes_max: 0, ..PruneOptions::default() };
             let mut rewriter = ChunkRewriter::open(&repo, &history()?, WriterOptions::default())?;
             let pruned = prune(&repo, &log(), &prune_options, Some(&mut rewriter), &run_options())?;

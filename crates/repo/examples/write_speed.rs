@@ -1,6 +1,8 @@
-//! How fast the writer takes pages, the reader gives them back, and copies are made: `write_speed [directory|-] [MiB] [files]`.
+//! Throughput of the writer, the reader, and of copies: `write_speed [directory|-] [MiB] [files]`.
 //!
-//! Without a directory packs go to memory. With a number of files it is small files instead, and their memory. The source is pages in memory, so what is measured is the pipeline.
+//! Without a directory, packs are stored in memory.
+//! With a number of files, it measures small files instead, and the memory that they take.
+//! The source is pages in memory, so that only the pipeline is measured.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::{
@@ -40,8 +42,8 @@ use holdfast_repo::{
 const EXTENT: usize = 1 << 20;
 const FILES: u64 = 4;
 
-/// A pool of extents of pages that shrink to about 0.4, all distinct; extent n of a file is made from it with a
-/// number in each page, so that no two pages are equal.
+/// A pool of extents of distinct pages that compress to about 0.4.
+/// Extent n of a file is derived from it by putting a number into each page, so that no two pages are equal.
 struct Pages {
     pool: Vec<Vec<u8>>,
 }
@@ -68,7 +70,7 @@ impl Pages {
     fn extent(&self, file: u64, extent: u64, round: u64, buffer: &mut [u8]) {
         buffer.copy_from_slice(&self.pool[(extent % 16) as usize]);
         for (page, bytes) in buffer.chunks_exact_mut(16_384).enumerate() {
-            // One page of a hundred is different in each round.
+            // One page in a hundred differs in each round.
             let number = extent * 64 + page as u64;
             let round = if number % 100 == 7 { round } else { 0 };
             bytes[100..108].copy_from_slice(&number.to_le_bytes());
@@ -139,7 +141,7 @@ impl Case {
         self.end(&mut run, data, base)
     }
 
-    /// Small files of 7 pages, of which the first is different in each round.
+    /// Backs up small files of 7 pages, the first of which differs in each round.
     fn small_files(&self, files: u64, round: u64) -> Result<(), Box<dyn Error>> {
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
         let mut run = Run::begin(&self.repo, &self.log, &options)?;
@@ -229,7 +231,7 @@ impl Case {
     }
 }
 
-/// The three backups of `from`, into a new repository.
+/// Copies the three backups of `from` into a new repository.
 fn copies(from: &Case, to: &Case) -> Result<(), Box<dyn Error>> {
     let history = History::read(&from.repo, &from.log)?;
     let run = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
@@ -311,7 +313,7 @@ fn new_case(directory: Option<&Path>, name: &str, suite: Suite) -> Result<Case, 
     Ok(Case { repo: Arc::new(Repo::init(store, &protection)?), log })
 }
 
-/// What one core can do of each stage alone: the yardstick.
+/// The throughput of each stage alone on one core, as a yardstick.
 fn alone(pages: &Pages) -> Result<(), Box<dyn Error>> {
     let mut buffer = vec![0; EXTENT];
     pages.extent(1, 1, 1, &mut buffer);

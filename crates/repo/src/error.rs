@@ -1,4 +1,4 @@
-//! What goes wrong with objects of the repository: the store, the object itself, or a key that is not held.
+//! Failures with objects of the repository: in the store, in the object itself, or for lack of a key.
 
 use thiserror::Error;
 
@@ -14,89 +14,90 @@ use crate::{
 /// A failed operation on the repository.
 #[derive(Debug, Error)]
 pub enum RepoError {
-    /// The store failed, or an object is not there.
+    /// The store failed, or the object does not exist.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// An object is not what was written: damage, or somebody's doing.
+    /// An object is not what was written: it was damaged, or tampered with.
     #[error("{object}: {damage}")]
     Damaged {
-        /// Its name.
+        /// The object's name.
         object: String,
         /// What is wrong with it.
         damage: Damage,
     },
-    /// Every run builds on this, and it cannot be read: nothing more can be written to the log. Its backups can be read.
+    /// A part of the history cannot be read. Every run builds on it, so nothing more can be written to the
+    /// log; its backups can still be read.
     #[error("the history of {log} cannot be continued: {damage}")]
     History {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What is wrong with which object.
+        /// The object, and what is wrong with it.
         damage: Box<RepoError>,
     },
-    /// What was opened lacks the private key for this kind of object.
+    /// The opened key lacks the private key for this kind of object.
     #[error("this key is a {role}'s: to read {object} takes an operator's")]
     NotReadable {
-        /// Its name.
+        /// The object's name.
         object: String,
-        /// What is held.
+        /// The role of the opened key.
         role: Role,
     },
-    /// The role does not allow it.
+    /// The role of the opened key does not allow the operation.
     #[error("this key is a {role}'s: {doing} takes {needs}")]
     NotAllowed {
-        /// What is held.
+        /// The role of the opened key.
         role: Role,
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// Whose key it takes.
+        /// Whose key the operation takes.
         needs: &'static str,
     },
-    /// What is written here is to be locked, and that cannot be done.
+    /// Everything written to this repository must be locked, and the store cannot lock.
     #[error(
         "{doing} writes, and everything in this repository is to be locked, which {location} does not do"
     )]
     NoLocks {
-        /// Where.
+        /// Location of the store.
         location: String,
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
     },
-    /// Nothing is locked here.
+    /// The repository was made without locks.
     #[error("{location} was made without locks")]
     NothingToLock {
-        /// Where.
+        /// Location of the store.
         location: String,
     },
-    /// What the key at hand would sign is not believed (any more).
+    /// Signatures of the opened key are not believed, or no longer.
     #[error("nothing can be added to {log} with this key: what it signs {damage}")]
     NotBelieved {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// Why.
+        /// Why they are not believed.
         damage: Damage,
     },
-    /// Something to be written is larger than the format allows.
+    /// An object would be larger than the format allows.
     #[error("{object}: its {what} would be {size_bytes} bytes, more than the {limit_bytes} that it can be")]
     TooLarge {
-        /// Its name.
+        /// The object's name.
         object: String,
-        /// Which part of it.
+        /// The part that is too large.
         what: &'static str,
-        /// How much was to be written.
+        /// Its size.
         size_bytes: u64,
-        /// The bound.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// Somebody asked for the end ([`crate::Interrupt`]).
+    /// An interrupt was requested ([`crate::Interrupt`]).
     #[error("interrupted")]
     Interrupted,
-    /// The host gives no random numbers.
+    /// The operating system gives no random numbers.
     #[error("the operating system gives no random numbers: {0}")]
     NoRandom(getrandom::Error),
 }
 
 impl RepoError {
-    /// What to `doing` takes that is not held.
+    /// The error of a `role` that does not allow `act`; `doing` names the operation.
     #[must_use]
     pub fn not_allowed(role: Role, act: Act, doing: &'static str) -> Self {
         Self::NotAllowed { role, doing, needs: act.needs() }
@@ -107,12 +108,12 @@ impl RepoError {
         Self::Damaged { object: object.to_string(), damage }
     }
 
-    /// `object` does not follow the format: `what` says where.
+    /// `object` does not follow the format; `what` says in what respect.
     pub fn malformed(object: impl std::fmt::Display, what: &'static str) -> Self {
         Self::damaged(object, Damage::Malformed { what })
     }
 
-    /// Of an object that must be there: the store has answered, so that its absence is damage.
+    /// The error of reading an object that must exist: the store has answered, so its absence is damage.
     pub(crate) fn of_needed(error: StoreError) -> Self {
         match error.is_not_found() {
             true => Self::damaged(error.path, Damage::Missing),
@@ -120,7 +121,8 @@ impl RepoError {
         }
     }
 
-    /// Damage of what every run on `log` builds on; other errors as they are.
+    /// Turns damage into [`RepoError::History`], since every run on `log` builds on the object;
+    /// other errors stay as they are.
     pub(crate) fn of_history(self, log: &LogName) -> Self {
         match self {
             Self::Damaged { .. } => Self::History { log: log.clone(), damage: Box::new(self) },
@@ -134,7 +136,7 @@ impl RepoError {
         matches!(self, Self::Store(error) if error.is_not_found())
     }
 
-    /// Whether an object is gone that should be there, or was never there.
+    /// Whether an object that should exist is gone, or never existed.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         match self {
@@ -144,7 +146,7 @@ impl RepoError {
         }
     }
 
-    /// Whether it is about one object, not about the way to the store.
+    /// Whether the error is about one object, not about access to the store.
     pub(crate) fn is_of_the_object(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
@@ -156,12 +158,12 @@ impl RepoError {
         }
     }
 
-    /// Whether it is about a signature of a key that was removed.
+    /// Whether the error is a signature by a key that was removed.
     pub(crate) fn is_of_removed_signer(&self) -> bool {
         matches!(self, Self::Damaged { damage: Damage::SignerRemoved { .. }, .. })
     }
 
-    /// Whether the name was taken.
+    /// Whether the name was already taken.
     #[must_use]
     pub fn is_exists(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_exists())
@@ -171,75 +173,77 @@ impl RepoError {
 /// What is wrong with an object.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Damage {
-    /// It does not begin as an object of this format.
+    /// It does not begin with the header of this format.
     #[error("is no object of this format")]
     NoHeader,
     /// Its header names another repository.
     #[error("belongs to another repository")]
     OtherRepository,
-    /// Its header names another place.
+    /// Its header or its public part names another place.
     #[error("is another object under this name: {found}")]
     Misplaced {
-        /// What the header says.
+        /// The place that it names.
         found: String,
     },
     /// A secret was not wrapped for this repository, or a seal does not open.
     #[error("does not open: damaged, exchanged or forged ({what})")]
     Sealed {
-        /// Which part of it.
+        /// The part that does not open.
         what: &'static str,
     },
-    /// It ends early, goes on too long, or its parts contradict each other.
+    /// It ends too early or too late, or its parts contradict each other.
     #[error("does not follow the format: {what}")]
     Malformed {
-        /// Where.
+        /// The rule that is broken.
         what: &'static str,
     },
     /// A field breaks its rule.
     #[error("does not follow the format: {0}")]
     Format(#[source] FormatError),
-    /// Written by a later version.
+    /// It was written by a later version.
     #[error("uses {what}, which this version does not know")]
     Unknown {
-        /// What.
+        /// The unknown feature.
         what: String,
     },
-    /// It was deleted where versions are kept.
+    /// It was deleted, in a store that keeps versions.
     #[error("was deleted, and its bytes are still there")]
     Hidden,
-    /// It was written over where versions are kept.
+    /// It was overwritten, in a store that keeps versions.
     #[error("was written over, and what it was is still there")]
     Covered,
-    /// Nobody who may have signed it.
+    /// Its signer is unknown, or its signature is wrong.
     #[error("is signed by nobody known to this repository, or its signature is wrong")]
     Signature,
-    /// Signed by a key that had been removed by then.
+    /// It is signed by a key that had already been removed.
     #[error("is signed by the key {key_id}, which was removed before")]
     SignerRemoved {
-        /// Whose signature it is.
+        /// The key.
         key_id: KeyId,
     },
-    /// Signed by a key that is for other sources.
+    /// It is signed by a key that is for other sources.
     #[error("is signed by the key {key_id}, which may not sign for this source")]
     SignerElsewhere {
-        /// Whose signature it is.
+        /// The key.
         key_id: KeyId,
     },
-    /// A chunk of page maps that a writer should have kept, since it cannot read it.
+    /// A chunk of page maps that a writer should have kept on its host, since it
+    /// cannot read it from the repository.
     #[error("is not among the page maps that this host has kept, or is damaged there")]
     NotRemembered,
-    /// Keys have been rotated since the repository was opened, or without a share for this one.
+    /// It is sealed with the keys of a rotation that came after the repository was opened,
+    /// or that has no share for this key.
     #[error("is sealed with the keys of rotation {rotation}, which this key does not have (yet)")]
     NewerKeys {
         /// Number of the rotation.
         rotation: u8,
     },
-    /// Signed by somebody who may not do this.
+    /// It is signed by a key whose role does not allow it.
     #[error("is a {act} signed by a {role} key, which may not do that")]
     Role {
-        /// What it does.
+        /// What the object is.
         act: &'static str,
-        /// Who signed.
+        /// The signer's role.
         role: Role,
     },
     /// It does not continue the outcome before it.
@@ -248,16 +252,16 @@ pub enum Damage {
     /// It does not continue the segment before it.
     #[error("does not continue the segment or outcome before it: some were taken away or exchanged")]
     SegmentChain,
-    /// It should be there.
+    /// It should exist, and does not.
     #[error("is missing")]
     Missing,
-    /// It should be there, and so should those after it.
+    /// It should exist, as should those after it, and none of them does.
     #[error("is missing, and so are all up to run {last}")]
     AllMissing {
         /// The last of them.
         last: RunNo,
     },
-    /// The object is there, with other contents than the outcome says.
+    /// The object exists, but its contents are not what its outcome recorded.
     #[error("is not what the outcome of its run recorded")]
     NotAsRecorded,
 }

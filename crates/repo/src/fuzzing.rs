@@ -1,5 +1,6 @@
-//! Ways in for the fuzzer: what it makes up is sealed, hashed, signed and put in its place, so that it gets past the
-//! seals to what lies behind them. Not part of the product; compiled for the fuzzer and for a test of itself only.
+//! Entry points for the fuzzer: what it makes up is sealed, hashed, signed and put in its place,
+//! so that it gets past the seals to the code behind them. Not part of the product; compiled only for
+//! the fuzzer and for its own test.
 
 use std::sync::Arc;
 
@@ -45,10 +46,10 @@ use crate::{
 const PAGE_BYTES: usize = 1 << 10;
 const RUN: RunNo = RunNo(1);
 const PACK: PackId = PackId { run: RUN, part: 0 };
-/// Files that are longer are not read: what a lie about a size costs is bounded by what is to be restored.
+/// Longer files are not read: what a lie about a size costs is bounded by what is to be restored.
 const READ_BYTES_MAX: u64 = 4 << 20;
 
-/// What of a repository the fuzzer makes up; all else fits around it.
+/// The piece of a repository that the fuzzer makes up; everything else fits around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// A chunk of leaves.
@@ -67,11 +68,11 @@ pub enum Piece {
     Directory,
     /// The public part of the backup's outcome.
     Public,
-    /// The refs of a prune after it.
+    /// The refs of a prune after the backup.
     PruneRefs,
     /// The public part of the prune's outcome.
     PrunePublic,
-    /// The lease of a run after all.
+    /// The lease of a run after all others.
     Lease,
     /// The whole outcome, as it is stored.
     Outcome,
@@ -81,24 +82,24 @@ pub enum Piece {
     Pack,
     /// The public part of the outcome of a hold after the prune.
     HoldPublic,
-    /// A chunk of rows, on which the next one is a patch.
+    /// A chunk of rows, on which the next chunk is a patch.
     Rows,
     /// A chunk of rows that is a patch, as it is stored.
     RowPatch,
     /// A leaf of rows.
     RowLeaf,
-    /// What a segment of the run after all says in public.
+    /// The public part of a segment of the run after all others.
     Segment,
-    /// The whole segment, as an archive stores it and its spool has it.
+    /// The whole segment, as an archive stores it and its spool holds it.
     SegmentObject,
-    /// What a check has recorded.
+    /// The record of a check.
     CheckRecord,
     /// The whole record, as it is stored.
     CheckObject,
 }
 
 impl Piece {
-    /// All of them.
+    /// All pieces.
     pub const ALL: [Self; 22] = [
         Self::Leaves,
         Self::Items,
@@ -125,7 +126,7 @@ impl Piece {
     ];
 }
 
-/// Pieces and what they are when nothing is made up.
+/// Pieces with their honest contents.
 pub type Pieces = Vec<(Piece, Vec<u8>)>;
 
 /// A repository of one small backup, one prune and one hold, in which one piece is made up.
@@ -135,29 +136,30 @@ pub struct World {
 }
 
 impl World {
-    /// An empty repository, without encryption: seals are there and fit all the same.
+    /// An empty repository without encryption; seals exist and must fit all the same.
     ///
     /// # Errors
-    /// There is no randomness to make keys of.
+    /// If there is no randomness to make keys from.
     pub fn new() -> Result<Self, Box<dyn std::error::Error>> {
         let repo = Repo::init(Arc::new(MemStore::new()), &Protection::None)?;
         Ok(Self { repo: Arc::new(repo), log: LogName { source: "db1".parse()?, kind: Kind::Physical } })
     }
 
-    /// Reads all there is to read where `piece` is `bytes`. What is wrong is an error or a finding.
+    /// Reads everything there is to read, with `bytes` in the place of `piece`.
+    /// What is wrong is an error or a finding.
     ///
     /// # Errors
-    /// The world could not be made, which is no fault of what was made up.
+    /// If the world could not be made, which is no fault of what was made up.
     pub fn read_with(&self, piece: Piece, bytes: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
         self.make(&mut |here, honest| if here == piece { bytes.to_vec() } else { honest })?;
         self.read();
         Ok(())
     }
 
-    /// Every piece as it is when nothing is made up: seeds.
+    /// Every piece with its honest contents: seeds.
     ///
     /// # Errors
-    /// The world could not be made.
+    /// If the world could not be made.
     pub fn honest(&self) -> Result<Pieces, Box<dyn std::error::Error>> {
         let mut pieces = Vec::new();
         self.make(&mut |piece, honest| {
@@ -167,7 +169,7 @@ impl World {
         Ok(pieces)
     }
 
-    /// Whether everything reads, and nothing is wrong with it.
+    /// Whether everything can be read, and nothing is wrong with it.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let report = check(&self.repo, &self.log, CheckOptions { read_data: Some(1.0), ..options() });
@@ -201,7 +203,7 @@ impl World {
         }
     }
 
-    /// As an archiver that goes on reads them, and its spool.
+    /// Reads segments as an archiver that continues does, and as its spool does.
     fn read_segments(&self, history: &History) {
         for (run, parts) in segment::list_segments(&self.repo, &self.log).unwrap_or_default() {
             let mut reader = SegmentReader::new(&self.repo, history, run);
@@ -215,13 +217,14 @@ impl World {
         }
     }
 
-    /// Reads the head of a writer's own page maps, made up but for its MAC. Returns whether it was believed.
+    /// Reads the head of a writer's own page maps, made up except for its MAC.
+    /// Returns whether it was believed.
     #[must_use]
     pub fn read_local_maps(&self, made_up: &[u8]) -> bool {
         local_maps::read_made_up(&self.repo, &self.log, made_up)
     }
 
-    /// Such a head, as a writer makes it.
+    /// An honest head of page maps, as a writer makes it.
     #[must_use]
     pub fn honest_local_maps(&self) -> Vec<u8> {
         local_maps::honest_head(&self.repo, &self.log)
@@ -364,8 +367,8 @@ impl World {
         Ok(())
     }
 
-    /// A table of two chunks, of which one is a patch on the other, and a definition: the chunks of rows and the leaf,
-    /// which are to be in these places.
+    /// Adds a table of two chunks, one a patch on the other, and a definition. Returns the chunks of rows and
+    /// the leaf, to be stored at the given places.
     fn table(
         &self,
         items: &mut Vec<u8>,
@@ -458,7 +461,7 @@ fn options() -> CheckOptions {
 
 struct Chunk {
     kind: ChunkKind,
-    /// As stored, but for the seal.
+    /// As stored, but not sealed.
     bytes: Vec<u8>,
     plain_len: u32,
     unit_count: u32,
@@ -471,7 +474,7 @@ impl Chunk {
     }
 }
 
-/// A pack of these chunks, and its rows.
+/// Builds a pack of these chunks. Returns it with its rows.
 fn pack(
     secrets: &RunSecrets,
     chunks: &[Chunk],
@@ -513,7 +516,8 @@ mod tests {
     use super::*;
     use crate::format::rows::decode_leaf;
 
-    /// What fits around the made up piece is right; and a piece that is cut anywhere is refused, not believed.
+    /// Everything around the made-up piece is right, and a piece that is cut
+    /// anywhere is refused, not believed.
     #[test]
     fn the_honest_world_is_sound_and_no_piece_can_be_cut() {
         let world = World::new().unwrap();
@@ -524,26 +528,27 @@ mod tests {
             assert!(world.is_sound() || piece == Piece::Pack || piece == Piece::Outcome, "{piece:?}");
             for cut in (0..bytes.len()).step_by(31) {
                 world.read_with(piece, &bytes[..cut]).unwrap();
-                // A lease that nobody understands is none, and a check writes its own record anew.
+                // An unreadable lease counts as none, and a check writes its own record anew.
                 let is_replaced = matches!(piece, Piece::Lease | Piece::CheckRecord | Piece::CheckObject);
                 assert!(!world.is_sound() || is_replaced, "{piece:?} cut at {cut}");
             }
         }
     }
 
-    /// The head of page maps is read as it was written; cut or of another, it is not believed.
+    /// The head of page maps is believed as it was written, but not when it is cut or of another repository.
     #[test]
     fn honest_local_maps_are_believed_and_cannot_be_cut() {
         let world = World::new().unwrap();
         let honest = world.honest_local_maps();
         assert!(world.read_local_maps(&honest));
-        // The manifest head itself is the reader's business.
+        // The manifest head itself is for the reader to check.
         let description = honest.len() - b"{}".len();
         assert!((0..description).all(|cut| !world.read_local_maps(&honest[..cut])));
         assert!(!world.read_local_maps(&World::new().unwrap().honest_local_maps()));
     }
 
-    /// Leaves that are sealed and hashed as they should be, and do not fit the chunks: the table and the rows are named.
+    /// Leaves that are sealed and hashed correctly but do not fit their chunks:
+    /// the table and the rows are named.
     #[test]
     fn leaves_that_lie_about_their_chunks_are_found_by_the_name_of_the_table() {
         let world = World::new().unwrap();
@@ -582,7 +587,8 @@ mod tests {
         assert!(other.contains("db/t rows 1"), "{other}");
     }
 
-    /// Not a test: writes the pieces of the honest world as seeds, below the directory that the environment names.
+    /// Not a test: writes the pieces of the honest world as seeds, below the
+    /// directory named in the environment.
     #[test]
     #[ignore = "writes fuzz/seeds"]
     fn write_seeds() {

@@ -1,20 +1,20 @@
-//! Named points at which a test can kill the process, or look around.
+//! Named points at which a test can kill the process or inspect its state.
 
 use std::{fmt, sync::Arc};
 
 type Hook = dyn Fn(&'static str) + Send + Sync;
 
-/// What happens at named points; nothing, unless a test says otherwise.
+/// What to do at named points: nothing, unless a test sets a hook.
 #[derive(Clone, Default)]
 pub struct Hooks(Option<Arc<Hook>>);
 
 impl Hooks {
-    /// Calls `hook` with the name of each point, from whichever thread gets there.
+    /// Calls `hook` with the name of each point, on whichever thread reaches it.
     pub fn new(hook: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(hook)))
     }
 
-    /// Here is the point `name`.
+    /// Marks the point `name`.
     pub fn point(&self, name: &'static str) {
         if let Some(hook) = &self.0 {
             hook(name);

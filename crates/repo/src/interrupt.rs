@@ -1,4 +1,5 @@
-//! Asking long work on a repository to end: between two objects, with nothing half done that would count.
+//! Asks long-running work on a repository to stop:
+//! between two objects, with nothing half done that would count.
 
 use std::sync::{
     Arc,
@@ -7,23 +8,23 @@ use std::sync::{
 
 use crate::error::RepoError;
 
-/// Asks work that has a clone of it to end. Safe to trigger from any thread, for good.
+/// Asks the work that holds a clone of it to stop. It can be triggered from any thread, and cannot be reset.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Asks.
+    /// Asks the work to stop.
     pub fn interrupt(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether somebody asked.
+    /// Whether a stop was requested.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 
-    /// [`RepoError::Interrupted`] if somebody asked.
+    /// [`RepoError::Interrupted`] if a stop was requested.
     pub fn check(&self) -> Result<(), RepoError> {
         if self.is_set() { Err(RepoError::Interrupted) } else { Ok(()) }
     }

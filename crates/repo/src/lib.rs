@@ -2,34 +2,34 @@
 //!
 //! Everything stored is specified in `docs/reference/repository.md`.
 //!
-//! Beneath what all use, each module leans only on those above it, with two exceptions: `format` and `keys` know each
-//! other, since objects are sealed for keys, and keys are stored under names and hashes as all else is; and what adds,
-//! removes and rotates keys (`keys::manage`, `keys::rotate`) works on an opened repository, and looks how far its logs
-//! have come.
+//! Below the modules that all others use, each module depends only on those above it, with two exceptions:
+//! `format` and `keys` know each other, since objects are sealed for keys, and keys are stored under names
+//! and hashes like everything else; and the functions that add, remove and rotate keys (`keys::manage`,
+//! `keys::rotate`) work on an opened repository, and look how far its logs have come.
 
-// What all use.
+// Used by all others.
 pub mod error;
 pub mod hooks;
 pub mod interrupt;
 pub mod steps;
 
-// Where objects are.
+// Where objects are stored.
 pub mod store;
 
-// What is stored and how it is laid out, and for whom it is sealed.
+// What is stored, how it is laid out, and for whom it is sealed.
 pub mod format;
 pub mod keys;
 
-// Both together: a store, and the keys to it.
+// A store together with the keys to it.
 pub mod repo;
 
-// The log of runs: who writes, what stands, what is held.
+// The log of runs: which run writes, which backups stand, which are held.
 pub mod log;
 
-// The way of the data: into the repository and out of it.
+// The path of the data into the repository and out of it.
 pub mod data;
 
-// What is done with a repository.
+// Operations on a repository.
 pub mod ops;
 
 #[cfg(any(fuzzing, test))]

@@ -31,16 +31,16 @@ use crate::{
     },
 };
 
-/// A store and the keys to it. Shared between threads.
+/// A store and the keys to it. Can be shared between threads.
 pub struct Repo {
     store: Arc<dyn Store>,
     keys: KeyMaterial,
     trust: Mutex<Arc<Trust>>,
-    /// Signers that were not known even when the store was looked at again.
+    /// Signers that were still unknown after the keys in the store were read again.
     strangers: Mutex<HashSet<Hex<32>>>,
-    /// Rotations that headers named before they were known, and that were looked for then.
+    /// Rotations that a header named before they were known, and for which the keys were read again.
     missed: Mutex<HashSet<u8>>,
-    /// Unwrapping is a public-key operation, and all packs of a run share one secret.
+    /// Cached, because unwrapping is a public-key operation, and all packs of a run share one secret.
     unwrapped: Mutex<HashMap<WrappedSecret, Secret32>>,
 }
 
@@ -51,12 +51,12 @@ impl fmt::Debug for Repo {
 }
 
 impl Repo {
-    /// Makes a repository in an empty store.
+    /// Creates a repository in an empty store.
     pub fn init(store: Arc<dyn Store>, protection: &Protection<'_>) -> Result<Self, KeyError> {
         Self::init_locked(store, protection, None)
     }
 
-    /// The same, of which everything that lasts is to be locked.
+    /// As [`init`](Self::init); with `object_lock`, everything that lasts is to be locked.
     pub fn init_locked(
         store: Arc<dyn Store>,
         protection: &Protection<'_>,
@@ -66,15 +66,15 @@ impl Repo {
         Ok(Self::with_keys(store, keys, trust))
     }
 
-    /// Opens a repository with the password that was given, if one was; see [`unlock`](Self::unlock).
+    /// Opens a repository with a password, if one is given; see [`unlock`](Self::unlock).
     pub fn open(store: Arc<dyn Store>, password: Option<&Password>) -> Result<Self, KeyError> {
         Self::unlock(store, password.map_or(Unlock::Nothing, Unlock::Password), None)
     }
 
-    /// Opens a repository: with any of its keys, or with the one that is named.
+    /// Opens a repository with any of its keys, or with the one that is named.
     ///
-    /// A password that is given is insisted on: a repository without encryption is refused then, because whoever can
-    /// write the store could have put it in the place of an encrypted one.
+    /// If a password is given, a repository without encryption is refused: whoever can write the store could
+    /// have put it in the place of an encrypted one.
     pub fn unlock(store: Arc<dyn Store>, unlock: Unlock<'_>, only: Option<KeyId>) -> Result<Self, KeyError> {
         let (keys, trust) = keys::open(&*store, unlock, only)?;
         Ok(Self::with_keys(store, keys, trust))
@@ -86,25 +86,28 @@ impl Repo {
         Self { store, keys, trust, strangers, missed, unwrapped }
     }
 
-    /// That the key at hand is enough for `act`; `doing` names it for the error: "a restore".
+    /// Checks that the key at hand and the store allow `act`;
+    /// `doing` names the operation in the error: "a restore".
     pub fn require(&self, act: Act, doing: &'static str) -> Result<(), RepoError> {
         if !self.keys.role().may(act) {
             return Err(RepoError::not_allowed(self.keys.role(), act, doing));
         }
-        // A copy of the objects in another place can be read, but nothing there keeps what was promised. Whether a place that
-        // keeps versions can lock costs requests, and is asked when a run begins.
+        // A copy of the objects in a store without versions can be read, but nothing there keeps the promise
+        // of locks. Whether a store that keeps versions can lock takes requests to find out;
+        // that is checked when a run begins.
         if act != Act::Read && self.info().object_lock.is_some() && self.store.versioned().is_none() {
             return Err(self.no_locks(doing));
         }
         Ok(())
     }
 
-    /// That `doing` takes a store that can lock.
+    /// The error that `doing` takes a store that can lock.
     pub(crate) fn no_locks(&self, doing: &'static str) -> RepoError {
         RepoError::NoLocks { location: self.store.location(), doing }
     }
 
-    /// That the store can lock, where what is written is to be: the objects of a repository may have been copied to another.
+    /// Checks that the store can lock if the repository is to be locked:
+    /// its objects may have been copied to another store.
     pub(crate) fn require_locks(&self, doing: &'static str) -> Result<(), RepoError> {
         match self.info().object_lock.is_some() && locks::why_none(&*self.store)?.is_some() {
             true => Err(self.no_locks(doing)),
@@ -112,7 +115,7 @@ impl Repo {
         }
     }
 
-    /// Deletes what is garbage, for good. What is locked stays, and is told.
+    /// Deletes garbage for good. Returns the objects that stay because they are locked.
     pub(crate) fn discard(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError> {
         match self.store.versioned().filter(|_| self.info().object_lock.is_some()) {
             Some(versioned) => versioned.delete_versions(paths),
@@ -120,7 +123,7 @@ impl Repo {
         }
     }
 
-    /// Whether nobody of ours ever hides an object of this name by a mark of deletion.
+    /// Whether Holdfast itself never hides an object of this name with a delete marker.
     #[must_use]
     pub fn is_never_hidden(&self, path: &ObjectPath) -> bool {
         let trust = Arc::clone(&lock(&self.trust));
@@ -131,34 +134,38 @@ impl Repo {
         self.info().object_lock.is_some() && keys::lasts(path) && !is_other_key
     }
 
-    /// Whether what the key at hand adds may lean on what a backup by `author` says is stored, unread: where it says so wrongly, all
-    /// that leans on it cannot be restored. The key's own backups are leant on, and those of operators, who can do all
-    /// anyway; no writer's, whose host others may have taken.
+    /// Whether backups made with the key at hand may rely, unread, on what a
+    /// backup by `author` says is stored.
+    ///
+    /// If it says so wrongly, no backup that relies on it can be restored. The key's own backups are
+    /// relied on, and those of operators, who can do everything anyway; not those of other writers, whose
+    /// hosts may have been taken over.
     #[must_use]
     pub fn may_build_on(&self, author: &Author) -> bool {
         author.role == Role::Operator || author.key_id == self.keys.key_id()
     }
 
-    /// Whether the key at hand reads what is in backups.
+    /// Whether the key at hand can read the contents of backups.
     #[must_use]
     pub fn can_read(&self) -> bool {
         self.keys.role().may(Act::Read)
     }
 
-    /// The store's clock, by which everything is decided that depends on time.
+    /// The store's clock, which decides everything that depends on time.
     pub fn now(&self) -> Result<Timestamp, RepoError> {
-        // A time before all others ends no hold, and is the worst that a broken clock does to an outcome.
+        // The epoch is earlier than any real time: it ends no hold, and is the worst that a broken
+        // clock can put into an outcome.
         Ok(Timestamp::try_from(self.store.now()?).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    /// Whose signatures are believed, as of now.
+    /// Reads again whose signatures are believed, and keeps the result.
     pub(crate) fn look_again(&self) -> Result<Arc<Trust>, StoreError> {
         let trust = Arc::new(keys::look(&*self.store, &self.keys)?);
         *lock(&self.trust) = Arc::clone(&trust);
         Ok(trust)
     }
 
-    /// Records about keys that cannot be believed and count for nothing, and what is wrong with them.
+    /// Records about keys that are not believed and count for nothing, each with what is wrong with it.
     #[must_use]
     pub fn key_problems(&self) -> Vec<(String, Damage)> {
         let trust = Arc::clone(&lock(&self.trust));
@@ -166,13 +173,13 @@ impl Repo {
         trust.problems().iter().cloned().chain(rotation).collect()
     }
 
-    /// The first of them that keeps everybody from writing.
+    /// The first of the problems with keys that blocks all writing.
     pub(crate) fn blocking(&self, trust: &Trust) -> Option<(String, Damage)> {
         let rotation = || self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage));
         trust.blocking().cloned().or_else(rotation)
     }
 
-    /// That all is known of the repository's keys that whoever writes must go by.
+    /// Checks that nothing is wrong with the records of keys that every writer must go by.
     pub(crate) fn require_sound_keys(&self) -> Result<(), RepoError> {
         let trust = Arc::clone(&lock(&self.trust));
         match self.blocking(&trust) {
@@ -181,8 +188,9 @@ impl Repo {
         }
     }
 
-    /// That an outcome of `run`, signed by the key at hand, would be believed: it may have been removed since it was
-    /// opened, and an outcome that nobody believes would end the log for good.
+    /// Checks that an outcome of `run`, signed by the key at hand, would be believed:
+    /// the key may have been removed since the repository was opened, and an outcome that nobody
+    /// believes would end the log for good.
     pub(crate) fn require_believed(&self, log: &LogName, run: RunNo) -> Result<(), RepoError> {
         match self.look_again()?.author(self.keys.signing_public(), log, run, None) {
             Ok(_) => Ok(()),
@@ -190,13 +198,13 @@ impl Repo {
         }
     }
 
-    /// Whether the holder of `signer`, whoever that is, has signed `message`.
+    /// Whether `message` was signed by the holder of `signer`, whoever that is.
     pub(crate) fn is_signature(signer: Hex<32>, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, signer.0).verify(message, signature).is_ok()
     }
 
-    /// By which key `message` was signed, which is about `run`, if it is believed; `outcome`: the bytes of its outcome, if it
-    /// is in that.
+    /// The key that signed `message`, which is about `run`, if the key is believed. If the signature is part
+    /// of the run's outcome, `outcome` holds the bytes of that.
     pub(crate) fn author(
         &self,
         log: &LogName,
@@ -210,7 +218,7 @@ impl Repo {
             return Ok(Err(Damage::Signature));
         }
         let mut trust = Arc::clone(&lock(&self.trust));
-        // It may be of a key that was added since.
+        // The key may have been added since the last look.
         if !trust.knows(signer) && !lock(&self.strangers).contains(&signer) {
             trust = self.look_again()?;
             if !trust.knows(signer) {
@@ -220,50 +228,51 @@ impl Repo {
         Ok(trust.author(signer, log, run, outcome))
     }
 
-    /// The last run of a log of which a removal of a key tells that it has an outcome.
+    /// The last run of a log that has an outcome, according to the removals of keys.
     pub(crate) fn newest_known(&self, log: &LogName) -> Option<RunNo> {
         lock(&self.trust).newest_known(log)
     }
 
-    /// Where the objects are.
+    /// The store.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// What was opened.
+    /// The keys.
     #[must_use]
     pub fn keys(&self) -> &KeyMaterial {
         &self.keys
     }
 
-    /// Identity, suite and age.
+    /// Id, suite and age of the repository.
     #[must_use]
     pub fn info(&self) -> &RepositoryInfo {
         self.keys.repository()
     }
 
-    /// The key of page hashes.
+    /// The key for page hashes.
     pub fn hash_key(&self) -> Result<&HashKey, RepoError> {
         let refused = || RepoError::not_allowed(self.keys.role(), Act::Backup, "comparing pages");
         self.keys.hash_key().ok_or_else(refused)
     }
 
-    /// The secret for the packs and index parts of a run.
+    /// Draws the secret for the packs and index parts of a run.
     pub fn draw_secrets(&self, log: &LogName, run: RunNo) -> Result<RunSecrets, RepoError> {
         let secrets = RunSecrets::draw(&self.keys, log, run)?;
-        // What was sealed here can be opened here, whatever the key's role.
+        // This process can open what it has sealed, whatever the role of its key.
         let (wrapped, secret) = secrets.unwrapped();
         lock(&self.unwrapped).insert(wrapped, secret);
         Ok(secrets)
     }
 
-    /// The key of the object at `place`, from the header that it begins with. Errors name the object.
+    /// The key of the object at `place`, from the header of the object. Errors name the object.
     pub fn object_key(&self, place: &Place<'_>, header: &[u8; HEADER_BYTES]) -> Result<ObjectKey, RepoError> {
         let wrapped = match check_header(&self.keys, place, header) {
             // Keys may have been rotated since the last look.
             Err(RepoError::Damaged { damage: Damage::NewerKeys { rotation }, .. }) => {
-                // Whoever meets it meanwhile waits for this look; one that fails is made again.
+                // Other threads that meet this rotation wait here.
+                // If the look fails, the next one tries again.
                 let mut missed = lock(&self.missed);
                 if !missed.contains(&rotation) {
                     self.look_again()?;
@@ -307,7 +316,7 @@ impl Repo {
         open_frames(&self.key_of(place, object)?, place, object, plain_limit)
     }
 
-    /// By which a whole object that is in memory is opened.
+    /// The key of a whole object that is in memory.
     pub(crate) fn key_of(&self, place: &Place<'_>, object: &[u8]) -> Result<ObjectKey, RepoError> {
         let header = object.first_chunk::<HEADER_BYTES>();
         self.object_key(place, header.ok_or_else(|| RepoError::damaged(place, Damage::NoHeader))?)
@@ -318,7 +327,7 @@ impl Repo {
         self.read_known_object(place, None, plain_limit)
     }
 
-    /// The same; a listing may have told of it.
+    /// As [`read_object`](Self::read_object), for an object that a listing may have returned.
     pub(crate) fn read_known_object(
         &self,
         place: &Place<'_>,
@@ -329,7 +338,7 @@ impl Repo {
         self.open_object(place, &object, plain_limit)
     }
 
-    /// Writes a sealed object of its own: refs, a report.
+    /// Seals and writes an object with a secret of its own: refs, a report.
     pub fn write_object(&self, place: &Place<'_>, plain: &[u8]) -> Result<ObjectInfo, RepoError> {
         let object = seal_object(&self.keys, place, plain)?;
         self.put(place, &object)
@@ -342,15 +351,15 @@ impl Repo {
             upload.write(block)?;
         }
         match upload.finish() {
-            // Stored by an attempt whose reply got lost.
+            // An earlier attempt stored it, and its reply got lost.
             Err(error) if error.is_exists() && self.holds(place, object) => {}
             done => drop(done?),
         }
         self.kept(&place.path(), object.len() as u64)
     }
 
-    /// An object that was stored and confirmed, looked for once more: what a store has confirmed and does not have must not
-    /// leave a backup, nor a prune that gives the originals up.
+    /// Looks once more for an object after the store has confirmed it: no backup, nor a prune that gives up
+    /// the originals, may rely on an object that a store has confirmed but does not have.
     pub(crate) fn kept(&self, path: &ObjectPath, size_bytes: u64) -> Result<ObjectInfo, RepoError> {
         let info = self.store.head(path).map_err(RepoError::of_needed)?;
         match info.size_bytes == size_bytes {
@@ -363,7 +372,7 @@ impl Repo {
         read_all(&*self.store, &place.path(), object.len() as u64).is_ok_and(|found| found == object)
     }
 
-    /// The objects of one folder of a log, by run and part; strangers are not seen.
+    /// The objects of one folder of a log, by run and part. Unknown names are skipped.
     pub(crate) fn list_folder(
         &self,
         log: &LogName,
@@ -381,12 +390,13 @@ impl Repo {
         Ok(objects)
     }
 
-    /// All logs that have objects, in order. Strangers among the names are not seen.
+    /// All logs that have objects, in order. Unknown names are skipped.
     pub fn logs(&self) -> Result<Vec<LogName>, RepoError> {
         self.logs_in(&|prefix| self.store.list_folders(prefix))
     }
 
-    /// Also those of which everything was deleted, in a store that keeps versions.
+    /// As [`logs`](Self::logs), with the logs of which everything was deleted,
+    /// in a store that keeps versions.
     pub(crate) fn logs_ever(
         &self,
         versioned: &dyn crate::store::locks::Versioned,
@@ -415,14 +425,14 @@ pub(crate) mod tests {
     use super::*;
     use crate::{format::object::ObjectKind, keys::KdfParams, store::mem::MemStore};
 
-    /// More than any object here has.
+    /// Larger than any object here.
     const LIMIT: u64 = 1 << 20;
 
     pub(crate) fn new_repo(suite: Suite) -> (MemStore, Repo) {
         new_repo_at(suite, &|store| store)
     }
 
-    /// The same, that sees its store by `way`.
+    /// The same, with the store wrapped by `way`.
     pub(crate) fn new_repo_at(
         suite: Suite,
         way: &dyn Fn(Arc<dyn Store>) -> Arc<dyn Store>,

@@ -1,4 +1,4 @@
-//! Telling how far long work on a repository is.
+//! Progress reports of long-running work on a repository.
 
 use std::{
     fmt,
@@ -8,19 +8,19 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 
-/// Bytes are told no more often.
+/// Bytes are reported no more often than this.
 const BYTES_EVERY: Duration = Duration::from_millis(250);
 
-/// What is told.
+/// A progress report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A named part of the work begins.
+    /// A named phase of the work begins.
     Phase(&'static str),
-    /// How far it is.
+    /// Progress within the phase.
     Bytes {
         /// Bytes done.
         done: u64,
-        /// Bytes in all; 0 where nobody knows yet.
+        /// Bytes in total; 0 while unknown.
         total: u64,
     },
 }
@@ -30,12 +30,12 @@ struct Listening {
     told: Mutex<Instant>,
 }
 
-/// Whom long work tells how far it is; nobody, unless the caller says otherwise.
+/// The listener that long-running work reports its progress to; none, unless the caller sets one.
 #[derive(Clone, Default)]
 pub struct Steps(Option<Arc<Listening>>);
 
 impl Steps {
-    /// Tells `listener`, from whichever thread is at work.
+    /// Reports to `listener`, on whichever thread does the work.
     pub fn new(listener: impl Fn(Step) + Send + Sync + 'static) -> Self {
         let told = Mutex::new(Instant::now());
         Self(Some(Arc::new(Listening { listener: Box::new(listener), told })))
@@ -47,7 +47,7 @@ impl Steps {
         }
     }
 
-    /// Tells of bytes, a few times each second and at the end.
+    /// Reports bytes, a few times each second and at the end.
     pub(crate) fn bytes(&self, done: u64, total: u64) {
         let Some(it) = &self.0 else { return };
         let mut told = lock(&it.told);

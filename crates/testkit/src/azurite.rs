@@ -1,4 +1,5 @@
-//! Azurite, Microsoft's emulator of Azure Blob Storage, which `scripts/servers` installs. It keeps everything in memory.
+//! Azurite, Microsoft's emulator of Azure Blob Storage, installed by `scripts/servers`.
+//! It keeps everything in memory.
 
 use std::{
     fs,
@@ -17,14 +18,14 @@ use crate::{kind::servers_dir, port::free_port, spawn::spawn, tls};
 
 /// The storage account.
 pub const ACCOUNT: &str = "holdfasttest";
-/// Its key.
+/// The key of the account.
 pub const ACCOUNT_KEY: &str = "b25seSBmb3IgdGVzdHMgb2YgSG9sZGZhc3Qh";
-/// The container that is there.
+/// The container that exists from the start.
 pub const CONTAINER: &str = "holdfast-test";
 
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Makes the container. The emulator believes nobody without a signature.
+/// Creates the container. The emulator accepts only signed requests.
 const MAKE_CONTAINER: &str = "\
     const [scheme, port, account, key, container] = process.argv.slice(1);\n\
     const date = new Date().toUTCString(), version = '2023-11-03';\n\
@@ -40,7 +41,7 @@ const MAKE_CONTAINER: &str = "\
     if (answer.statusCode != 201) { console.error(answer.statusCode); process.exit(1); } answer.resume();\n\
     }).end();";
 
-/// An emulator on this host. Dropping it kills it.
+/// An emulator on this host. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Azurite {
     scheme: &'static str,
@@ -50,13 +51,13 @@ pub struct Azurite {
 }
 
 impl Azurite {
-    /// Starts one with an empty container.
+    /// Starts an emulator with an empty container.
     pub fn start() -> Result<Self> {
         Self::start_as("http")
     }
 
-    /// The same, behind TLS with a certificate of [`tls`]: then it takes tokens as well, of which it believes
-    /// everything but their time, their issuer and whom they are for.
+    /// Like [`start`](Azurite::start), behind TLS with a certificate of [`tls`].
+    /// It then accepts tokens as well, and checks only their times, issuer and audience.
     pub fn start_behind_tls() -> Result<Self> {
         Self::start_as("https")
     }
@@ -72,7 +73,7 @@ impl Azurite {
         let process = spawn(&program, |command| {
             command
                 .args(["--blobHost", "127.0.0.1", "--blobPort", &port.to_string(), "--inMemoryPersistence"])
-                // The account is part of the path, also where the host looks as if it were.
+                // The account is part of the path, even if the host name seems to contain it.
                 .args(["--silent", "--disableProductStyleUrl"]);
             if scheme == "https" {
                 command.args(["--oauth", "basic", "--cert"]).arg(tls::file("server-cert.pem"));
@@ -129,12 +130,12 @@ impl Azurite {
         self.port
     }
 
-    /// Where the account is, behind whichever port of this host leads there.
+    /// The account's URL, reached through the given port of this host.
     pub fn endpoint_at(port: u16) -> String {
         format!("http://127.0.0.1:{port}/{ACCOUNT}")
     }
 
-    /// The environment that leads to it and lets in.
+    /// Environment variables with its address and credentials.
     pub fn environment(&self) -> [(&'static str, String); 3] {
         [
             ("AZURE_STORAGE_ENDPOINT", Self::endpoint_at(self.port)),

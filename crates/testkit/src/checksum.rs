@@ -1,8 +1,10 @@
-//! Comparing two servers: the checksum of every table, computed by the servers themselves.
+//! Compares two servers by the checksum of every table, computed by the servers themselves.
 //!
-//! MariaDB's `CHECKSUM TABLE` gives another number for the same rows when a table has generated columns (seen on 10.11
-//! and 11.8: it reads them from memory that it has not filled). Such tables are summed up row by row instead. MySQL's gives
-//! 0 for an ARCHIVE table that nobody has read since it was opened (seen on 9.7): such tables are read first.
+//! MariaDB's `CHECKSUM TABLE` returns varying numbers for the same rows if a table has generated columns
+//! (seen on 10.11 and 11.8: it reads them from memory that it has not filled).
+//! Such tables are summed up row by row instead.
+//! MySQL's returns 0 for an ARCHIVE table that has not been read since it was opened (seen on 9.7), so such
+//! tables are read first.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +13,24 @@ use mysql::prelude::Queryable;
 
 use crate::{server::Server, tables::check_tables};
 
-/// Checksum of each table by its quoted name; `None` where the server could not read the table.
+/// The checksum of each table by its quoted name; `None` if the server could not read the table.
 pub type Checksums = BTreeMap<String, Option<u64>>;
 
-/// Accounts and privileges are data that a DBA misses when they are gone.
+/// Accounts and privileges: data that a DBA misses once lost.
 const SYSTEM_TABLES_COMMON: [&str; 4] = ["db", "tables_priv", "columns_priv", "procs_priv"];
 const SYSTEM_TABLES_MYSQL: [&str; 2] = ["user", "role_edges"];
 const SYSTEM_TABLES_MARIADB: [&str; 3] = ["global_priv", "roles_mapping", "proc"];
 
-/// The quoted name of a table in `information_schema.tables` or `.columns`.
+/// SQL for the quoted name of a table in `information_schema.tables` or `.columns`.
 pub(crate) const QUOTED: &str =
     "CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`')";
 
-/// Tables of every schema but the server's own, by their quoted names.
+/// SQL condition for tables of all schemas except the server's own.
 pub(crate) const USER_TABLES: &str = "table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE')
      AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')";
 
-/// Checksums every base table of every schema but the server's own, and the tables that hold accounts. Tables of the
-/// MEMORY engine are left out: they are empty after any restart.
+/// Checksums every base table outside the server's own schemas, and the tables that hold accounts.
+/// MEMORY tables are skipped, because they are empty after any restart.
 pub fn checksums(server: &Server) -> Result<Checksums> {
     const TABLES_PER_STATEMENT: usize = 50;
     let own = if server.kind().is_mariadb() { &SYSTEM_TABLES_MARIADB[..] } else { &SYSTEM_TABLES_MYSQL[..] };
@@ -52,13 +54,13 @@ pub fn checksums(server: &Server) -> Result<Checksums> {
         "SELECT {QUOTED} FROM information_schema.tables WHERE {USER_TABLES} AND engine = 'ARCHIVE'"
     ))?;
     for archive in archives {
-        // One that cannot be read has no checksum either.
+        // A table that cannot be read has no checksum either.
         conn.query_drop(format!("SELECT COUNT(*) FROM {archive}")).ok();
     }
     for names in by_server.chunks(TABLES_PER_STATEMENT) {
         let query = format!("CHECKSUM TABLE {}", names.join(", "));
         let rows: Vec<(String, Option<u64>)> = conn.query(&query).context(query)?;
-        // The server names tables without quotes, in the order asked for.
+        // The server returns table names unquoted, in the order of the query.
         sums.extend(names.iter().cloned().zip(rows.into_iter().map(|(_, sum)| sum)));
     }
     for table in by_row {
@@ -70,7 +72,7 @@ pub fn checksums(server: &Server) -> Result<Checksums> {
     Ok(sums)
 }
 
-/// One line for each table that is not the same on both sides.
+/// Returns one line for each table that differs.
 pub fn differences(source: &Checksums, target: &Checksums) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = source.keys().chain(target.keys()).collect();
     let show = |sum: Option<&Option<u64>>| match sum {
@@ -86,8 +88,9 @@ pub fn differences(source: &Checksums, target: &Checksums) -> Vec<String> {
         .collect()
 }
 
-/// Fails with the list of tables that differ, or with what the target's server finds wrong with its own: checksums say
-/// nothing of indexes. Returns how many were compared.
+/// Fails if tables differ, listing them, or if the target server finds a fault in its own tables, since
+/// checksums do not cover indexes.
+/// Returns the number of tables compared.
 pub fn assert_equal_checksums(source: &Server, target: &Server) -> Result<usize> {
     check_tables(target)?;
     let (left, right) = (checksums(source)?, checksums(target)?);
@@ -102,7 +105,7 @@ pub fn assert_equal_checksums(source: &Server, target: &Server) -> Result<usize>
 mod tests {
     use super::{Checksums, differences};
 
-    /// A table that is missing, unreadable on both sides, or changed is reported; an equal one is not.
+    /// Missing, changed, and doubly unreadable tables are reported; equal ones are not.
     #[test]
     fn only_equal_readable_tables_are_equal() {
         let side = |sums: &[(&str, Option<u64>)]| -> Checksums {

@@ -1,5 +1,5 @@
-//! Data sets: [`shop`], realistic and of any size; [`misc`], one table of every kind that a backup could get wrong;
-//! [`pages`], one of every page format; [`names`], one of every kind of name.
+//! Data sets: [`shop`], realistic and of any size; [`misc`], with one table of every kind that a backup could
+//! get wrong; [`pages`], with one of every page format; [`names`], with one of every kind of name.
 
 pub mod misc;
 pub mod names;

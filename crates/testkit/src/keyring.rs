@@ -1,8 +1,8 @@
-//! MySQL servers that keep their keys in a file, by `component_keyring_file`.
+//! MySQL servers that keep their keys in a file, with `component_keyring_file`.
 //!
-//! The component is loaded by a manifest beside the program and configured beside its library, for all servers of an
-//! installation. So such a server gets a program of its own, which finds both in a directory of its own, and says what it
-//! wants in its data directory.
+//! A manifest beside the program loads the component, and a file beside its library configures it, for all
+//! servers of an installation. Such a server therefore gets its own program in its own directory, which holds
+//! both, and its data directory contains its local configuration.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ use crate::server::ServerOptions;
 const MANIFEST: &str = "mysqld.my";
 const CONFIG: &str = "component_keyring_file.cnf";
 
-/// Lets servers load the component. `dir` gets the program; `keyring` is the file with the keys.
+/// Makes servers load the component. `dir` receives the program; `keyring` is the file with the keys.
 pub fn with_keyring(options: ServerOptions, dir: &Path, keyring: &Path) -> Result<ServerOptions> {
     let wrapper = ServerKind::MySql97.server_program()?;
     let text = fs::read_to_string(&wrapper).with_context(|| wrapper.display().to_string())?;
@@ -35,7 +35,7 @@ pub fn with_keyring(options: ServerOptions, dir: &Path, keyring: &Path) -> Resul
     let program = dir.join("mysqld");
     let text = text
         .replace(plugins, &own_plugins.display().to_string())
-        // Where a server believes to be is where it looks for its manifest.
+        // The server looks for its manifest where it believes that it is located.
         .replace("--argv0 mysqld", &format!("--argv0 {}", program.display()));
     fs::write(&program, text)?;
     fs::set_permissions(&program, Permissions::from_mode(0o755))?;
@@ -46,7 +46,7 @@ pub fn with_keyring(options: ServerOptions, dir: &Path, keyring: &Path) -> Resul
     Ok(ServerOptions { program: Some(program), files, ..options })
 }
 
-/// Gives a server that does not run a keyring of its own, with the keys of another.
+/// Gives a stopped server its own keyring, with the keys of another server.
 pub fn give_keyring(datadir: &Path, from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to).with_context(|| from.display().to_string())?;
     Ok(fs::write(datadir.join(CONFIG), config(to))?)

@@ -1,4 +1,4 @@
-//! The kinds of server that the tests run on, and where their programs are.
+//! The kinds of server that tests run on, and the location of their programs.
 
 use std::env;
 use std::fmt;
@@ -8,24 +8,24 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// One line of servers. `scripts/servers` installs each.
+/// A series of servers. `scripts/servers` installs each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServerKind {
-    /// MariaDB 10.11: this host's own packages.
+    /// MariaDB 10.11, from this host's packages.
     MariaDb1011,
-    /// MariaDB 11.8, unpacked beside them.
+    /// MariaDB 11.8, unpacked separately.
     MariaDb118,
-    /// MySQL 9.7, unpacked beside them.
+    /// MySQL 9.7, unpacked separately.
     MySql97,
 }
 
 impl ServerKind {
-    /// Every kind, in the order in which a matrix of tests should run them: the quickest to start first.
+    /// All kinds in the order in which a test matrix should run them: the fastest to start first.
     pub fn all_kinds() -> [ServerKind; 3] {
         [ServerKind::MariaDb1011, ServerKind::MariaDb118, ServerKind::MySql97]
     }
 
-    /// The name that `scripts/servers` knows.
+    /// The name used by `scripts/servers`.
     pub fn name(self) -> &'static str {
         match self {
             ServerKind::MariaDb1011 => "mariadb-10.11",
@@ -34,22 +34,22 @@ impl ServerKind {
         }
     }
 
-    /// Whether it is MariaDB, which differs in statements, options and files.
+    /// Whether it is MariaDB, which has different statements, options and files.
     pub fn is_mariadb(self) -> bool {
         self != ServerKind::MySql97
     }
 
-    /// The server program.
+    /// Path of the server program.
     pub fn server_program(self) -> Result<PathBuf> {
         self.program(if self.is_mariadb() { "mariadbd" } else { "mysqld" })
     }
 
-    /// The command line client.
+    /// Path of the command line client.
     pub fn client_program(self) -> Result<PathBuf> {
         self.program(if self.is_mariadb() { "mariadb" } else { "mysql" })
     }
 
-    /// Any program that comes with this server.
+    /// Path of any program that comes with this server.
     pub fn program(self, name: &str) -> Result<PathBuf> {
         let candidates = match self {
             ServerKind::MariaDb1011 => {
@@ -97,7 +97,7 @@ impl fmt::Display for ServerKind {
     }
 }
 
-/// Where unpacked servers are: `HOLDFAST_SERVERS`, or the cache that all clones share.
+/// The directory of unpacked servers: `HOLDFAST_SERVERS`, or the cache that all clones share.
 pub fn servers_dir() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("HOLDFAST_SERVERS") {
         return Ok(PathBuf::from(dir));

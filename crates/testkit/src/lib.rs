@@ -1,11 +1,13 @@
 //! Real servers, data sets and loads for the tests.
 //!
-//! A test starts a [`Server`] of some [`ServerKind`] in a scratch directory, fills it from [`data`], keeps it busy with
-//! [`load`], and lets another server, started on a restored directory, catch up as its [`replica`]: equal
-//! [`checksum`]s of all tables are the proof that the restored directory was the source at the recorded position.
+//! A test starts a [`Server`] of some [`ServerKind`] in a scratch directory, fills it from [`data`], and
+//! keeps it busy with [`load`].
+//! A second server, started on a restored directory, then catches up as its [`replica`].
+//! Equal [`checksum`]s of all tables prove that the restored directory was the source at the recorded
+//! position.
 //!
-//! Invariants: everything random comes from a seed; nothing outside the scratch directory is written, except the cache of
-//! initialised data directories beside the servers; no server survives the process that started it.
+//! Invariants: all randomness comes from a seed; nothing is written outside the scratch directory, except the
+//! cache of initialised data directories beside the servers; no server survives the process that started it.
 
 pub mod azurite;
 pub mod checksum;

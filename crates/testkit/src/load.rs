@@ -1,8 +1,8 @@
-//! Loads: what keeps a server busy while it is backed up.
+//! Loads that keep a server busy while it is backed up.
 //!
-//! Each runs on threads of its own until it is stopped; dropping it stops it too. An error that the load does not expect
-//! fails its `stop`, so that a test cannot pass on an idle server. Where several threads race, the seed decides what each
-//! does, not how they interleave.
+//! Each load runs on its own threads until it is stopped or dropped.
+//! An unexpected error makes its `stop` fail, so that a test cannot pass on an idle server.
+//! With several threads, the seed determines what each of them does, but not how they interleave.
 
 pub mod ddl;
 pub mod pages;
@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
-/// Tells a load's threads to end.
+/// Tells the threads of a load to stop.
 #[derive(Clone, Debug, Default)]
 struct Stop(Arc<AtomicBool>);
 
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Crew<T> {
         self.threads.push(thread::spawn(move || work(&stop)));
     }
 
-    /// Ends all threads; their results, or the first error.
+    /// Stops all threads; returns their results, or the first error.
     fn finish(&mut self) -> Result<Vec<T>> {
         self.stop.0.store(true, Ordering::Relaxed);
         let results: Vec<Result<T>> = self

@@ -1,4 +1,4 @@
-//! Servers of object storage, which `scripts/servers` installs.
+//! Object storage servers, installed by `scripts/servers`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,48 +19,49 @@ use crate::tls;
 
 /// The bucket that each server has.
 pub const BUCKET: &str = "holdfast-test";
-/// The key that each server knows.
+/// The access key that each server accepts.
 pub const ACCESS_KEY: &str = "AKHOLDFASTTEST";
-/// Its secret.
+/// The secret of [`ACCESS_KEY`].
 pub const SECRET_KEY: &str = "a-secret-of-tests-only";
 
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Which server.
+/// The server software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectStorageKind {
-    /// A gateway to a directory, in Go. It survives being killed, checks signatures and checksums.
+    /// A gateway to a directory, written in Go.
+    /// Its data survives a kill; it verifies signatures and checksums.
     Versitygw,
-    /// A stand-in for AWS, in Python. It keeps everything in memory, and checks neither.
+    /// A stand-in for AWS, written in Python. It keeps everything in memory, and verifies neither.
     Moto,
 }
 
-/// What the bucket keeps of objects that were deleted or overwritten.
+/// What the bucket keeps of deleted and overwritten objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeps {
     /// Nothing.
     Nothing,
     /// Their versions.
     Versions,
-    /// Their versions, and whoever writes one can say how long it must stay.
+    /// Their versions, and writers can set how long a version must stay.
     Locks,
 }
 
-/// How a server is spoken to.
+/// How clients reach the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Front {
-    /// In clear, and the bucket is the beginning of the path.
+    /// Unencrypted, with the bucket at the start of the path.
     Plain,
-    /// By TLS, with the certificate in [`tls`], and the bucket is the beginning of the host's name.
+    /// By TLS with the certificate in [`tls`], with the bucket at the start of the host name.
     TlsByHost,
 }
 
-/// The bucket of a server that knows it by the host's name: before [`HOST_DOMAIN`] it makes an address, which no name service
-/// has to know.
+/// The bucket of a server that takes it from the host name: prefixed to [`HOST_DOMAIN`], it forms an IP
+/// address, which needs no name service.
 pub const HOST_BUCKET: &str = "127";
 const HOST_DOMAIN: &str = "0.0.1";
 
-/// A server of object storage on this host. Dropping it kills it.
+/// An object storage server on this host. Dropping it kills the process.
 #[derive(Debug)]
 pub struct ObjectStorage {
     kind: ObjectStorageKind,
@@ -77,7 +78,7 @@ impl ObjectStorage {
         Self::start_keeping(kind, Keeps::Nothing)
     }
 
-    /// Starts a server with an empty bucket that keeps more than what is current.
+    /// Starts a server with an empty bucket that also keeps noncurrent versions.
     pub fn start_keeping(kind: ObjectStorageKind, keeps: Keeps) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
         let port = free_port()?;
@@ -107,7 +108,8 @@ impl ObjectStorage {
         Ok(it)
     }
 
-    /// Starts a gateway that shows the certificate in [`tls`], and takes [`HOST_BUCKET`] from the name of the host.
+    /// Starts a gateway that presents the certificate in [`tls`], and takes [`HOST_BUCKET`] from the host
+    /// name.
     pub fn start_with_tls_by_host() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("objects-").tempdir()?;
         let port = free_port()?;
@@ -118,8 +120,8 @@ impl ObjectStorage {
         Ok(it)
     }
 
-    /// Runs a script with AWS' own client for Python as `s3`, and gives back what it prints: somebody else with the same
-    /// credentials.
+    /// Runs a Python script with AWS's own client as `s3` and returns its output.
+    /// This simulates somebody else with the same credentials.
     pub fn boto(&self, script: &str) -> Result<String> {
         let python = servers_dir()?.join("moto/bin/python");
         ensure!(python.exists(), "{} is missing: run scripts/servers", python.display());
@@ -150,7 +152,7 @@ impl ObjectStorage {
         self.dir.path().join("data")
     }
 
-    /// Starts it on its old port, after [`ObjectStorage::kill`].
+    /// Starts the server on its old port, after [`ObjectStorage::kill`].
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.process.is_none(), "it is running");
         let dir = servers_dir()?.join(match self.kind {
@@ -204,7 +206,7 @@ impl ObjectStorage {
         }
     }
 
-    /// Ends it as a crash would.
+    /// Kills the process, as in a crash.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().ok();
@@ -212,12 +214,12 @@ impl ObjectStorage {
         }
     }
 
-    /// Leaves what it holds when it is dropped.
+    /// Keeps its data when it is dropped.
     pub fn keep(&mut self) {
         self.dir.disable_cleanup(true);
     }
 
-    /// Sends it a signal, for example `STOP` to freeze it.
+    /// Sends a signal to the process, for example `STOP` to freeze it.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         let process = self.process.as_ref().context("it does not run")?;
         Ok(kill_process(Pid::from_child(process), signal)?)
@@ -228,7 +230,7 @@ impl ObjectStorage {
         self.port
     }
 
-    /// Where it can be reached.
+    /// The URL of the server.
     pub fn endpoint(&self) -> String {
         match self.front {
             Front::Plain => format!("http://127.0.0.1:{}", self.port),
@@ -243,7 +245,7 @@ impl ObjectStorage {
         }
     }
 
-    /// The environment that leads to it and lets in.
+    /// Environment variables with its address and credentials.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL", self.endpoint()),
@@ -253,12 +255,12 @@ impl ObjectStorage {
         ]
     }
 
-    /// The directory of the bucket, where there is one.
+    /// The directory of the bucket, for servers that have one.
     pub fn bucket_dir(&self) -> Option<PathBuf> {
         (self.kind == ObjectStorageKind::Versitygw).then(|| self.data().join(BUCKET))
     }
 
-    /// What it wrote, for the message of a test that failed.
+    /// The server's log, for the message of a failed test.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

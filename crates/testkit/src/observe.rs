@@ -1,4 +1,4 @@
-//! What can be seen of a server and of a directory from outside.
+//! Observations of a server and of directories from outside.
 
 use std::fmt;
 use std::fs;
@@ -11,14 +11,14 @@ use anyhow::{Context, Result};
 use crate::load::{CommitProber, WriteLoad};
 use crate::server::Server;
 
-/// What clients of the server saw while something went on.
+/// What clients of the server experienced during an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation {
-    /// Of the load, without the probes.
+    /// Rate of the load, without the probes.
     pub transactions_per_second: f64,
-    /// Of the probes: commits of one row.
+    /// Median latency of the probes, which commit one row each.
     pub latency_median: Duration,
-    /// The longest that a probe was blocked.
+    /// The longest time that a probe was blocked.
     pub latency_max: Duration,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Observation {
     }
 }
 
-/// Probes the server while `what` goes on.
+/// Probes the server while `what` runs.
 pub fn observe<T>(
     server: &Server,
     load: &WriteLoad,
@@ -63,7 +63,7 @@ pub fn directory_bytes(dir: &Path) -> Result<u64> {
         sum += match entry.metadata() {
             Ok(meta) if meta.is_dir() => directory_bytes(&entry.path())?,
             Ok(meta) => meta.blocks() * BLOCK,
-            // A server at work removes files.
+            // A running server removes files.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error.into()),
         };

@@ -1,10 +1,13 @@
-//! The proof of recovery to a moment, as `make pitr` and a short test give it.
+//! Proof of point-in-time recovery, run by `make pitr` and by a short test.
 //!
-//! Clients write to a server, and note of each commit what it was, its GTID, when it was begun and when answered. Meanwhile
-//! backups are taken, and the archiver, the server, the store and the network between them are killed, frozen and cut. In
-//! the end the server's own files, read by its own program, say the order of the commits; what nobody was told of is
-//! settled by them. At random moments then the recovered server must hold exactly what a model holds that has made the
-//! same commits in that order.
+//! Clients write to a server and record each commit: its content, its GTID, and when it was begun and
+//! answered.
+//! Meanwhile backups are taken, and the archiver, the server, the store and the network between them are
+//! killed, frozen and cut.
+//! In the end the server's own binlogs, read by its own program, give the order of the commits; they also
+//! decide about commits that were never answered.
+//! At random moments, the recovered server must then hold exactly the contents of a model that has applied
+//! the same commits in that order.
 
 mod binlog;
 mod change;
@@ -32,30 +35,31 @@ use model::State;
 use stage::Stage;
 use target::{Judged, Moments};
 
-/// Two parts of the work that have nothing in common: schemas, and on MariaDB domains.
+/// Two independent parts of the load: separate schemas, and on MariaDB separate domains.
 const AREAS: [&str; 2] = ["pitr_a", "pitr_b"];
 
-/// Tables of an area that are there all the time.
+/// The permanent tables of an area.
 fn area_tables(area: &str) -> [String; 4] {
     [1, 2, 3, 4].map(|number| format!("{area}.t{number}"))
 }
 
-/// What is to be proved.
+/// Options of the proof.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// On which server.
+    /// The kind of server.
     pub kind: ServerKind,
-    /// How many moments.
+    /// The number of moments to recover to.
     pub targets: usize,
-    /// Of everything random.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// How long things go wrong.
+    /// How long faults are injected.
     pub disorder: Duration,
-    /// `holdfast`.
+    /// Path of the `holdfast` program.
     pub program: PathBuf,
 }
 
-/// Runs it; `say` gets a line for each step. Gives what was shown. An error is a finding, and all that it needs is kept.
+/// Runs the proof and returns a summary; `say` gets a line for each step.
+/// An error is a finding, and all files needed to examine it are kept.
 pub fn prove(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Value> {
     let mut stage = Stage::set(options)?;
     run(&mut stage, options, say).map_err(|error| {
@@ -73,7 +77,7 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
     stage.start_archiver()?;
     let mut clients = Clients::start(&stage.source, options.seed);
     let mut rng = Rng::keyed(options.seed, 12, 0);
-    // The first and one in the middle succeed; what becomes of the others is seen.
+    // The first backup and one in the middle must succeed; any outcome is accepted for the others.
     for _ in 0..2 {
         stage.take_backup("")?;
         disorder::reign(stage, &mut clients, &mut rng, options.disorder / 2)?;
@@ -104,7 +108,7 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
     let first = stage.bases.first().context("no backup")?;
     ensure!(recoverable["from"] == first.id.as_str(), "not from the first backup on: {list}");
     let until: Timestamp = recoverable["until_at"].as_str().context("no end")?.parse()?;
-    // The second in which an archive of MariaDB ends is not promised.
+    // The last second of a MariaDB archive may be incomplete, so it is not promised.
     let promised = if in_seconds { last.at - SignedDuration::from_secs(1) } else { last.at };
     ensure!(until == promised, "the last was committed at {}, it says {until}", last.at);
 

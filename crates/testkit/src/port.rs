@@ -1,4 +1,4 @@
-//! Ports for servers that are told which to listen on.
+//! Ports for servers that are told which port to listen on.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 
-/// A port of 127.0.0.1 on which nobody listens, and that nobody in this process gets again: between the answer and the
-/// server's start another test could be given it, and would talk to the wrong server.
+/// Returns a free port of 127.0.0.1. It is never returned again within this process: otherwise another test
+/// could get it before the server has started, and would talk to the wrong server.
 pub fn free_port() -> Result<u16> {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {

@@ -1,4 +1,4 @@
-//! The `holdfast` program, run as an operator runs it: whoever uses this tests what people will type.
+//! The `holdfast` program, run as an operator runs it, so that tests cover what people will type.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -15,20 +15,20 @@ use crate::replica::Position;
 use crate::server::Server;
 use crate::spawn::spawn;
 
-/// A program and its repository.
+/// The program and its repository.
 #[derive(Debug)]
 pub struct Holdfast {
     program: PathBuf,
     repo: PathBuf,
     password_file: PathBuf,
-    /// What leads to a repository beyond a network.
+    /// Environment variables for a repository beyond a network.
     environment: Vec<(&'static str, String)>,
 }
 
 /// A command that succeeded.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// As typed, less what every command has in common.
+    /// The command as typed, without the options that all commands share.
     pub typed: String,
     /// How long it took.
     pub elapsed: Duration,
@@ -37,12 +37,13 @@ pub struct Done {
 }
 
 impl Holdfast {
-    /// A program that keeps its repository, and the file with its password, in `dir`.
+    /// The program, with its repository and password file in `dir`.
     pub fn new(program: PathBuf, dir: &Path) -> Result<Holdfast> {
         Holdfast::at(program, dir, dir.join("repo"), Vec::new())
     }
 
-    /// A program whose repository is at `location`, to which the environment leads; the file with its password is in `dir`.
+    /// The program, with the repository at `location`, which is reached by the environment; the
+    /// password file is in `dir`.
     pub fn beyond_network(
         program: PathBuf,
         dir: &Path,
@@ -63,7 +64,7 @@ impl Holdfast {
         Ok(Holdfast { program, repo, password_file, environment })
     }
 
-    /// Directory of the repository, if it is one.
+    /// The directory of the repository, if it is a directory.
     pub fn repo(&self) -> &Path {
         &self.repo
     }
@@ -78,12 +79,12 @@ impl Holdfast {
         self.command(format!("backup --name {name}")).of(server).done()
     }
 
-    /// Restores a backup: `latest`, or as it is called in a list.
+    /// Restores a backup: `latest`, or an id from a list.
     pub fn restore(&self, kind: ServerKind, backup: &str, target: &Path) -> Result<Done> {
         self.command(format!("restore {backup}")).into(kind, target)?.done()
     }
 
-    /// A verb and its plain options.
+    /// Builds a command from a verb and its plain options.
     pub fn command(&self, typed: impl Into<String>) -> Invocation {
         let typed = typed.into();
         let mut command = Command::new(&self.program);
@@ -106,14 +107,14 @@ pub struct Invocation {
 }
 
 impl Invocation {
-    /// On this server.
+    /// Runs the command on this server.
     #[must_use]
     pub fn of(mut self, server: &Server) -> Invocation {
         self.command.arg("--no-defaults").arg("--socket").arg(server.socket()).args(["--user", "root"]);
         self
     }
 
-    /// On the server at this port of 127.0.0.1.
+    /// Runs the command on the server at this port of 127.0.0.1.
     #[must_use]
     pub fn at_port(mut self, port: u16) -> Invocation {
         self.command.args(["--no-defaults", "--host", "127.0.0.1", "--user", "root", "--port"]);
@@ -121,17 +122,17 @@ impl Invocation {
         self
     }
 
-    /// Into this directory, recovered by the kind's own program.
+    /// Restores into this directory, with recovery by the kind's own program.
     pub fn into(mut self, kind: ServerKind, target: &Path) -> Result<Invocation> {
         let program = kind.server_program()?;
         self.command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
-        // Nobody else can enter our scratch directories.
+        // No other user can enter our scratch directories.
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         self.command.arg("--owner").arg(format!("{user}:{group}"));
         Ok(self)
     }
 
-    /// Runs it; fails if it does.
+    /// Runs the command; fails if the command fails.
     pub fn done(self) -> Result<Done> {
         let typed = self.typed.clone();
         let ended = self.start()?.wait()?;
@@ -141,7 +142,8 @@ impl Invocation {
         Ok(Done { typed: format!("holdfast {typed}"), elapsed: ended.elapsed, last_line })
     }
 
-    /// Starts it. It dies with this process: one that goes on might find another's server where its own was.
+    /// Starts the command.
+    /// It dies with this process: an orphan might find another test's server where its own was.
     pub fn start(self) -> Result<Running> {
         let output = tempfile::tempfile()?;
         let (errors, out) = (output.try_clone()?, output.try_clone()?);
@@ -155,7 +157,7 @@ impl Invocation {
     }
 }
 
-/// A command at work. Dropping it kills it.
+/// A running command. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -163,19 +165,19 @@ pub struct Running {
     begun: Instant,
 }
 
-/// A command that has ended, well or not.
+/// A command that has ended, successfully or not.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// How.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it printed, on both channels.
+    /// Its output on both channels.
     pub output: String,
     /// How long it took.
     pub elapsed: Duration,
 }
 
 impl Ended {
-    /// Whether it did its work.
+    /// Whether it succeeded.
     pub fn succeeded(&self) -> bool {
         self.status.success()
     }
@@ -190,12 +192,12 @@ impl Running {
         Ok(())
     }
 
-    /// Whether it has.
+    /// Whether it has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Waits for its end.
+    /// Waits for it to end.
     pub fn wait(mut self) -> Result<Ended> {
         let status = self.child.wait()?;
         let elapsed = self.begun.elapsed();
@@ -208,18 +210,18 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, mostly.
+        // Usually it has ended already.
         self.child.kill().ok();
         self.child.wait().ok();
     }
 }
 
-/// The program beside the running one: both come from one build.
+/// The path of `holdfast` beside the running executable: both come from one build.
 pub fn built_program() -> Result<PathBuf> {
     Ok(std::env::current_exe()?.with_file_name("holdfast"))
 }
 
-/// The position that a restore leaves in the restored directory.
+/// Reads the position that a restore has left in the restored directory.
 pub fn restored_position(target: &Path) -> Result<Position> {
     let path = target.join("holdfast-restore.json");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;

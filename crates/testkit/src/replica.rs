@@ -1,5 +1,6 @@
-//! The oracle: a restored server, made a replica at the recorded position, must reach the source's position and then hold
-//! the same data. A position that is wrong by one transaction shows as a duplicate key, a missing row or a checksum.
+//! The oracle: a restored server, made a replica at the recorded position, must catch up with the source and
+//! then hold the same data.
+//! A position that is wrong by one transaction shows as a duplicate key, a missing row or a wrong checksum.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +10,19 @@ use mysql::{Conn, Row};
 
 use crate::server::Server;
 
-/// Where in the source's history a replica begins.
+/// Where in the source's history a replica starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Behind these transactions, in the server's own notation.
+    /// After these transactions, in the server's own notation.
     Gtid(String),
     /// At this event of the source's binlog.
     File {
-        /// Name of the binlog.
+        /// Name of the binlog file.
         name: String,
         /// Offset of the next event.
         offset: u64,
     },
-    /// Where the data directory itself says that it is: right for a copy of a stopped server.
+    /// At the position that the data directory itself records: right for a copy of a stopped server.
     Held,
 }
 
@@ -36,7 +37,7 @@ pub struct CaughtUp {
     pub elapsed: Duration,
 }
 
-/// A replica that has not stopped by itself is waited for: how much it has to catch up with is the machine's to say.
+/// Deadline for a replica whose replication has not stopped: catching up takes as long as the machine needs.
 pub const CATCH_UP_MAX: Duration = Duration::from_secs(900);
 
 /// Makes `replica` a replica of `source` and waits until it has everything that the source has now.
@@ -53,7 +54,7 @@ pub fn catch_up(
     Ok(CaughtUp { began_at, reached, elapsed: started.elapsed() })
 }
 
-/// Makes `replica` a replica of `source`, from `position` on. Returns the GTIDs that it held before.
+/// Makes `replica` a replica of `source`, starting at `position`. Returns the GTIDs that it held before.
 pub fn follow(source: &Server, replica: &Server, position: &Position) -> Result<String> {
     ensure!(
         source.kind().is_mariadb() == replica.kind().is_mariadb(),
@@ -103,7 +104,7 @@ struct ReplicaState {
 }
 
 impl ReplicaState {
-    /// A receiver that is connecting may recover; a thread that has stopped with an error does not.
+    /// A connecting receiver may recover; a thread that has stopped with an error does not.
     fn fatal_error(&self) -> Option<&str> {
         [(&self.applier_runs, &self.applier_error), (&self.receiver_runs, &self.receiver_error)]
             .into_iter()
@@ -136,7 +137,8 @@ impl Dialect {
                         "MASTER_USE_GTID = slave_pos".to_owned()
                     }
                     Position::Held => {
-                        // A copied binlog knows more than the table of a server that was never a replica.
+                        // On a server that was never a replica, a copied binlog is more accurate than
+                        // `gtid_slave_pos`.
                         run("SET @held = IF(@@gtid_binlog_pos <> '', @@gtid_binlog_pos, @@gtid_slave_pos)"
                             .to_owned())?;
                         run("SET GLOBAL gtid_slave_pos = @held".to_owned())?;
@@ -172,7 +174,7 @@ impl Dialect {
                 let began_at: String =
                     conn.query_first("SELECT @@gtid_executed")?.context("no gtid_executed")?;
                 if let Position::Gtid(gtid) = position {
-                    // The data directory brings its own set: a recorded one that differs was recorded wrongly.
+                    // The data directory has its own set; a recorded position that differs from it is wrong.
                     let query = "SELECT GTID_SUBSET(?, @@gtid_executed) AND GTID_SUBSET(@@gtid_executed, ?)";
                     let equal: Option<bool> = conn.exec_first(query, (gtid, gtid))?;
                     ensure!(equal == Some(true), "the data directory holds {began_at}, recorded was {gtid}");
@@ -190,7 +192,7 @@ impl Dialect {
         }
     }
 
-    /// Waits a moment for the replica to reach `position`.
+    /// Waits briefly for the replica to reach `position`.
     fn has_reached(self, conn: &mut Conn, position: &str) -> Result<bool> {
         let query = match self {
             Dialect::MariaDb => "SELECT MASTER_GTID_WAIT(?, 0.2)",

@@ -1,4 +1,4 @@
-//! A small random generator: the same seed gives the same numbers on every machine and in every release.
+//! A small random generator: a seed gives the same numbers on every machine and in every release.
 
 /// xoshiro256**, seeded by SplitMix64.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Rng {
         Rng { state: [next(), next(), next(), next()] }
     }
 
-    /// A generator for one item, independent of that of any other item.
+    /// A generator for one item, independent of those for other items.
     pub fn keyed(seed: u64, stream: u64, item: u64) -> Rng {
         let mut outer = Rng::new(seed ^ stream.rotate_left(32));
         Rng::new(outer.next_u64() ^ item.wrapping_mul(0xD6E8_FEB8_6659_FD93))
@@ -60,7 +60,7 @@ impl Rng {
         items[self.index(items.len())]
     }
 
-    /// A position in something of `len` items.
+    /// A random index into `len` items.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
@@ -70,7 +70,7 @@ impl Rng {
 mod tests {
     use super::Rng;
 
-    /// Data sets of old measurements can be made again: the sequence is part of the contract.
+    /// Data sets of old measurements must be reproducible, so the sequence is part of the contract.
     #[test]
     fn the_sequence_never_changes() {
         let mut rng = Rng::new(42);

@@ -1,7 +1,8 @@
-//! One real server in a scratch directory.
+//! A real server in a scratch directory.
 //!
-//! Every server writes a ROW binlog with GTIDs and makes each commit durable, so that any of them can be the source of a
-//! backup or of a replica. Accounts: `root@localhost` without a password, by socket and by TCP on 127.0.0.1.
+//! Every server writes a ROW binlog with GTIDs and makes each commit durable, so any of them can be the
+//! source of a backup or of a replica.
+//! Accounts: `root@localhost` without a password, by socket and by TCP on 127.0.0.1.
 
 mod datadir;
 
@@ -25,28 +26,28 @@ use crate::tls;
 
 pub use datadir::copy as copy_datadir;
 
-/// Longest start: recovery of a large redo log on a busy machine.
+/// The longest start: recovery of a large redo log on a busy machine.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 const STOP_DEADLINE: Duration = Duration::from_secs(120);
-/// `sun_path` less its terminating zero.
+/// The size of `sun_path` without its terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// How a server is set up.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// Where its directory is made; the system's temporary directory if none is named.
+    /// The parent of its directory; the system's temporary directory by default.
     pub parent: Option<PathBuf>,
-    /// Options that shape the data directory: given when it is made and at each start.
+    /// Options that shape the data directory, used when it is created and at each start.
     pub init: Vec<String>,
-    /// Further options of each start; they come last and win.
+    /// Further options for each start; they come last and take precedence.
     pub extra: Vec<String>,
     /// Size of the buffer pool.
     pub buffer_pool_mib: u32,
     /// Size of the redo log.
     pub redo_mib: u32,
-    /// Another program than the kind's own.
+    /// A program to use instead of the kind's own.
     pub program: Option<PathBuf>,
-    /// Files that are put into a new data directory: name and content.
+    /// Files to put into a new data directory: name and content.
     pub files: Vec<(String, String)>,
 }
 
@@ -65,7 +66,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Adds an option of each start.
+    /// Adds an option for each start.
     #[must_use]
     pub fn arg(mut self, option: impl Into<String>) -> Self {
         self.extra.push(option.into());
@@ -79,7 +80,7 @@ impl ServerOptions {
         self
     }
 
-    /// Sets where the server's directory is made.
+    /// Sets the parent of the server's directory.
     #[must_use]
     pub fn parent(mut self, dir: impl Into<PathBuf>) -> Self {
         self.parent = Some(dir.into());
@@ -87,8 +88,8 @@ impl ServerOptions {
     }
 }
 
-/// A server process of our own and its directories. Dropping it kills the process and removes what was made for it;
-/// with `HOLDFAST_KEEP` set the directories stay, for a look at what went wrong.
+/// A server process of our own and its directories. Dropping it kills the process and removes the directories
+/// made for it; if `HOLDFAST_KEEP` is set, they are kept for an investigation.
 #[derive(Debug)]
 pub struct Server {
     kind: ServerKind,
@@ -96,7 +97,7 @@ pub struct Server {
     datadir: PathBuf,
     home: TempDir,
     socket: PathBuf,
-    /// Where the socket is, when its path in `home` would be too long.
+    /// The directory of the socket if its path in `home` would be too long.
     _socket_dir: Option<TempDir>,
     port: u16,
     server_id: u32,
@@ -104,7 +105,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Makes a new data directory and starts a server on it.
+    /// Creates a data directory and starts a server on it.
     pub fn start(kind: ServerKind, options: ServerOptions) -> Result<Server> {
         let home = scratch_dir(options.parent.as_deref())?;
         let datadir = home.path().join("data");
@@ -115,7 +116,8 @@ impl Server {
         Server::start_in(home, kind, datadir, options)
     }
 
-    /// Starts a server on a data directory that exists, for example a restored one. It stays when the server is dropped.
+    /// Starts a server on an existing data directory, such as a restored one.
+    /// It is kept when the server is dropped.
     pub fn attach(kind: ServerKind, datadir: impl Into<PathBuf>, options: ServerOptions) -> Result<Server> {
         let home = scratch_dir(options.parent.as_deref())?;
         let datadir = datadir.into();
@@ -135,7 +137,7 @@ impl Server {
             socket = dir.path().join("sock");
             socket_dir = Some(dir);
         }
-        // Random, because a restored server must differ from every server whose events it may see.
+        // Random, because a restored server must differ from every server whose events it may receive.
         let server_id = (RandomState::new().hash_one(&socket) as u32).max(1);
         let mut server = Server {
             kind,
@@ -152,7 +154,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts the process; again after [`stop`](Server::stop) or [`kill9`](Server::kill9), with the same identity.
+    /// Starts the process; also after [`stop`](Server::stop) or [`kill9`](Server::kill9), with the same
+    /// identity.
     pub fn run(&mut self) -> Result<()> {
         ensure!(self.child.is_none(), "{} already runs", self.kind);
         const PORT_TRIES: u32 = 5;
@@ -164,7 +167,7 @@ impl Server {
             self.spawn()?;
             match self.wait_ready() {
                 Ok(()) => return Ok(()),
-                // Somebody took the port between our look and the server's.
+                // Another process took the port between our check and the server's start.
                 Err(_) if self.log_from(log_begin).to_lowercase().contains("address already in use") => {
                     self.port = 0;
                 }
@@ -205,7 +208,7 @@ impl Server {
             format!("--innodb-buffer-pool-size={}M", options.buffer_pool_mib),
             "--max-allowed-packet=64M".to_owned(),
             "--relay-log=relay".to_owned(),
-            // A restored replica must not go on by itself.
+            // A restored replica must not start replicating by itself.
             "--skip-slave-start".to_owned(),
         ];
         if self.kind.is_mariadb() {
@@ -218,7 +221,8 @@ impl Server {
             arguments.push(format!("--innodb-directories={home}/outside"));
         }
         if self.kind == ServerKind::MariaDb118 {
-            // Without a certificate it makes one at each start, which takes half a second of a processor.
+            // Without a certificate the server generates one at each start, which takes half a second of CPU
+            // time.
             arguments.extend(tls::server_options());
         }
         arguments.extend(run_as_root());
@@ -246,7 +250,7 @@ impl Server {
         }
     }
 
-    /// The status with which the process ended, if it did.
+    /// The exit status of the process, if it has ended.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
         Ok(match &mut self.child {
             Some(child) => child.try_wait()?,
@@ -254,7 +258,7 @@ impl Server {
         })
     }
 
-    /// Shuts the server down and waits until it is gone.
+    /// Shuts the server down and waits for it to exit.
     pub fn stop(&mut self) -> Result<()> {
         self.signal(Signal::TERM)?;
         let deadline = Instant::now() + STOP_DEADLINE;
@@ -270,7 +274,7 @@ impl Server {
         bail!("{} did not stop in {} s:\n{}", self.kind, STOP_DEADLINE.as_secs(), self.log_tail())
     }
 
-    /// Kills the server as a crash would.
+    /// Kills the server, as in a crash.
     pub fn kill9(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
@@ -285,7 +289,7 @@ impl Server {
         self.run()
     }
 
-    /// Leaves its directories when it is dropped, for a look at what went wrong.
+    /// Keeps its directories when it is dropped, for an investigation.
     pub fn keep(&mut self) {
         self.home.disable_cleanup(true);
     }
@@ -301,12 +305,12 @@ impl Server {
         Ok(self.child.as_ref().with_context(|| format!("{} does not run", self.kind))?.id())
     }
 
-    /// The program that runs.
+    /// The program that it runs.
     pub fn program(&self) -> Result<PathBuf> {
         self.options.program.clone().map_or_else(|| self.kind.server_program(), Ok)
     }
 
-    /// What the server is.
+    /// The kind of server.
     pub fn kind(&self) -> ServerKind {
         self.kind
     }
@@ -316,12 +320,12 @@ impl Server {
         &self.datadir
     }
 
-    /// A directory beside the data directory, on the same filesystem, that goes with the server.
+    /// A directory beside the data directory, on the same filesystem, that is removed with the server.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// A directory outside the data directory in which this server may place tablespaces.
+    /// A directory outside the data directory where this server may place tablespaces.
     pub fn outside(&self) -> PathBuf {
         self.home.path().join("outside")
     }
@@ -336,7 +340,7 @@ impl Server {
         self.port
     }
 
-    /// Everything it has logged since the first start.
+    /// Everything logged since the first start.
     pub fn log(&self) -> String {
         self.log_from(0)
     }
@@ -358,7 +362,7 @@ impl Server {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// Connection parameters of `root` by socket; a caller may change them.
+    /// Connection options for `root` by socket; callers may change them.
     pub fn opts(&self) -> OptsBuilder {
         OptsBuilder::new()
             .user(Some("root"))
@@ -367,18 +371,18 @@ impl Server {
             .prefer_socket(false)
     }
 
-    /// A connection as `root` by socket.
+    /// Opens a connection as `root` by socket.
     pub fn conn(&self) -> Result<Conn> {
         Conn::new(self.opts()).with_context(|| format!("connecting to {}", self.kind))
     }
 
-    /// Runs one statement on a connection of its own.
+    /// Runs one statement on its own connection.
     pub fn exec(&self, statement: impl AsRef<str>) -> Result<()> {
         let statement = statement.as_ref();
         self.conn()?.query_drop(statement).with_context(|| statement.to_owned())
     }
 
-    /// Runs statements one after the other on one connection.
+    /// Runs statements in sequence on one connection.
     pub fn exec_all<S: AsRef<str>>(&self, statements: impl IntoIterator<Item = S>) -> Result<()> {
         let mut conn = self.conn()?;
         for statement in statements {
@@ -387,13 +391,13 @@ impl Server {
         Ok(())
     }
 
-    /// All rows of a query.
+    /// Returns all rows of a query.
     pub fn query<T: FromRow>(&self, query: impl AsRef<str>) -> Result<Vec<T>> {
         let query = query.as_ref();
         self.conn()?.query(query).with_context(|| query.to_owned())
     }
 
-    /// The one value of a query.
+    /// Returns the single value of a query.
     pub fn value<T: FromValue>(&self, query: impl AsRef<str>) -> Result<T> {
         let query = query.as_ref();
         let row: Option<(T,)> = self.conn()?.query_first(query).with_context(|| query.to_owned())?;
@@ -410,7 +414,7 @@ impl Drop for Server {
     }
 }
 
-/// A directory for one server.
+/// Creates a directory for one server.
 fn scratch_dir(parent: Option<&Path>) -> Result<TempDir> {
     let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
     let parent = parent.canonicalize().with_context(|| parent.display().to_string())?;
@@ -418,7 +422,7 @@ fn scratch_dir(parent: Option<&Path>) -> Result<TempDir> {
     dir.with_context(|| parent.display().to_string())
 }
 
-/// A server refuses to run as root unless told so.
+/// The option without which a server refuses to run as root.
 fn run_as_root() -> Option<String> {
     rustix::process::geteuid().is_root().then(|| "--user=root".to_owned())
 }

@@ -1,8 +1,8 @@
-//! Starting server processes that die with this one.
+//! Starts server processes that die with this process.
 //!
-//! A test that is killed must not leave servers behind. The kernel can kill a child when its parent goes, but "parent"
-//! means the *thread* that started it, and a test's thread may end before its server should. So one thread, which lives as
-//! long as the process, starts them all.
+//! A test that is killed must not leave servers behind. The kernel can kill a child when its parent ends, but
+//! "parent" means the *thread* that started it, and a test's thread may end before its server should. So a
+//! single thread, which lives as long as the process, starts them all.
 
 use std::process::{Child, Command};
 use std::sync::{Mutex, OnceLock, mpsc};
@@ -19,7 +19,7 @@ pub(crate) fn spawn(program: &std::path::Path, configure: impl FnOnce(&mut Comma
         let (orders, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, answer) in inbox {
-                // An asker that is gone has panicked: nobody would end its server.
+                // If the requester is gone it has panicked, and nobody would end its server.
                 if let Err(mpsc::SendError(Ok(mut child))) = answer.send(command.spawn()) {
                     child.kill().ok();
                     child.wait().ok();

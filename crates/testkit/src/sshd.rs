@@ -1,4 +1,4 @@
-//! An SSH server of the current user, on a free port, that lets one key in.
+//! An SSH server run by the current user, on a free port, that accepts one key.
 
 use std::fs;
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use crate::spawn::spawn;
 const SSHD: &str = "/usr/sbin/sshd";
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// A running server. Dropping it ends it and its connections.
+/// A running server. Dropping it ends the server and its connections.
 #[derive(Debug)]
 pub struct Sshd {
     port: u16,
@@ -26,8 +26,8 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts one that serves SFTP. `sftp` is its subsystem: `internal-sftp` as distributions have it, perhaps with
-    /// options (`-P hardlink` takes an extension away).
+    /// Starts a server that offers SFTP. `sftp` is its subsystem: `internal-sftp` as in distributions,
+    /// perhaps with options (`-P hardlink` removes an extension).
     pub fn start(sftp: &str) -> Result<Self> {
         ensure!(Path::new(SSHD).exists(), "{SSHD} is missing: run scripts/servers");
         let dir = tempfile::Builder::new().prefix("sshd-").tempdir()?;
@@ -54,7 +54,7 @@ impl Sshd {
             it("authorized_keys"),
         );
         fs::write(it("sshd_config"), sshd)?;
-        // What a user has in ~/.ssh/config: the name leads to the host, the port and the key.
+        // Like a user's ~/.ssh/config: maps a name to the host, the port and the key.
         let ssh = format!(
             "Host backup-host\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {}\n  IdentitiesOnly yes\n  \
              UserKnownHostsFile {}\n  GlobalKnownHostsFile /dev/null\n  StrictHostKeyChecking yes\n",
@@ -67,10 +67,10 @@ impl Sshd {
         Ok(it)
     }
 
-    /// Starts it on its old port, after [`Sshd::kill`].
+    /// Starts the server on its old port, after [`Sshd::kill`].
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.process.is_none(), "it is running");
-        // Started by root it wants a directory for what it splits off.
+        // When started by root, it needs a directory for privilege separation.
         if rustix::process::geteuid().is_root() {
             fs::create_dir_all("/run/sshd").ok();
         }
@@ -97,7 +97,7 @@ impl Sshd {
         Ok(())
     }
 
-    /// Ends it; connections that are open go on.
+    /// Kills the server; open connections continue.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().ok();
@@ -110,12 +110,12 @@ impl Sshd {
         self.port
     }
 
-    /// A configuration of ssh that calls it `backup-host`.
+    /// An ssh configuration file that names the server `backup-host`.
     pub fn ssh_config(&self) -> PathBuf {
         self.dir.path().join("ssh_config")
     }
 
-    /// What it wrote, for the message of a test that failed.
+    /// The server's log, for the message of a failed test.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

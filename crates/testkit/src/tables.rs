@@ -1,4 +1,4 @@
-//! What servers say of the soundness of their own tables.
+//! Checks of tables by the servers themselves.
 
 use std::{
     thread::sleep,
@@ -12,10 +12,10 @@ use crate::{
     server::Server,
 };
 
-/// One line of the answer to `CHECK TABLE`: table, operation, type of message, message.
+/// One line of a `CHECK TABLE` result: table, operation, type of message, message.
 type Line = (String, String, String, String);
 
-/// The quoted names of tables of users and of base tables of the server's own, also of those that it cannot open.
+/// Quoted names of user tables and of the server's own base tables, including those that it cannot open.
 fn names(server: &Server, and: &str) -> Result<Vec<String>> {
     server.query(format!(
         "SELECT {QUOTED} FROM information_schema.tables
@@ -23,7 +23,7 @@ fn names(server: &Server, and: &str) -> Result<Vec<String>> {
     ))
 }
 
-/// Lines that speak of damage. Engines that cannot check say so in a note.
+/// Lines that report damage. Engines that cannot check say so in a note.
 fn complaints(server: &Server, tables: &[String]) -> Result<Vec<Line>> {
     const TABLES_PER_STATEMENT: usize = 50;
     let mut complaints = Vec::new();
@@ -39,19 +39,19 @@ fn complaints(server: &Server, tables: &[String]) -> Result<Vec<Line>> {
     Ok(complaints)
 }
 
-/// What was deleted a moment ago: MariaDB complains of it until its purge has come by (seen of `gtid_slave_pos` on a
-/// replica that had just caught up, once in some hundred).
+/// Rows that were deleted a moment ago: MariaDB reports them until its purge has run (seen for
+/// `gtid_slave_pos` on a replica that had just caught up, once in some hundred runs).
 const UNPURGED: &str = "Unpurged clustered index record";
-/// An entry of a secondary index that is marked as deleted (`info_bits`: 32), and of which the row is gone, is for the
-/// purge, too (seen once of a replica on which an index had been added under writes).
+/// Whether the text reports a secondary index entry that is marked as deleted (`info_bits`: 32) and whose row
+/// is gone. Purge removes these as well (seen once on a replica where an index had been added under writes).
 fn is_deleted_entry(text: &str) -> bool {
     text.contains("Clustered index record not found") && text.contains("(info_bits=32,")
 }
 
-/// After so long it is not the purge that is late.
+/// After this long, the delay is not due to purge.
 const PURGE_MAX: Duration = Duration::from_secs(300);
 
-/// Lets the server check all its tables; returns how many there are, and fails with what it complains of.
+/// Lets the server check all its tables; returns their number, or fails with what the server reports.
 pub fn check_tables(server: &Server) -> Result<usize> {
     let tables = names(server, "TRUE")?;
     let begin = Instant::now();
@@ -63,7 +63,8 @@ pub fn check_tables(server: &Server) -> Result<usize> {
         }
         sleep(Duration::from_secs(1));
     };
-    // So it was on the source when that died, or still is; what is in the table is said besides.
+    // The table was open when the source crashed, or still is there; damage to its contents is reported
+    // separately.
     complaints.retain(|(_, _, _, text)| !text.contains("hasn't closed the table properly"));
     if !complaints.is_empty() {
         let lines: Vec<String> =
@@ -78,8 +79,8 @@ pub fn check_tables(server: &Server) -> Result<usize> {
     Ok(tables.len())
 }
 
-/// Repairs what a server that ended in the middle of statements has left broken, as a DBA would; drops tables of the
-/// schema `ddl` that cannot be repaired.
+/// Repairs tables left broken by a server that ended in the middle of statements, as a DBA would; drops
+/// tables of the schema `ddl` that cannot be repaired.
 pub fn repair_after_crash(server: &Server) -> Result<()> {
     for (table, ..) in complaints(server, &names(server, "engine NOT IN ('InnoDB', 'MEMORY')")?)? {
         let table = table.replacen('.', "`.`", 1);

@@ -1,14 +1,15 @@
-//! Certificates of an authority of our own: `ca.pem`, `other-ca.pem`, and the server's, for `localhost` and 127.0.0.1.
+//! Certificates of our own authority: `ca.pem`, `other-ca.pem`, and the server's, for
+//! `localhost` and 127.0.0.1.
 
 use std::path::{Path, PathBuf};
 
-/// The file of that name.
+/// The path of the file with this name.
 #[must_use]
 pub fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tls").join(name)
 }
 
-/// Options of a server that shows the server's certificate.
+/// Options for a server that presents the server certificate.
 #[must_use]
 pub fn server_options() -> [String; 3] {
     [("ca", "ca.pem"), ("cert", "server-cert.pem"), ("key", "server-key.pem")]

@@ -1,4 +1,4 @@
-//! The testkit proves itself on each kind of server.
+//! Tests of the testkit itself on each kind of server.
 
 #[path = "runner/lifecycle.rs"]
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! What was promised of logical backups and loads.
+//! Goals for logical backups and loads.
 
 use super::{In, MARIADB, MYSQL, STORED, Verdict, WALL};
 use crate::results::{Cache, Load, Results, Unit};

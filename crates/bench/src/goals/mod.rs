@@ -1,7 +1,7 @@
-//! What was promised, and whether it was kept.
+//! The goals, and whether they were met.
 //!
-//! Two contestants are compared round by round, since only neighbours in time had the same machine; the value is the median of
-//! those ratios. A goal whose contestants were not measured says so.
+//! Two contestants are compared round by round, since only runs close in time had the same machine
+//! conditions; the result is the median of those ratios. A goal whose contestants were not measured says so.
 
 mod logical;
 mod physical;
@@ -13,7 +13,7 @@ use crate::results::{Cache, Group, Load, Results, Sample, Series, Unit};
 use crate::stats::Spread;
 use crate::suite::Suite;
 
-/// A goal and how it came out.
+/// A goal and its outcome.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Verdict {
     pub(crate) server: String,
@@ -38,14 +38,14 @@ const WALL: fn(&Sample) -> Option<f64> = |sample| Some(sample.wall_s);
 const CPU: fn(&Sample) -> Option<f64> = |sample| Some(sample.cpu_s());
 const STORED: fn(&Sample) -> Option<f64> = |sample| sample.stored_bytes.map(|bytes| bytes as f64);
 
-/// Holds the results against all goals.
+/// Checks the results against all goals.
 pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     let mut verdicts = match results.suite {
         Suite::Physical => physical::verdicts(results),
         Suite::Logical => logical::verdicts(results),
         Suite::Repository => repository::verdicts(results),
     };
-    // Servers that were not asked for have no goals.
+    // Servers that were not selected have no goals.
     verdicts.retain(|verdict| results.data.iter().any(|data| data.server == verdict.server));
     verdicts
 }
@@ -92,7 +92,7 @@ impl<'a> In<'a> {
         Spread::of(figure.values.iter().copied()).map(|values| values.median)
     }
 
-    /// One contestant by the other, in the rounds in which both ran.
+    /// The ratio of one contestant to another, in the rounds in which both ran.
     fn ratio(self, ours: &str, theirs: &str, of: fn(&Sample) -> Option<f64>) -> Option<Spread> {
         let (ours, theirs) = (self.series(ours)?, self.series(theirs)?);
         Spread::of(ours.samples.iter().filter_map(|sample| {
@@ -105,7 +105,7 @@ impl<'a> In<'a> {
         self.series(contestant)?.spread(|sample| Some(sample.clients?.commit_longest_ms))
     }
 
-    /// How much longer than the codec would take if it were all there is to do, on every core.
+    /// How many times longer it took than the codec alone would on every core.
     fn codec_bound(self) -> Option<Spread> {
         let codec = self.results.figure("codec", self.server, "zstd-1-core")?;
         let bytes_per_core_s = Spread::of(codec.values.iter().copied())?.median;
@@ -121,7 +121,8 @@ mod tests {
     use super::{Outcome, judge};
     use crate::report::tests::results;
 
-    /// Ratios are taken within rounds: a slow round slows both, and does not count against one of them.
+    /// Ratios are taken within rounds: a slow round slows both contestants, and does not
+    /// count against one of them.
     #[test]
     fn contestants_are_compared_within_rounds() {
         let verdicts = judge(&results());

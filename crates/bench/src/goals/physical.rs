@@ -1,4 +1,4 @@
-//! What was promised of physical backups.
+//! Goals for physical backups.
 
 use super::{In, MARIADB, MYSQL, STORED, Verdict, WALL};
 use crate::results::{Cache, Load, Results, Unit};

@@ -1,4 +1,4 @@
-//! What was promised of the repository.
+//! Goals for the repository.
 
 use super::{CPU, In, MARIADB, MYSQL, STORED, Verdict, WALL};
 use crate::results::{Cache, Load, Results, Unit};

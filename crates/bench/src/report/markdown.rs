@@ -1,4 +1,4 @@
-//! The table: goals first, then every group with everything that was measured, then what is unfair about it.
+//! The Markdown report: goals first, then every group with all its measurements, then caveats and commands.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use crate::results::{Group, Results, Sample, Series};
 use crate::stats::{Spread, percentile};
 use crate::suite::Suite;
 
-/// What a reader must know before comparing.
+/// Facts that readers must know before comparing.
 const CAVEATS: &str = "\
 - `cp` of a running server's files is a floor, not a backup. It also copies redo log and binlog, which Holdfast and the others \
 copy in part.
@@ -24,7 +24,7 @@ recovers. What is smaller than the measuring program when it starts a command (s
 - \"Rest of the machine\" is the processor time of everything else: the kernel's write-back, and neighbours on a shared machine.
 ";
 
-/// The same of logical backups.
+/// Caveats about logical backups.
 const LOGICAL_CAVEATS: &str = "\
 - The floor reads the rows by the same SELECTs and looks at none of them; it is no backup.
 - mysqldump reads over one connection, whatever the machine has; its output is loaded by one connection, too.
@@ -37,14 +37,14 @@ times, unless it says plain.
 and tool share them.
 ";
 
-/// The same of repositories.
+/// Caveats about repositories.
 const REPOSITORY_CAVEATS: &str = "\
 - restic keeps files: what it copies from a running server cannot be restored. The server is idle here, and its files complete.
 - restic's `auto` is zstd at its library's default level, which is that of level 3.
 - Object storage runs on the same machine and the same disk: its processor time is in the column of the rest of the machine.
 ";
 
-/// The whole page.
+/// The complete page.
 pub(crate) fn page(results: &Results) -> String {
     let mut page = String::new();
     // Writing to a string cannot fail.
@@ -166,7 +166,7 @@ fn table(results: &Results, group: &Group) -> String {
     table
 }
 
-/// Who is missing, once for each reason.
+/// The contestants that were not measured, grouped by reason.
 fn not_measured(results: &Results, group: &Group) -> String {
     let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
     for series in results.in_group(group) {
@@ -228,7 +228,7 @@ fn figures(results: &Results) -> String {
     table
 }
 
-/// What was timed, once for each command.
+/// The timed commands, each once.
 fn commands(results: &Results) -> String {
     let mut page = "## What was timed\n".to_owned();
     let mut seen: Vec<&str> = Vec::new();
@@ -260,7 +260,7 @@ mod tests {
     use crate::goals;
     use crate::report::tests::results;
 
-    /// Losses and what is missing stand beside what was won.
+    /// Lost comparisons and missing measurements are shown like those that were won.
     #[test]
     fn nothing_is_left_out() {
         let mut results = results();

@@ -1,4 +1,4 @@
-//! The report: JSON as it was measured, and a table and a plot made from it.
+//! The report: JSON with the raw results, and a table and a plot made from it.
 
 mod markdown;
 mod svg;
@@ -14,7 +14,7 @@ use crate::stats::Spread;
 
 pub(crate) use markdown::goals;
 
-/// Writes `base` with the three endings.
+/// Writes the report to `base` with three file extensions.
 pub(crate) fn write(results: &Results, base: &Path) -> Result<()> {
     let mut json = serde_json::to_string_pretty(results)?;
     json.push('\n');
@@ -23,7 +23,7 @@ pub(crate) fn write(results: &Results, base: &Path) -> Result<()> {
     put(base, "svg", &svg::plot(results))
 }
 
-/// Makes table and plot again, with the goals as they are now.
+/// Regenerates table and plot, using the current goals.
 pub(crate) fn again(file: &Path) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let mut results: Results = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
@@ -45,7 +45,7 @@ fn put(base: &Path, ending: &str, text: &str) -> Result<()> {
     fs::write(&path, text).with_context(|| path.display().to_string())
 }
 
-/// A number for people.
+/// Formats a number.
 fn number(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Bytes => megabytes(value),
@@ -61,7 +61,7 @@ fn megabytes(bytes: f64) -> String {
     format!("{:.1} MB", bytes / 1e6)
 }
 
-/// A median, with the extremes where there are several values.
+/// Formats a median, with the extremes if there are several values.
 fn spread(values: Spread, show: impl Fn(f64) -> String) -> String {
     match values.count {
         1 => show(values.median),
@@ -75,7 +75,8 @@ pub(crate) mod tests {
     use crate::results::{Cache, Data, Group, Load, Results, SCHEMA_VERSION, Sample, Series};
     use crate::suite::Suite;
 
-    /// Three rounds, of which the second was slow for everybody, and a peer that was not there.
+    /// Results of three rounds, the second of which was slow for all contestants, and a
+    /// contestant that is missing.
     pub(crate) fn results() -> Results {
         let sample = |round: u32, wall_s: f64| Sample {
             round,

@@ -1,4 +1,5 @@
-//! The plot: for each group, a bar for each contestant's median, with a whisker from the lowest to the highest run.
+//! The plot: for each group, a bar for each contestant's median, with a whisker from the
+//! lowest to the highest run.
 
 use std::fmt::Write;
 
@@ -18,14 +19,14 @@ const OURS: &str = "#1f77b4";
 const PEERS: &str = "#b0b0b0";
 const FLOOR: &str = "#e0c060";
 
-/// One thing that is compared within one group, on a scale of its own.
+/// One quantity compared within one group, on its own scale.
 struct Panel {
     group: Group,
     title: String,
     of: fn(&Sample) -> Option<f64>,
 }
 
-/// Wall times of every group, and the longest commits of those that had clients.
+/// Wall times of every group, and the longest commits of groups with clients.
 fn panels(results: &Results) -> Vec<Panel> {
     let mut panels = Vec::new();
     for group in results.groups() {
@@ -50,7 +51,7 @@ fn panels(results: &Results) -> Vec<Panel> {
     panels
 }
 
-/// The whole picture; readable on light and dark pages, so with a background of its own.
+/// The complete picture. It has its own background, so that it is readable on light and dark pages.
 pub(crate) fn plot(results: &Results) -> String {
     let panels = panels(results);
     let rows: usize = panels.iter().map(|panel| results.in_group(&panel.group).count()).sum();
@@ -124,7 +125,7 @@ mod tests {
     use super::{OURS, plot};
     use crate::report::tests::results;
 
-    /// Every contestant has a line, also one without a bar; names cannot break the picture.
+    /// Every contestant has a line, even without a bar; names cannot break the picture.
     #[test]
     fn every_contestant_is_drawn() {
         let svg = plot(&results());

@@ -1,8 +1,8 @@
-//! What many incrementals cost later: restore time and repository size after fifty of them, beside a first backup of the
-//! same state.
+//! The later cost of many incrementals: restore time and repository size after fifty of them, compared with a
+//! first backup of the same state.
 //!
-//! Changes are skewed, as in life: most go to few rows, so that some pages are stored anew by every backup while most chunks
-//! lose a page now and then. The data are a quarter of the other scenarios'.
+//! Changes are skewed, as in practice: most affect few rows, so some pages are stored anew by every backup
+//! while most chunks lose a page now and then. The data are a quarter of the size of the other scenarios'.
 
 use std::path::Path;
 
@@ -23,13 +23,13 @@ use crate::tool::{Holdfast, Tool, Verb};
 const SHARE_OF_DATA: u64 = 4;
 const INCREMENTALS: u32 = 50;
 const INCREMENTALS_QUICK: u32 = 5;
-/// One row in so many changes before each incremental.
+/// One row in this many changes before each incremental.
 const ROWS_PER_CHANGE: u64 = 500;
 const SEED: u64 = 1;
 
 pub(crate) struct Amplification;
 
-/// Holdfast, restoring from a repository with a history, and from one with one backup.
+/// Holdfast restoring from a repository with a history, and from one with a single backup.
 fn contestants(options: &Options) -> [Holdfast; 2] {
     let holdfast = || Holdfast::defaults(&options.holdfast);
     [
@@ -55,7 +55,7 @@ impl Scenario for Amplification {
         "restore time and repository size after many skewed incrementals"
     }
 
-    /// The repository is the same for every server; one is enough.
+    /// The repository is the same for every server, so one server is enough.
     fn applies(&self, kind: ServerKind) -> bool {
         kind == ServerKind::MariaDb1011
     }
@@ -109,7 +109,7 @@ impl Scenario for Amplification {
     }
 }
 
-/// A first backup, and then skewed changes and a backup of them, again and again.
+/// Takes a first backup, then alternates skewed changes and backups.
 fn make_history(bench: &Bench, source: &Source, tool: &Holdfast, dir: &Path) -> Result<()> {
     bench.untimed(&tool.backup(source, dir)?)?;
     let incrementals = incrementals(&bench.options);
@@ -126,7 +126,7 @@ fn make_history(bench: &Bench, source: &Source, tool: &Holdfast, dir: &Path) -> 
     Ok(())
 }
 
-/// A row number: most of them fall into the last eighth of the table, as new orders change most.
+/// Draws a row number: most are in the last eighth of the table, since new orders change most.
 fn skewed(rng: &mut Rng, rows: u64) -> u64 {
     let near_end = (0..3).map(|_| rng.below(rows)).max().unwrap_or_default();
     let nearer = (0..2).map(|_| rng.between(near_end, rows.saturating_sub(1))).max().unwrap_or_default();
@@ -137,7 +137,7 @@ fn sizes(bench: &mut Bench, group: &Group, many: &Holdfast, many_dir: &Path, fre
     let size = |dir: &Path| -> Result<Vec<f64>> { Ok(vec![directory_bytes(&Holdfast::repo(dir))? as f64]) };
     bench.figure(group, "repo-all", "repository with every backup", Unit::Bytes, size(many_dir)?);
     bench.figure(group, "repo-fresh", "repository with one first backup", Unit::Bytes, size(fresh_dir)?);
-    // Found unneeded by the first prune, deleted by the second.
+    // The first prune declares data unneeded; the second deletes it.
     for words in ["expire --keep-last 1", "prune --grace 0s", "prune --grace 0s"] {
         if let Err(error) = bench.script(&many.command(words, many_dir)) {
             bench.give_up(&Turn { group, tool: many, round: 0, load: None }, &error);
@@ -160,7 +160,7 @@ mod tests {
 
     use super::skewed;
 
-    /// Rows exist, and their distribution is what the description says.
+    /// The rows exist, and their distribution is as described.
     #[test]
     fn changes_are_skewed() {
         let mut rng = Rng::new(1);

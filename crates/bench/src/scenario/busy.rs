@@ -1,7 +1,9 @@
-//! A first backup of a server that is written to: what clients notice, and what the writes cost the backup.
+//! A first backup of a server under writes: the effect on clients, and the cost that the
+//! writes add to the backup.
 //!
-//! The writers are paced, as applications are: an unpaced load only measures who gets the processors. That nobody backs up
-//! (`nothing`) and that files are only copied (`floor`) are contestants too, since commits wait for the disk as well.
+//! The writers are paced, as applications are: an unpaced load only measures which process gets the
+//! CPU. Taking no backup (`nothing`) and copying the files (`floor`) are contestants too, since
+//! commits also wait for the disk.
 
 use std::{path::Path, thread, time::Duration};
 
@@ -24,7 +26,7 @@ pub(crate) const SEED: u64 = 1;
 
 pub(crate) struct Busy;
 
-/// No backup at all: what the prober sees anyway.
+/// No backup at all: the prober's baseline.
 struct Nothing;
 
 impl Tool for Nothing {
@@ -51,7 +53,7 @@ impl Tool for Nothing {
     }
 }
 
-/// Contestants beside a load.
+/// Contestants that run alongside a load.
 pub(super) fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     let mut tools: Vec<Box<dyn Tool>> =
         vec![Box::new(Nothing), Box::new(Holdfast::defaults(&options.holdfast))];
@@ -66,7 +68,8 @@ pub(super) fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     tools
 }
 
-/// What the turn before wrote and removed is still being written and discarded: commits of this one would wait for it.
+/// Waits until data written and removed by the previous turn have been written back and discarded; otherwise
+/// commits of this turn would wait for that.
 fn settle() {
     const SETTLES_IN: Duration = Duration::from_secs(3);
     rustix::fs::sync();
@@ -94,7 +97,7 @@ impl Scenario for Busy {
     }
 }
 
-/// Backs up by all tools in turns, while `load` goes on.
+/// Backs up with all tools in turns while `load` is running.
 pub(super) fn take_turns(
     scenario: &dyn Scenario,
     bench: &mut Bench,
@@ -116,7 +119,7 @@ pub(super) fn take_turns(
     Ok(())
 }
 
-/// The forecast of all turns beside a load.
+/// The forecast for all turns alongside a load.
 pub(super) fn turns_take_s(kind: ServerKind, options: &Options) -> f64 {
     let tools = tools(options, kind);
     let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();

@@ -1,6 +1,7 @@
-//! How fast the codecs are by themselves, on this data and this machine: the bound for every compressed backup.
+//! The speed of the codecs alone, on this data and this machine: the bound for every compressed backup.
 //!
-//! No files, no hashing, no encryption: chunks in memory go through the codec that Holdfast uses, on one core and on all.
+//! No files, no hashing, no encryption: chunks in memory pass through the codec that Holdfast uses, on one
+//! core and on all.
 
 use std::thread;
 use std::time::Instant;
@@ -18,7 +19,7 @@ use crate::results::{Cache, Load, Unit};
 use crate::run::Bench;
 use crate::source::Source;
 
-/// Enough for a second or so; spread over all files.
+/// Enough for roughly a second; spread over all files.
 const SAMPLE_BYTES: u64 = 256 << 20;
 const CODECS: [&str; 2] = ["zstd:1", "lz4"];
 
@@ -81,7 +82,7 @@ fn compress(chunks: &[Vec<u8>], compression: Compression) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Bytes a second when every core compresses a share.
+/// Bytes per second when every core compresses a share.
 fn on_all_cores(chunks: &[Vec<u8>], compression: Compression) -> Result<f64> {
     let cores = thread::available_parallelism()?.get();
     let begun = Instant::now();
@@ -96,7 +97,7 @@ fn on_all_cores(chunks: &[Vec<u8>], compression: Compression) -> Result<f64> {
     Ok(bytes as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Processor time of this thread: what a neighbour takes away does not count.
+/// CPU time of this thread, which excludes time taken by other processes.
 fn thread_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

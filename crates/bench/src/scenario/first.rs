@@ -1,4 +1,4 @@
-//! A first backup of an idle server, by rows or into a repository, beside the programs that do the like.
+//! A first backup of an idle server, by rows or into a repository, alongside comparable programs.
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
@@ -17,17 +17,17 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// All rows: how close to reading them and keeping none.
+    /// Backs up all rows: how close to reading and discarding them.
     pub(crate) fn rows() -> First {
         First { name: "dump", about: "first logical backup of an idle server", tools: of_rows }
     }
 
-    /// Five at a time by one connection each, beside the same one after another.
+    /// Five concurrent backups with one connection each, compared with the same five in sequence.
     pub(crate) fn several() -> First {
         First { name: "several", about: "five logical backups of an idle server", tools: of_several }
     }
 
-    /// Beside a program that keeps a repository of files.
+    /// Compared with a program that keeps a repository of files.
     pub(crate) fn repository() -> First {
         First {
             name: "archive",

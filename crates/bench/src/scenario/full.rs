@@ -1,4 +1,4 @@
-//! A first backup of an idle server: how close to copying the files, with the page cache cold and warm.
+//! A first backup of an idle server: how close to copying the files, with a cold and a warm page cache.
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
@@ -12,8 +12,8 @@ use crate::tool::{CloneLocal, CopyDatadir, Dump, Holdfast, MariadbBackup, Output
 
 pub(crate) struct Full;
 
-/// What takes part. Cold is the comparison; warm shows what the page cache does, on one server, to those that only copy:
-/// what compresses is bound by the processor.
+/// The contestants. The comparison uses a cold cache. A warm cache shows the effect of the page cache on one
+/// server, for tools that only copy: tools that compress are CPU-bound.
 fn tools(options: &Options, cache: Cache, kind: ServerKind) -> Vec<Box<dyn Tool>> {
     let mariadb_backup = |output| Box::new(MariadbBackup { output, placing: Placing::Copy });
     let holdfast = &options.holdfast;

@@ -1,8 +1,9 @@
-//! The next backup after one page in a hundred has changed, everything else being the same.
+//! The next backup after one page in a hundred has changed, with everything else equal.
 //!
-//! The change is constructed: one row in each so many leaf pages of the clustered indexes gets another value of the same
-//! width in a column without index. Random rows would not do: a hundredth of them touches nearly half of the pages. How many
-//! pages really changed is counted, by comparing all pages before and after.
+//! The change is constructed: one row in every hundredth leaf page of the clustered indexes gets another
+//! value of the same width in a column without an index.
+//! Random rows would not do: changing a hundredth of them touches nearly half of the pages.
+//! The number of pages that really changed is counted by comparing all pages before and after.
 
 use std::fmt::Write;
 
@@ -18,11 +19,11 @@ use crate::run::{Bench, Turn, order};
 use crate::source::Source;
 use crate::tool::{Holdfast, MariadbBackup, Output, Placing, ReadOnce, Restic, Tool, Verb};
 
-/// One changed page in so many.
+/// One page in this many changes.
 const PAGES_PER_CHANGE: u64 = 100;
 const ROWS_PER_STATEMENT: usize = 1000;
 
-/// The large tables, and a change of each that moves no row and touches no index.
+/// The large tables, with a change for each that moves no row and touches no index.
 pub(super) const CHANGES: [(&str, &str); 3] = [
     ("customers", "rating = rating + 1"),
     ("orders", "total = total + 0.01"),
@@ -35,12 +36,12 @@ pub(crate) struct Incremental {
 }
 
 impl Incremental {
-    /// Beside the server's own tool, and reading all pages.
+    /// Compared with the server's own tool, and with reading all pages.
     pub(crate) fn pages() -> Incremental {
         Incremental { name: "incremental", tools: beside_server_tools }
     }
 
-    /// Beside another repository.
+    /// Compared with another repository.
     pub(crate) fn repositories() -> Incremental {
         Incremental { name: "again", tools: beside_repositories }
     }
@@ -103,7 +104,7 @@ impl Scenario for Incremental {
         let statements = statements(&source.server, pages_total)?;
 
         for round in 0..bench.options.rounds {
-            // The same rows each time: for every tool, one page in a hundred differs from its base.
+            // Use the same rows each time: for every tool, one page in a hundred differs from its base.
             source.server.exec_all(&statements)?;
             // A restart writes every page and leaves no redo, so that only pages are compared.
             source.stop()?;
@@ -138,7 +139,7 @@ fn count(bench: &mut Bench, group: &Group, source: &Source, hashes: &PageHashes)
     Ok(())
 }
 
-/// Updates that change a hundredth of `pages_total`, spread evenly over the leaves of the tables.
+/// Updates that change a hundredth of `pages_total`, spread evenly over the leaf pages of the tables.
 fn statements(server: &Server, pages_total: u64) -> Result<Vec<String>> {
     let leaves_query = |table: &str| {
         format!(
@@ -166,7 +167,7 @@ fn statements(server: &Server, pages_total: u64) -> Result<Vec<String>> {
     Ok(statements)
 }
 
-/// Updates of single rows, many in one statement.
+/// Updates of single rows, batched into statements.
 pub(super) fn updates(table: &str, set: &str, ids: &[u64]) -> Result<Vec<String>> {
     let mut statements = Vec::new();
     for ids in ids.chunks(ROWS_PER_STATEMENT) {

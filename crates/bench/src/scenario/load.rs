@@ -1,4 +1,5 @@
-//! From a logical backup into a server that is empty. In the first round, what was loaded is compared with the source.
+//! Loads a logical backup into an empty server.
+//! In the first round, the loaded data are compared with the source.
 
 use anyhow::{Context, Result, ensure};
 use holdfast_testkit::ServerKind;
@@ -62,7 +63,7 @@ impl Scenario for LoadRows {
             }
         }
         let wanted = checksums(source)?;
-        // It would only take memory from the loads.
+        // A running source would only take memory from the loads.
         source.stop()?;
         for round in 0..bench.options.rounds {
             for at in order(contestants.len(), round) {

@@ -1,4 +1,4 @@
-//! What is measured: one module for each question.
+//! The scenarios: one module per question.
 
 mod amplification;
 mod busy;
@@ -21,27 +21,27 @@ use crate::run::Bench;
 use crate::source::Source;
 use crate::tool::{Tool, Verb};
 
-/// One question and the contestants that answer it.
+/// A question and the contestants that answer it.
 pub(crate) trait Scenario {
-    /// For `--only` and the results.
+    /// The name for `--only` and the results.
     fn name(&self) -> &'static str;
 
-    /// The question, in a line.
+    /// The question in one line.
     fn about(&self) -> &'static str;
 
-    /// Whether it makes sense for that server.
+    /// Whether it makes sense for this server.
     fn applies(&self, _kind: ServerKind) -> bool {
         true
     }
 
-    /// How long it will take.
+    /// The expected duration.
     fn expected_s(&self, kind: ServerKind, options: &Options) -> f64;
 
-    /// Measures; the source runs, and may be left stopped.
+    /// Runs the measurements. The source is running, and may be left stopped.
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()>;
 }
 
-/// Of physical backups.
+/// Scenarios of physical backups.
 pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(codec::CodecSpeed),
@@ -54,7 +54,7 @@ pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
     ]
 }
 
-/// Of logical ones.
+/// Scenarios of logical backups.
 pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(first::First::rows()),
@@ -64,7 +64,7 @@ pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
     ]
 }
 
-/// Of repositories.
+/// Scenarios of repositories.
 pub(crate) fn repository() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(first::First::repository()),
@@ -79,7 +79,7 @@ fn group(scenario: &dyn Scenario, kind: ServerKind, cache: Cache, load: Load) ->
 
 /// The forecast for all rounds of some contestants.
 fn expected_s(tools: &[&dyn Tool], verb: Verb, kind: ServerKind, cache: Cache, options: &Options) -> f64 {
-    // Starting, cleaning up, and writing the old result's blocks back.
+    // Starting, cleaning up, and writing back blocks of the previous result.
     const OVERHEAD_S: f64 = 1.5;
     const READ_WARM_S_PER_GB: f64 = 0.6;
     let warming = if cache == Cache::Warm { READ_WARM_S_PER_GB } else { 0.0 };

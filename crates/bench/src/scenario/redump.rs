@@ -1,4 +1,4 @@
-//! The next logical backup after one row in a thousand has changed, scattered evenly over the large tables.
+//! The next logical backup after one row in a thousand has changed, spread evenly over the large tables.
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
@@ -42,7 +42,7 @@ impl Scenario for Redump {
         let first_bytes = directory_bytes(&Holdfast::repo(base.path()))?;
         bench.figure(&group, "first", "stored by the first backup", Unit::Bytes, vec![first_bytes as f64]);
         for round in 0..bench.options.rounds {
-            // Others each time: each backup has as much to store.
+            // Change other rows each time, so that each backup has the same amount to store.
             let offset = round as usize * ROWS_PER_CHANGE / bench.options.rounds as usize + 1;
             for (table, set) in CHANGES {
                 let rows: u64 = source.server.value(format!("SELECT MAX(id) FROM shop.{table}"))?;

@@ -1,6 +1,7 @@
-//! A first backup into object storage of this host, beside one into a directory, and beside sending the same bytes.
+//! A first backup into object storage on this host, compared with one into a directory, and
+//! with sending the same bytes.
 //!
-//! The storage keeps its objects on the filesystem of everything else, and shares the processors: what it takes is in the
+//! The storage server shares the filesystem and the processors with everything else; its CPU time is in the
 //! column for the rest of the machine.
 
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use crate::tool::{Holdfast, Job, Tool, Verb};
 
 pub(crate) struct Remote;
 
-/// A tool's job, with a storage of its own that is empty.
+/// A tool's job with its own empty storage.
 struct Bucket {
     storage: ObjectStorage,
 }
@@ -42,7 +43,7 @@ impl Bucket {
     }
 }
 
-/// Sends the files of a repository, as they are.
+/// Sends the files of a repository unchanged.
 struct Put;
 
 impl Tool for Put {
@@ -98,7 +99,7 @@ impl Scenario for Remote {
             .at(Bucket::location());
         let tools: [&dyn Tool; 3] = [&directory, &remote, &Put];
         let tools = bench.present(&group, source.kind(), &tools);
-        // What is sent.
+        // Create the files to send.
         let same = bench.scratch.dir("same-")?;
         bench.untimed(&directory.backup(source, same.path())?)?;
         for round in 0..bench.options.rounds {

@@ -1,7 +1,7 @@
-//! From a backup of a busy server to a directory that a server can be started on.
+//! Restores a backup of a busy server to a directory that a server can start on.
 //!
-//! In the first round a server is started on every result, and the books of the load must balance in it: a restore that only
-//! looks quick is no contestant.
+//! In the first round, a server is started on every result, and the books of the load must balance in it: a
+//! restore that only appears fast does not count.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ impl Scenario for Restore {
         let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
         let tools = bench.present(&group, source.kind(), &tools);
         let backups = back_up(bench, &group, source, &tools)?;
-        // It would only take memory and time from the restores.
+        // A running source would only take memory and CPU time from the restores.
         source.stop()?;
         for round in 0..bench.options.rounds {
             for at in order(tools.len(), round) {
@@ -77,7 +77,7 @@ impl Scenario for Restore {
     }
 }
 
-/// One backup by each tool, while the server is written to, so that there is something to recover.
+/// Takes one backup with each tool while the server is written to, so that there is something to recover.
 fn back_up(
     bench: &mut Bench,
     group: &Group,

@@ -1,4 +1,4 @@
-//! A first backup beside sysbench, whose clients leave no moment unused: what the backup takes from them.
+//! A first backup alongside sysbench, whose clients never pause: what the backup takes from them.
 
 use anyhow::{Result, bail};
 use holdfast_testkit::ServerKind;
@@ -22,7 +22,7 @@ impl Scenario for UnderSysbench {
 
     fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
         const TABLES_ARE_MADE_IN_S: f64 = 15.0;
-        // Both processors are the clients' and the server's, too.
+        // The clients and the server use both processors, too.
         const SLOWER: f64 = 1.5;
         TABLES_ARE_MADE_IN_S + SLOWER * busy::turns_take_s(kind, options)
     }

@@ -1,4 +1,5 @@
-//! What reads and loads rows besides Holdfast: the servers' own client programs, mydumper and myloader, and the floor.
+//! Programs other than Holdfast that read and load rows: the servers' own clients, mydumper and
+//! myloader, and the floor.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::source::Source;
 
 const SYNC: &str = "\nsync -f -- \"$TARGET\"";
 
-/// As many connections as there are processors, which read all rows and keep none.
+/// As many connections as there are processors, which read and discard all rows.
 pub(crate) struct Drain;
 
 impl Tool for Drain {
@@ -41,7 +42,7 @@ impl Tool for Drain {
     }
 }
 
-/// mariadb-dump or mysqldump, and `mariadb` or `mysql` for the way back.
+/// mariadb-dump or mysqldump, and `mariadb` or `mysql` for loading.
 pub(crate) struct ClientDump {
     pub(crate) compressed: bool,
 }
@@ -151,8 +152,9 @@ impl Tool for Mydumper {
     }
 }
 
-/// What tells mydumper the server. It knows a MySQL by the word in `@@version_comment`, where Debian's build says
-/// `(Debian)`, and asks a server that it does not know what 9.7 has forgotten.
+/// The option that tells mydumper the server's version.
+/// It recognises MySQL by the word in `@@version_comment`, where Debian's build has `(Debian)`, and sends a
+/// server that it does not recognise queries that 9.7 no longer supports.
 fn server_version(kind: ServerKind) -> Result<String> {
     match kind.is_mariadb() {
         true => Ok(String::new()),

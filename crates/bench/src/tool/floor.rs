@@ -1,4 +1,4 @@
-//! What nobody can beat: copying the files, and reading them.
+//! Lower bounds for any tool: copying the files, and reading them.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,8 @@ use super::{Job, Tool, Verb};
 use crate::process::Script;
 use crate::source::Source;
 
-/// `cp` of the data directory and `sync`. No backup: what it copies from a running server cannot be restored.
+/// `cp` of the data directory and `sync`.
+/// Not a backup: a copy of a running server's files cannot be restored.
 pub(crate) struct CopyDatadir;
 
 impl Tool for CopyDatadir {
@@ -37,7 +38,8 @@ impl Tool for CopyDatadir {
     }
 }
 
-/// `cat` of the data files: what an incremental backup cannot do without, where the server does not track pages.
+/// `cat` of the data files: the least that an incremental backup has to read if the
+/// server does not track pages.
 pub(crate) struct ReadOnce;
 
 impl Tool for ReadOnce {

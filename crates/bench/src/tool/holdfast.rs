@@ -1,4 +1,4 @@
-//! Holdfast itself: the program, with the options that an operator would type.
+//! Holdfast itself, run with the options that an operator would type.
 
 use std::path::{Path, PathBuf};
 
@@ -10,24 +10,24 @@ use crate::machine::{ToolVersion, tool_version};
 use crate::process::Script;
 use crate::source::Source;
 
-/// Holdfast with one way to store.
+/// Holdfast with one storage configuration.
 pub(crate) struct Holdfast {
     program: PathBuf,
     id: &'static str,
     label: &'static str,
     encrypted: bool,
-    /// Of its backups.
+    /// The name of its backups.
     name: &'static str,
     backup_options: &'static str,
     load_options: &'static str,
-    /// Of the data, for the forecast.
+    /// Seconds per GB of data, for the forecast.
     expected_s_per_gb: f64,
-    /// Where the repository is, if not in the directory of the backup.
+    /// The location of the repository, if not in the directory of the backup.
     location: Option<String>,
 }
 
 impl Holdfast {
-    /// As it comes: zstd at level 1, encrypted.
+    /// The defaults: zstd at level 1, encrypted.
     pub(crate) fn defaults(program: &Path) -> Holdfast {
         Holdfast {
             program: program.to_path_buf(),
@@ -42,7 +42,7 @@ impl Holdfast {
         }
     }
 
-    /// Bytes as they are.
+    /// No compression and no encryption.
     pub(crate) fn plain(program: &Path) -> Holdfast {
         Holdfast {
             id: "holdfast-plain",
@@ -54,7 +54,7 @@ impl Holdfast {
         }
     }
 
-    /// The quick codec.
+    /// The fast codec, encrypted.
     pub(crate) fn lz4(program: &Path) -> Holdfast {
         Holdfast {
             id: "holdfast-lz4",
@@ -65,7 +65,7 @@ impl Holdfast {
         }
     }
 
-    /// The level that other programs have by default.
+    /// The compression level that other programs use by default.
     pub(crate) fn level_3(program: &Path) -> Holdfast {
         Holdfast {
             id: "holdfast-zstd3",
@@ -76,7 +76,7 @@ impl Holdfast {
         }
     }
 
-    /// Rows and statements of one schema, stored as they come by default.
+    /// Rows and statements of one schema, stored with the defaults.
     pub(crate) fn logical(program: &Path) -> Holdfast {
         Holdfast {
             backup_options: " --method logical --database shop",
@@ -85,7 +85,7 @@ impl Holdfast {
         }
     }
 
-    /// The same, bytes as they are.
+    /// Like [`logical`](Holdfast::logical), without compression and encryption.
     pub(crate) fn logical_plain(program: &Path) -> Holdfast {
         Holdfast {
             backup_options: " --method logical --database shop --compress none",
@@ -93,51 +93,51 @@ impl Holdfast {
         }
     }
 
-    /// The same, loaded past the binlog, as myloader does.
+    /// Loads without writing a binlog, as myloader does.
     pub(crate) fn without_binlog(self) -> Holdfast {
         Holdfast { load_options: " --without-binlog", ..self }
             .named("holdfast-without-binlog", "holdfast --without-binlog")
     }
 
-    /// The same, by `LOAD DATA`.
+    /// Loads with `LOAD DATA` and without a binlog.
     pub(crate) fn by_load_data(self) -> Holdfast {
         Holdfast { load_options: " --without-binlog --enable-local-infile", ..self }
             .named("holdfast-load-data", "holdfast --without-binlog --enable-local-infile")
     }
 
-    /// By `LOAD DATA`, with the binlog.
+    /// Loads with `LOAD DATA`, with the binlog.
     pub(crate) fn by_load_data_with_binlog(self) -> Holdfast {
         Holdfast { load_options: " --enable-local-infile", ..self }
             .named("holdfast-load-data-binlog", "holdfast --enable-local-infile")
     }
 
-    /// The same, and nothing is read again.
+    /// Loads without a binlog and without reading anything back.
     pub(crate) fn unverified(self) -> Holdfast {
         Holdfast { load_options: " --without-binlog --no-verify", ..self }
             .named("holdfast-unverified", "holdfast --without-binlog --no-verify")
     }
 
-    /// The same under another name, where one scenario has it twice.
+    /// Renames the contestant, for scenarios that use it twice.
     pub(crate) fn named(self, id: &'static str, label: &'static str) -> Holdfast {
         Holdfast { id, label, ..self }
     }
 
-    /// The same under another name in the repository.
+    /// Changes the name of its backups in the repository.
     pub(crate) fn of_name(self, name: &'static str) -> Holdfast {
         Holdfast { name, ..self }
     }
 
-    /// The same with its repository elsewhere.
+    /// Moves its repository elsewhere.
     pub(crate) fn at(self, location: String) -> Holdfast {
         Holdfast { location: Some(location), ..self }
     }
 
-    /// Where the repository is, for a backup into `dir`.
+    /// The path of the repository for a backup into `dir`.
     pub(crate) fn repo(dir: &Path) -> PathBuf {
         dir.join("repo")
     }
 
-    /// A command of the program on the repository in `dir`.
+    /// A `holdfast` command on the repository in `dir`.
     pub(crate) fn command(&self, words: &str, dir: &Path) -> Script {
         let password = if self.encrypted { " --password-file \"$PASSWORD_FILE\"" } else { "" };
         Script::new(format!("\"$HOLDFAST\" --repo \"$REPO\"{password} {words}"))
@@ -149,7 +149,7 @@ impl Holdfast {
             .var("PASSWORD_FILE", dir.join("password"))
     }
 
-    /// Makes the repository.
+    /// Creates the repository.
     fn init(&self, dir: &Path) -> Script {
         match self.encrypted {
             true => self.command("init", dir).before("echo measured > \"$PASSWORD_FILE\"\n"),
@@ -203,7 +203,7 @@ impl Tool for Holdfast {
     }
 
     fn restore(&self, kind: ServerKind, backup: &Path, target: &Path, _dir: &Path) -> Result<Job> {
-        // As whoever measures: another user could not enter the scratch directory.
+        // Restored files belong to the current user: another user could not enter the scratch directory.
         let words = "restore latest --json --target-dir \"$TARGET\" --server-binary \"$SERVER\" \
                      --owner \"$(id -u):$(id -g)\"";
         let script = self.command(words, backup).var("TARGET", target).var("SERVER", kind.server_program()?);

@@ -1,4 +1,4 @@
-//! MariaDB's own physical backup, in the two ways in which it is used: to a directory, and streamed through zstd to a file.
+//! MariaDB's own physical backup in its two usual forms: to a directory, and streamed through zstd to a file.
 
 use std::path::Path;
 
@@ -18,20 +18,21 @@ pub(crate) enum Output {
     ZstdStream,
 }
 
-/// How prepared files get to their place.
+/// How prepared files get to their final place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placing {
     Copy,
     Move,
 }
 
-/// mariadb-backup, with one thread for each of two processors and as much memory for recovery as Holdfast takes.
+/// mariadb-backup, with one thread for each of two processors and as much memory for
+/// recovery as Holdfast uses.
 pub(crate) struct MariadbBackup {
     pub(crate) output: Output,
     pub(crate) placing: Placing,
 }
 
-/// Beside the directory of an incremental, whose base must be a directory.
+/// The directory of a backup within `dir`. The base of an incremental must be a directory, too.
 const DIRECTORY: &str = "backup";
 const STREAM: &str = "backup.xb.zst";
 const CONNECT: &str = "--no-defaults --socket=\"$SOCKET\" --user=root --parallel=2";
@@ -93,7 +94,7 @@ impl Tool for MariadbBackup {
                 ),
                 dir.join(DIRECTORY),
             ),
-            // Where it keeps its own temporary files is not the target.
+            // The directory for its own temporary files must not be the target.
             Output::ZstdStream => (
                 format!(
                     "\"$MARIADB_BACKUP\" {CONNECT} --backup --stream=xbstream --target-dir=\"$SCRATCH\" |\n  \

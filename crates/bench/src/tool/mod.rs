@@ -1,8 +1,8 @@
-//! The contestants. Each says how it backs a server up and restores it, as shell commands.
+//! The contestants. Each provides shell commands that back up and restore a server.
 //!
-//! What every command has in common, so that they can be compared: it ends only when its result is durable (Holdfast syncs
-//! its own files, the others are followed by `sync -f`), it uses as many threads as there are processors where it can, and it
-//! keeps its result on the filesystem of the data directory.
+//! To be comparable, all commands share these properties: a command ends only when its result is durable
+//! (Holdfast syncs its own files; the others are followed by `sync -f`), it uses as many threads as there are
+//! processors where it can, and it keeps its result on the filesystem of the data directory.
 
 mod dumpers;
 mod floor;
@@ -29,10 +29,10 @@ pub(crate) use mysql_tools::{CloneLocal, Dump};
 pub(crate) use restic::Restic;
 pub(crate) use several::FiveBackups;
 
-/// One command to be timed, and what belongs to it.
+/// One timed command and its surroundings.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
-    /// Untimed, before it.
+    /// Runs untimed, before the timed command.
     pub(crate) before: Option<Script>,
     pub(crate) timed: Script,
     /// The result, whose size on disk is reported.
@@ -46,7 +46,7 @@ impl Job {
     }
 }
 
-/// What a tool is asked for.
+/// The operation requested from a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Backup,
@@ -56,38 +56,39 @@ pub(crate) enum Verb {
 
 /// A contestant.
 pub(crate) trait Tool {
-    /// For programs and `--tool`, stable.
+    /// A stable identifier for programs and `--tool`.
     fn id(&self) -> &'static str;
 
-    /// For people.
+    /// A description for people.
     fn label(&self) -> &'static str;
 
-    /// Why it cannot be measured on this host with that server.
+    /// Why it cannot be measured on this host with this server, if so.
     fn missing(&self, kind: ServerKind) -> Option<String>;
 
-    /// The programs behind it.
+    /// The programs that it uses.
     fn versions(&self, _kind: ServerKind) -> Vec<ToolVersion> {
         Vec::new()
     }
 
-    /// Seconds for each GB of data on a machine with two processors, for the forecast.
+    /// Seconds per GB of data on a machine with two processors, for the forecast.
     fn expected_s_per_gb(&self, verb: Verb) -> f64;
 
-    /// A full backup into the empty directory `dir`.
+    /// Takes a full backup into the empty directory `dir`.
     fn backup(&self, source: &Source, dir: &Path) -> Result<Job>;
 
-    /// A backup of what has changed since the one in `base`, into `dir` or, for tools with a repository, into `base`.
+    /// Takes a backup of the changes since the one in `base`, into `dir` or, for tools with a
+    /// repository, into `base`.
     fn incremental(&self, _source: &Source, _base: &Path, _dir: &Path) -> Result<Job> {
         anyhow::bail!("{} makes no incremental backups", self.id())
     }
 
-    /// A restore of the backup in `backup` to `target`, which does not exist yet, so that a server can be started on it;
-    /// `dir` is empty, for what the tool needs meanwhile.
+    /// Restores the backup in `backup` to `target`, which does not exist yet, so that a server can start on
+    /// it; `dir` is empty, for temporary files of the tool.
     fn restore(&self, _kind: ServerKind, _backup: &Path, _target: &Path, _dir: &Path) -> Result<Job> {
         anyhow::bail!("restores by {} are not measured", self.id())
     }
 
-    /// A load of the rows of the backup in `backup` into the server `target`, which has none.
+    /// Loads the rows of the backup in `backup` into the empty server `target`.
     fn load(&self, _backup: &Path, _target: &Source) -> Result<Job> {
         anyhow::bail!("loads by {} are not measured", self.id())
     }
@@ -99,7 +100,7 @@ fn in_path(program: &str) -> bool {
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// The first of the programs that this host does not have, as the reason why a tool is missing.
+/// The first of the programs that is not installed on this host, as the reason why a tool is missing.
 fn missing_program(programs: &[&str]) -> Option<String> {
     programs.iter().find(|program| !in_path(program)).map(|program| format!("{program} is not installed"))
 }

@@ -1,4 +1,4 @@
-//! What comes with MySQL: the clone plugin and mysqldump.
+//! Tools that come with MySQL: the clone plugin and mysqldump.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::source::Source;
 
 pub(super) const ONLY_MYSQL: &str = "comes with MySQL only";
 
-/// `CLONE LOCAL DATA DIRECTORY`: the server copies itself, so its own processor time is the cost.
+/// `CLONE LOCAL DATA DIRECTORY`: the server copies itself, so the cost is the server's CPU time.
 pub(crate) struct CloneLocal;
 
 impl Tool for CloneLocal {
@@ -58,7 +58,7 @@ impl Tool for CloneLocal {
     }
 }
 
-/// mysqldump of everything through zstd: no physical backup, but what many use instead.
+/// mysqldump of everything through zstd: not a physical backup, but what many use instead.
 pub(crate) struct Dump;
 
 impl Tool for Dump {

@@ -1,5 +1,5 @@
-//! restic: a repository for files, deduplicated by content, compressed and encrypted. What it copies from a running server
-//! cannot be restored; the server is idle here, and the question is what its repository costs.
+//! restic: a repository for files, deduplicated by content, compressed and encrypted. What it copies from a
+//! running server cannot be restored; here the server is idle, and the question is what its repository costs.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Five backups of one server, each by one connection, as people make them who have a job for each database.
+//! Five backups of one server, each with one connection, as people with one job per database take them.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use super::{Holdfast, Job, Tool, Verb};
 use crate::machine::ToolVersion;
 use crate::source::Source;
 
-/// The same rows five times, under five names of one repository.
+/// Backs up the same rows five times, under five names in one repository.
 pub(crate) struct FiveBackups {
-    /// Its name goes by `$n`.
+    /// The name of its backups includes `$n`.
     pub(crate) holdfast: Holdfast,
     pub(crate) at_once: bool,
 }

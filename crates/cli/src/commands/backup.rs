@@ -1,4 +1,4 @@
-//! `backup`: from what was typed to a backup that stands.
+//! `backup`: turns the command line into a complete, listed backup.
 
 use std::{
     fmt::{self, Write as _},
@@ -30,7 +30,7 @@ use crate::{
     output::{Render, text},
 };
 
-/// A backup that stands.
+/// A completed backup.
 #[derive(Serialize)]
 struct Taken {
     #[serde(flatten)]
@@ -48,24 +48,24 @@ impl Render for Taken {
     }
 }
 
-/// A backup in several repositories, as far as they have it.
+/// One backup taken into several repositories; lists which of them have it.
 #[derive(Serialize)]
 struct TakenInto {
-    /// As in the first repository that has it.
+    /// Its id in the first repository that has it.
     id: String,
     report: Value,
     repositories: Vec<Place>,
 }
 
-/// What came of one repository.
+/// The result for one repository.
 #[derive(Serialize)]
 struct Place {
     repository: String,
     exit_code: Exit,
-    /// Where it has the backup: its id there, and the report.
+    /// The id and the report, if the backup was stored there.
     #[serde(flatten)]
     report: Option<Report>,
-    /// Why it has not.
+    /// Why the backup failed there.
     error: Option<String>,
     hint: Option<String>,
     #[serde(skip)]
@@ -120,7 +120,7 @@ impl Taken {
     }
 }
 
-/// Takes it into each of `repos`.
+/// Takes one backup into each of `repos`.
 fn take(
     repos: &[Arc<Repo>],
     method: Method,
@@ -162,7 +162,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// What is to run before and behind the backup, and what it is told of it.
+/// The hooks to run before and after the backup, and the facts they are given about it.
 fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
     let mut about = vec![("HOLDFAST_HOOK_METHOD", args.method.kind().to_string())];
     let name = args.name.as_ref().or(context.config.name.as_ref());
@@ -170,8 +170,10 @@ fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
     Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)
 }
 
-/// Refuses a second backup before its hooks run: they would undo beneath the first what its own have done. And waits for who
-/// keeps house, since hooks may stop what others wait for. Of a source that has no name yet neither is known.
+/// Refuses a second backup before its hooks run, because they would undo what the first
+/// backup's hooks have set up.
+/// Also waits for housekeeping runs, since hooks may stop things that others wait for.
+/// Skips both for a source without a name yet.
 fn before_hooks<'a>(
     repos: impl IntoIterator<Item = &'a Arc<Repo>>,
     method: Method,
@@ -183,20 +185,20 @@ fn before_hooks<'a>(
     let log = LogName { source, kind: method.kind() };
     let mut first = None;
     for repo in repos {
-        // A repository that gives no answer is the backup's to tell.
+        // If the repository does not answer, the backup itself reports it.
         if await_housekeeping(repo, &log, context.output.as_ref(), context.cancel).is_err() {
             context.cancel.check()?;
         }
         match run::active(repo, &log) {
             Ok(Some(active)) if !active.keeps_house() => first = first.or(Some(active)),
-            // It gets its backup, or tells why not.
+            // This repository either gets its backup or reports why not.
             _ => return Ok(()),
         }
     }
     first.map_or(Ok(()), |active| Err(BeginError::Active(Box::new(active)).into()))
 }
 
-/// What was typed for the other method would be passed over in silence.
+/// Refuses options of the other method, which would otherwise be ignored silently.
 fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()> {
     const WHOLE: &str = "a physical backup is of the whole server: add --method logical";
     const FILES: &str =
@@ -216,7 +218,7 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
     Err(Error::new(ErrorKind::Usage, format!("{option} is for {other} backups")).hinted(hint))
 }
 
-/// The other repositories that get the backup, as they are typed and configured.
+/// The other repositories that get the backup, both typed and configured.
 fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
     let mut others = args.also_to.clone();
     let configured = context.config.repository.iter().filter(|it| it.backup);
@@ -228,7 +230,7 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
     others
 }
 
-/// Into several repositories: good for those that have it in the end.
+/// Backs up into several repositories. Repositories where it fails do not invalidate the others.
 fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<'_>) -> Result<Exit> {
     let password_file = args.also_to_password_file.clone();
     let (method, selection) = (args.method, args.selection.clone());
@@ -266,7 +268,8 @@ fn take_into(
         results.push((location, repo.and_then(|_| taken.next().unwrap_or_else(nothing))));
     }
     if results.iter().all(|(_, taken)| taken.is_err()) {
-        // The first repository is the one that is worked on; what failed of the others is told before.
+        // The first repository is the main one, so its error is returned; the others' errors are reported
+        // before it.
         let mut errors = results.into_iter().filter_map(|(location, taken)| Some((location, taken.err()?)));
         let first = errors.next().map_or_else(|| Error::failed("there is no repository"), |(_, error)| error);
         for (location, error) in errors {
@@ -286,13 +289,13 @@ fn take_into(
     Ok((exit, TakenInto { id, report, repositories }))
 }
 
-/// As a backup with nothing else typed would have them.
+/// The options that a backup with no further arguments would use.
 pub(super) fn doctor_options(args: DoctorArgs, context: &Context<'_>) -> Result<BackupOptions> {
     let DoctorArgs { name, source, .. } = args;
     options(BackupArgs { name, source, ..BackupArgs::default() }, context)
 }
 
-/// What was typed, over the configuration, over what an expert would choose.
+/// Merges the options: typed arguments override the configuration, which overrides expert defaults.
 fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
     let typed = args.source.or(context.config.source.clone());
     let resources = args.resources.or(context.config.resources.clone());
@@ -317,7 +320,7 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
     })
 }
 
-/// How a backup is called and stored, wherever it comes from.
+/// Options that name and store a backup, whatever it is made from.
 pub(super) fn stored(
     chosen: BackupOptions,
     name: Option<SourceName>,

@@ -1,4 +1,4 @@
-//! `cat`: the rows and statements of a logical backup on standard output.
+//! `cat`: writes the rows and statements of a logical backup to standard output.
 
 use std::{
     io::{self, Write},
@@ -34,13 +34,13 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
     let mut out = Reader { out: io::stdout().lock(), has_gone: false };
     match write(args, &backup, &mut out, context) {
-        // Whoever reads has seen enough, as with "| head".
+        // The reader has seen enough, as with "| head".
         Err(_) if out.has_gone => Ok(Exit::Done),
         written => written.map(|()| Exit::Done),
     }
 }
 
-/// Whoever reads what is written, and may go before its end.
+/// Standard output, whose reader may close it early.
 struct Reader<W> {
     out: W,
     has_gone: bool,

@@ -1,4 +1,4 @@
-//! `check`: is the repository whole?
+//! `check`: verifies that the repository is intact.
 
 use std::{
     collections::HashMap,
@@ -35,36 +35,36 @@ use crate::{
     output::{Render, text},
 };
 
-/// What to do where data of backups is lost.
+/// Hint for when backups have lost data.
 const LOST_HINT: &str = "\
 take a backup, which stores again what is lost (backup --full shares nothing with earlier ones), check again, then drop
 the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
-/// What to do where nothing of a backup is lost.
+/// Hint for when damage exists, but no backup has lost data.
 const REPAIR_HINT: &str = "\"holdfast repair\" says what it would make anew; no backup has lost anything";
 
-/// Objects that have several versions, of which each is told.
+/// At most this many overwritten objects are reported individually.
 const OVERWRITTEN_MAX: usize = 1_000;
-/// Of these, versions that are told.
+/// At most this many versions are listed for each of them.
 const VERSIONS_TOLD: usize = 4;
-/// Nothing need be lost.
+/// Severity of findings that do not mean that data is lost.
 const SUSPICIOUS: &str = "suspicious";
-/// What to do where somebody was at work.
+/// Hint for when someone has tampered with the bucket.
 const OVERWRITTEN_HINT: &str = "\
 somebody with access to the bucket has written over what is written once: find out who, and look with --as-of
 at the time before (docs/guide/stores.md)";
 
-/// Locks have ended.
+/// Severity of objects whose locks have ended.
 const UNLOCKED: &str = "unlocked";
-/// What to do about it.
+/// Hint for [`UNLOCKED`].
 const UNLOCKED_HINT: &str = "run \"holdfast lock --extend\", and have it run once a week";
-/// Locks that end sooner are told, while there is time.
+/// Locks that end sooner than this are reported while there is still time to extend them.
 const LOCKS_END_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
-/// What to do where it cannot be seen whether what is lost is only hidden.
+/// Hint for when the store does not reveal whether missing objects are only hidden.
 const UNSEEN_HINT: &str = "\
 somebody may only have hidden what is missing: before anything is dropped, allow s3:ListBucketVersions and
 s3:GetBucketVersioning, and check again (docs/guide/stores.md)";
 
-/// Objects that seem lost of which it is asked whether they are only hidden.
+/// For at most this many seemingly lost objects, the store is asked whether they are only hidden.
 const ASKED_MAX: usize = 1_000;
 
 /// What is wrong with one object.
@@ -73,20 +73,20 @@ struct Found {
     severity: &'static str,
     object: String,
     problem: String,
-    /// Backups that need it.
+    /// Backups that need the object.
     backups: Vec<String>,
-    /// Files that need it, the first few.
+    /// The first few files that need the object.
     files: Vec<String>,
     files_more: u64,
 }
 
 impl Found {
-    /// What two have in common that are the same of perhaps different backups.
+    /// The key by which findings are merged: the same finding may concern several backups.
     fn sameness(&self) -> (&'static str, &str, &str) {
         (self.severity, &self.object, &self.problem)
     }
 
-    /// Takes in what the same does to another backup.
+    /// Merges the same finding of another backup into this one.
     fn also_of(&mut self, other: Self) {
         let backups: Vec<_> = other.backups.into_iter().filter(|id| !self.backups.contains(id)).collect();
         self.backups.extend(backups);
@@ -95,7 +95,7 @@ impl Found {
         self.files_more = self.files_more.max(other.files_more);
     }
 
-    /// A record about keys that counts for nothing.
+    /// A damaged record about keys, which is ignored.
     fn of_key(object: String, damage: &Damage) -> Self {
         Self {
             severity: "repairable",
@@ -107,12 +107,12 @@ impl Found {
         }
     }
 
-    /// What the backups themselves do not suffer from.
+    /// A finding that does not affect the backups themselves.
     fn suspicious(object: String, problem: String) -> Self {
         Self { severity: SUSPICIOUS, object, problem, backups: Vec::new(), files: Vec::new(), files_more: 0 }
     }
 
-    /// What somebody can delete who should not be able to.
+    /// A finding about an object that can be deleted because its lock has ended.
     fn unlocked(object: String, problem: String) -> Self {
         Self { severity: UNLOCKED, ..Self::suspicious(object, problem) }
     }
@@ -127,7 +127,7 @@ impl Found {
     fn overwritten(object: String, versions: &[(SystemTime, Option<String>)]) -> Self {
         let told = versions.iter().take(VERSIONS_TOLD).map(|(at, owner)| {
             let at = moment(*at);
-            // Whatever the store calls him, he stays in his line.
+            // A store's owner name must not break out of its line.
             let owner = owner.as_deref().unwrap_or_default().chars().filter(|c| !c.is_control()).take(64);
             let owner: String = owner.collect();
             if owner.is_empty() { at } else { format!("{at} by {owner}") }
@@ -155,33 +155,33 @@ impl Found {
     }
 }
 
-/// What was looked at, and what was found.
+/// What was checked, and the findings.
 #[derive(Default, Serialize)]
 struct Checked {
     findings: Vec<Found>,
-    /// What to do about them.
+    /// How to resolve the findings.
     hint: Option<&'static str>,
     backups: u64,
     packs: u64,
     packs_read: u64,
     bytes_read: u64,
-    /// Of what was to be read, left for want of time or by --max-bytes.
+    /// Packs that were to be read but were skipped for lack of time or by --max-bytes.
     packs_left: u64,
     bytes_left: u64,
-    /// Since when what was read longest ago was not read; never read, since it was written.
+    /// When the least recently read pack was last read; if it was never read, when it was written.
     unread_since: Option<Timestamp>,
-    /// Of what backups need, what no check has ever read.
+    /// Packs that backups need and no check has ever read.
     never_read_packs: u64,
     never_read_bytes: u64,
-    /// Why it is not recorded what was read.
+    /// Why the packs read were not recorded.
     not_recorded: Option<String>,
-    /// What was not looked at, because the key cannot read it.
+    /// What was skipped because the key cannot read it.
     not_checked: Vec<&'static str>,
-    /// What broke off.
+    /// Logs whose check was aborted.
     failed: Vec<Failed>,
 }
 
-/// A check of one log, or of what is beside them, that broke off.
+/// An aborted check of one log, or of the data outside all logs.
 #[derive(Serialize)]
 struct Failed {
     log: String,
@@ -206,14 +206,16 @@ impl Checked {
         failed
     }
 
-    /// Nothing of ours is ever written twice, so whatever has two versions in a bucket was written by somebody else.
+    /// Reports overwritten and hidden objects. Holdfast writes every object once, so an object with two
+    /// versions in the bucket was written by somebody else.
     fn look_for_overwritten(&mut self, repo: &Repo, context: &Context<'_>) -> Result<()> {
         let Some(versioned) = repo.store().versioned() else { return Ok(()) };
         let (mut told, mut more) = (Vec::new(), 0_u64);
         let looked = versioned.overwritten(&mut |Overwritten { path, hidden_since, versions }| {
             let hidden_since = hidden_since.filter(|_| repo.is_never_hidden(&path));
             if path.as_str().starts_with(PROBES) || (hidden_since.is_none() && versions.len() < 2) {
-                // Where several may create one name, its probe has shown it. What may be deleted may be hidden.
+                // Several versions of a probe's object only show that several writers can create one name.
+                // Deletable objects may be hidden.
             } else if told.len() < OVERWRITTEN_MAX {
                 told.push(match hidden_since {
                     Some(since) => Found::hidden(path.to_string(), since),
@@ -223,7 +225,7 @@ impl Checked {
                 more += 1;
             }
         });
-        // Nothing that is told here is needed for anything else.
+        // These findings are informational; no later step depends on them.
         if let Some(why) = unless_refused(looked.map_err(RepoError::from))?.err() {
             let text = format!(
                 "whether objects were hidden or overwritten was not looked at (s3:ListBucketVersions): {why}"
@@ -242,7 +244,7 @@ impl Checked {
         Ok(())
     }
 
-    /// Whether what backups need is still locked, where it is to be.
+    /// Checks that the objects that backups need are still locked, if the repository uses locks.
     fn look_at_locks(&mut self, repo: &Repo, context: &Context<'_>) -> Result<()> {
         let (Some(lock), Some(_)) = (repo.info().object_lock, repo.store().versioned()) else {
             return Ok(());
@@ -285,7 +287,7 @@ impl Checked {
         Ok(())
     }
 
-    /// What seems lost, and is only hidden or covered, is not to be given up.
+    /// Looks for seemingly lost objects that are only hidden or overwritten, so that nobody gives them up.
     fn look_beneath(
         repo: &Repo,
         log: &LogName,
@@ -317,7 +319,7 @@ impl Checked {
     }
 
     fn add(&mut self, log: &LogName, report: CheckReport, beneath: Option<&'static str>) {
-        // That nothing need be lost comes before all that is told of what is.
+        // The hint that nothing need be lost takes precedence over all hints about losses.
         let keep = [BENEATH_HINT, UNSEEN_HINT];
         let said = self.hint.filter(|hint| keep.contains(hint));
         if let Some(hint) = said.or(beneath) {
@@ -329,7 +331,7 @@ impl Checked {
         } else if !report.findings.is_empty() {
             self.hint.get_or_insert(REPAIR_HINT);
         }
-        // There may be as many as packs.
+        // There may be as many findings as packs.
         let mut known: HashMap<u64, usize> = HashMap::new();
         let sameness = RandomState::new();
         for (at, found) in self.findings.iter().enumerate() {
@@ -361,7 +363,8 @@ impl Checked {
     }
 }
 
-/// What was asked of the store, or why it does not answer that: it does not allow it to this key, or has nothing of the kind.
+/// Separates refusals: returns the store's answer, or its refusal.
+/// A store refuses when this key lacks permission, or when it has no such feature.
 fn unless_refused<T>(asked: Result<T, RepoError>) -> Result<Result<T, RemoteError>> {
     match asked {
         Ok(answer) => Ok(Ok(answer)),
@@ -374,7 +377,7 @@ fn unless_refused<T>(asked: Result<T, RepoError>) -> Result<Result<T, RemoteErro
     }
 }
 
-/// When a store says that something was, UTC, to the second.
+/// Formats a store's timestamp in UTC, to the second.
 fn moment(at: SystemTime) -> String {
     format!("{:.0}", Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH))
 }
@@ -458,7 +461,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         let time_max = options.time_max.map(|most| most.saturating_sub(began_at.elapsed()));
         let options = CheckOptions { bytes_max, time_max, ..options.clone() };
         let done = context.cancel.check().and_then(|()| checked.check(&repo, &log, options, context));
-        // What one source suffers from must not keep what the others do from being found.
+        // A failure in one source must not hide the findings of the others.
         if let Err(error) = done {
             checked.failed.push(Failed { log: log.to_string(), error: error.to_string() });
             let is_over = error.kind() == ErrorKind::Interrupted;
@@ -481,7 +484,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
             }
         }
     }
-    // What was asked for and could not be done is a finding, too.
+    // A requested check that could not be done counts as a finding, too.
     let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());
     let exit = if is_done { Exit::Done } else { Exit::Finding };
     let is_any = checked.backups > 0 || !checked.findings.is_empty() || checked.failed.len() > 1;

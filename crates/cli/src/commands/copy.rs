@@ -1,4 +1,4 @@
-//! `copy`: backups into another repository.
+//! `copy`: copies backups into another repository.
 
 use std::{
     fmt::{self, Write as _},
@@ -21,7 +21,7 @@ use crate::{
     output::{Render, text},
 };
 
-/// What a backup is a copy of, as `list` and `show` tell of it.
+/// The origin of a copied backup, as `list` and `show` present it.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub(super) struct CopyShown(CopyOf);
@@ -34,7 +34,7 @@ impl CopyShown {
     /// `db1#7`.
     pub(super) fn short(&self) -> String {
         let CopyOf { source, run, .. } = &self.0;
-        // Whoever signed the name, it stays in its line.
+        // Whoever signed it, the name must not break out of its line.
         let source: String = source.chars().filter(|c| !c.is_control()).take(64).collect();
         format!("{source}{}", RunNo(*run))
     }
@@ -47,17 +47,17 @@ impl fmt::Display for CopyShown {
     }
 }
 
-/// What became of one backup.
+/// The result for one backup.
 #[derive(Serialize)]
 struct Backup {
-    /// In the repository that it is copied from.
+    /// Its id in the source repository.
     id: String,
     state: State,
-    /// In the other one; of a backup that stays because it is older, the newest there.
+    /// Its id in the target repository; for a backup that is skipped as too old, the id of the newest there.
     there: Option<String>,
-    /// The writer's key whose word it is that it is there, or younger: not the one at hand.
+    /// The writer's key that vouches for this, if it is not the key in use.
     word_of: Option<String>,
-    /// What was done, where something was.
+    /// The report of the copy, if one was made.
     report: Option<CopyReport>,
     error: Option<String>,
 }
@@ -65,12 +65,12 @@ struct Backup {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
-    /// Copied now, or to be copied.
+    /// Copied by this run.
     Copied,
     ToCopy,
-    /// Copied before.
+    /// Copied by an earlier run.
     WasThere,
-    /// Older than the newest there.
+    /// Older than the newest backup in the target.
     Older,
     Failed,
 }
@@ -81,7 +81,7 @@ struct Done {
     from: String,
     to: String,
     backups: Vec<Backup>,
-    /// Why not all of it was done.
+    /// Why the copy stopped early.
     error: Option<String>,
 }
 
@@ -113,7 +113,8 @@ impl Render for Backup {
 
 impl Render for Done {
     fn render(&self, out: &mut String) -> fmt::Result {
-        // A backup that is there since long is told of only where it was asked for, or on another's word.
+        // A backup copied earlier is worth a line only if it was named explicitly, or if
+        // another key vouches for it.
         let is_news =
             |it: &&Backup| self.backups.len() == 1 || it.state != State::WasThere || it.word_of.is_some();
         self.backups.iter().filter(is_news).try_for_each(|backup| backup.render(out))?;
@@ -153,7 +154,7 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
             let mut log = Log { from: &from, to: &to, history: &history, copier, context };
             log.copy(&runs, &args, &mut done.backups)
         });
-        // What one source suffers from must not keep the others from being copied.
+        // A failure in one source must not keep the others from being copied.
         if let Err(error) = copied {
             let is_interrupted = error.kind() == ErrorKind::Interrupted;
             if is_interrupted || is_worse(&error, worst.as_ref()) {
@@ -176,7 +177,8 @@ fn options(args: &CopyArgs, context: &Context<'_>) -> CopyOptions {
         ..CopyOptions::default()
     };
     let configured = &context.config.resources;
-    // What was asked for counts for all; what is configured, for what is put together anew.
+    // A compression typed on the command line applies to all chunks; a configured one only to
+    // chunks that are rebuilt.
     options.keep_chunks = args.compress.is_none();
     if let Some(threads) = args.parallel.or(configured.parallel) {
         options.threads = threads;
@@ -192,7 +194,7 @@ fn options(args: &CopyArgs, context: &Context<'_>) -> CopyOptions {
     options
 }
 
-/// What was asked for, by log, oldest first.
+/// The backups to copy, by log, oldest first.
 fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(History, Vec<RunNo>)>> {
     if let Some(id) = &args.id {
         let chosen = select::backup(context, from, id, args.name.name.as_ref())?;
@@ -224,7 +226,7 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     Ok(all)
 }
 
-/// One log that is copied.
+/// The copy of one log.
 struct Log<'a> {
     from: &'a Arc<Repo>,
     to: &'a Arc<Repo>,
@@ -234,7 +236,8 @@ struct Log<'a> {
 }
 
 impl Log<'_> {
-    /// Copies what is to be copied, oldest first. A backup that is damaged does not keep the later ones from it.
+    /// Copies the backups that need copying, oldest first.
+    /// A damaged backup does not keep later ones from being copied.
     fn copy(&mut self, runs: &[RunNo], args: &CopyArgs, done: &mut Vec<Backup>) -> Result<()> {
         let failed = |error| copy::failed(error, self.from, self.to);
         let plan = self.copier.plan(runs).map_err(failed)?;
@@ -289,7 +292,7 @@ impl Log<'_> {
 }
 
 impl Backup {
-    /// It stays, for what is there.
+    /// Marks the backup as skipped, with the backup in the target that is the reason.
     fn stays(&mut self, copier: &Copier<'_>, verdict: Verdict) {
         let (state, there) = match verdict {
             Verdict::Copy => return,

@@ -28,9 +28,9 @@ use crate::{
     output::{Output, Render, text},
 };
 
-/// Rows that people are shown of each table.
+/// Rows shown per table in text output.
 const ROWS_SHOWN: u64 = 20;
-/// Characters of a value that people are shown.
+/// Characters shown per value in text output.
 const VALUE_CHARS: usize = 120;
 
 pub(super) fn run(args: &DiffArgs, context: &Context<'_>) -> Result<Exit> {
@@ -54,18 +54,18 @@ pub(super) fn run(args: &DiffArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// A logical backup.
+/// Selects a logical backup.
 fn choose(context: &Context<'_>, repo: &Arc<Repo>, id: &BackupRef, name: &NameArg) -> Result<Chosen> {
     let mut id = id.clone();
     id.kind.get_or_insert(Kind::Logical);
     select::backup(context, repo, &id, name.name.as_ref())
 }
 
-/// Shows differences as they come.
+/// Shows differences as they are found.
 struct Shown<'a> {
     output: &'a Output,
     rows_max: u64,
-    /// Of the table at hand.
+    /// Rows shown of the current table.
     rows_shown: u64,
 }
 
@@ -135,7 +135,7 @@ enum Row<'a> {
     Removed {
         row: JsonRow<'a>,
     },
-    /// Of what is not key only what differs.
+    /// Besides the key, holds only the columns that differ.
     Changed {
         key: JsonRow<'a>,
         before: JsonRow<'a>,
@@ -151,7 +151,7 @@ struct TableLine {
     #[serde(flatten)]
     counts: diff::Counts,
     is_redefined: bool,
-    /// Rows that differ and were not shown.
+    /// Differing rows that were not shown.
     #[serde(skip)]
     hidden: u64,
 }
@@ -190,7 +190,7 @@ impl Render for Line<'_> {
     }
 }
 
-/// A heading, then the lines in which the definitions differ.
+/// Writes a heading, then the lines in which the definitions differ.
 fn object(out: &mut String, change: &ObjectChange) -> fmt::Result {
     let what = match (&change.before, &change.after) {
         (None, _) => "new",
@@ -240,7 +240,7 @@ impl Row<'_> {
     }
 }
 
-/// A literal, cut where it is long.
+/// A literal, truncated if long.
 fn literal(value: &JsonValue<'_>) -> String {
     let text = sql_literal(value.column, value.value);
     match text.char_indices().nth(VALUE_CHARS) {
@@ -270,7 +270,7 @@ impl TableLine {
     }
 }
 
-/// All together.
+/// The totals.
 #[derive(Serialize)]
 struct Total {
     before: String,

@@ -1,4 +1,4 @@
-//! `doctor`: what is wrong, and what to do?
+//! `doctor`: finds problems and says how to fix them.
 
 use std::{
     fmt::{self, Write as _},
@@ -21,7 +21,7 @@ use crate::{
     output::{Render, text},
 };
 
-/// What was found, by subject.
+/// Findings by subject.
 #[derive(Default, Serialize)]
 struct Examined {
     configuration: Vec<Finding>,
@@ -82,7 +82,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
         return Err(error.hinted("--max-lag tells whether somebody archives binlogs"));
     }
     let asked = Asked {
-        // A server that is looked at need not have been backed up yet.
+        // A server that is being examined may have no backup yet.
         name: args.name.clone().filter(|_| args.no_server),
         age_max: AgeMax { age: args.max_age.map(|age| age.0), kinds: args.kind.clone() },
         lag_max: args.max_lag.map(|lag| lag.0),
@@ -100,7 +100,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// The repository, if one is named and opens.
+/// Examines the repository, if one is named and can be opened.
 fn examine_repository(
     context: &Context<'_>,
     asked: &Asked,
@@ -131,7 +131,7 @@ fn examine_repository(
     Ok(Some(repo))
 }
 
-/// Whoever reads it can do what its key can.
+/// Warns about a secret file that others can read: a reader can do whatever its key can.
 fn secret_file(path: &Path) -> Option<Finding> {
     const OF_OTHERS: u32 = 0o077;
     let mode = std::fs::metadata(path).ok()?.mode();

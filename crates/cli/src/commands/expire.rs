@@ -45,15 +45,16 @@ struct Dropped {
     finished_at: Timestamp,
 }
 
-/// What was decided.
+/// What was kept and dropped.
 #[derive(Serialize)]
 struct Expired {
     dry_run: bool,
     kept: Vec<Kept>,
     dropped: Vec<Dropped>,
-    /// About what prune would free for it; only of a dry run, and where all that a backup needs can be read.
+    /// Roughly what prune would free as a result.
+    /// Only for dry runs, and only where everything that a backup needs can be read.
     freed_bytes: Option<u64>,
-    /// Whether backups were named, and no rules.
+    /// Whether backups were named instead of rules.
     #[serde(skip)]
     is_by_name: bool,
 }
@@ -106,26 +107,26 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
     for (log, request) in requests(args, context, &repo)? {
         context.cancel.check()?;
         let history = History::read(&repo, &log)?;
-        // Asking the store's clock writes to it, which a dry run does not.
+        // Asking for the store's clock writes an object, which a dry run must not do.
         let now = if args.dry_run { Timestamp::now() } else { repo.now()? };
         let plan = plan_expire(&repo, &history, &request, now).map_err(of_expire)?;
         looked.push((log, request, history, plan));
     }
     if args.ids.is_empty() && args.kind.is_none() {
         let kept = looked.iter().flat_map(|(_, _, history, plan)| {
-            // Behind a part nothing is replayed.
+            // Nothing is replayed after a partial backup.
             let is_whole = |run| history.outcome(run).is_none_or(|outcome| outcome.part.is_none());
             let whole = plan.kept.iter().filter(move |kept| is_whole(kept.run));
             whole.map(|kept| not_before(history, kept.run, kept.at))
         });
-        // Where nothing tells when one began, all may be needed.
+        // If any start time is unknown, all binlogs may be needed.
         let begun: Option<Vec<Timestamp>> = kept.collect();
         if let Some(oldest) = begun.and_then(|begun| begun.into_iter().min()) {
             let unneeded = unneeded_binlogs(args, context, &repo, oldest, &looked)?;
             looked.extend(unneeded);
         }
     }
-    // What is refused of one source is to be refused before anything is dropped of another.
+    // A refusal for one source must come before anything is dropped of another.
     let expire_all = || {
         for (log, request, history, plan) in looked {
             if args.dry_run {
@@ -171,21 +172,24 @@ fn shown(history: &History, plan: &ExpirePlan) -> Vec<Kept> {
     kept.collect()
 }
 
-/// A time before the position of a backup, whatever its kind and whoever asks: the run before it had ended when it began. A
-/// copy was begun elsewhere, and ended when it says so. Nothing where no run came before.
+/// A time that is certainly before the backup's position, whatever its kind and whichever key asks: the
+/// preceding run had ended before this one began.
+/// A copy began elsewhere, and its end time is only what it claims. Returns `None` if no run came before.
 fn not_before(history: &History, run: RunNo, at: Timestamp) -> Option<Timestamp> {
     let before = history.outcomes().iter().rev().find(|outcome| outcome.run < run)?;
     Some(before.at.min(at - POSITION_AGE_MAX))
 }
 
-/// How long before its end a backup may at least have stood at its position.
+/// How far before its end a backup's position is assumed to be, at the least.
 const POSITION_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
-/// What is asked of a log, its history, and what comes of it.
+/// A log, the request for it, its history, and the resulting plan.
 type Looked = (LogName, ExpireRequest, History, ExpirePlan);
 
-/// Rules count backups. Of a binlog archive they leave all that recovery from a backup that is kept can need. When it was
-/// taken tells how far back that is at least; where the archive can be read, where the backup stands tells it, too.
+/// Applies retention to binlog archives.
+/// Rules count backups; archives keep whatever recovery from a kept backup may need.
+/// The time of that backup bounds how far back this goes.
+/// If the archive can be read, the backup's position also bounds it.
 fn unneeded_binlogs(
     args: &ExpireArgs,
     context: &Context<'_>,
@@ -221,7 +225,8 @@ fn unneeded_binlogs(
     Ok(unneeded)
 }
 
-/// The first run of an archive that recovery from any backup of its source that is kept needs, whatever its kind.
+/// The first run of an archive that is needed to recover from any kept backup of its source,
+/// whatever the backup's kind.
 fn needed_from(archive: &Archive, source: &SourceName, looked: &[Looked]) -> Result<Option<RunNo>> {
     let mut first: Option<RunNo> = None;
     for (log, .., plan) in looked.iter().filter(|(log, ..)| log.source == *source) {
@@ -232,8 +237,9 @@ fn needed_from(archive: &Archive, source: &SourceName, looked: &[Looked]) -> Res
     Ok(first)
 }
 
-/// The runs of an archive that ended before the `oldest` backup began, and are not held. The last of them stays: where the
-/// server was idle, the backup stands at its end, and nothing that came later has this position.
+/// The runs of an archive that ended before the `oldest` backup began and are not held,
+/// except the last of them.
+/// If the server was idle, the backup's position is the end of that last run, and no later run contains it.
 fn ended_before(history: &History, oldest: Timestamp, now: Timestamp) -> Vec<RunNo> {
     let ended: Vec<&Outcome> = history.standing().take_while(|outcome| outcome.at < oldest).collect();
     let Some((_, before_last)) = ended.split_last() else { return Vec::new() };
@@ -241,7 +247,8 @@ fn ended_before(history: &History, oldest: Timestamp, now: Timestamp) -> Vec<Run
     runs.filter(|run| history.hold(*run, now).is_none()).collect()
 }
 
-/// What is asked of which log: named backups may be of several sources, rules go for those of one.
+/// The request for each log.
+/// Named backups may belong to several sources; rules apply to the logs of one source.
 fn requests(args: &ExpireArgs, context: &Context<'_>, repo: &Repo) -> Result<Vec<(LogName, ExpireRequest)>> {
     let name = args.name.name.as_ref();
     if !args.ids.is_empty() {
@@ -282,7 +289,7 @@ fn named(
             None => by_log.push((log, vec![run])),
         }
     }
-    // What is left of an archive tells itself until when it recovers.
+    // The remaining archive itself shows until when it can recover.
     let request = |log: &LogName, runs| match args.last_too || log.kind == Kind::Binlog {
         true => ExpireRequest::Exactly(runs),
         false => ExpireRequest::Named(runs),
@@ -360,7 +367,7 @@ mod tests {
         for _ in 0..3 {
             run(Kind::Binlog, HOUR);
         }
-        // Idle for days, and then a backup that takes two.
+        // Idle for days, followed by a backup that takes two days.
         clock.advance(48 * HOUR);
         let before = run(Kind::Logical, HOUR);
         let at = run(Kind::Logical, 48 * HOUR);

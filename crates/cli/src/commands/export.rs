@@ -1,4 +1,4 @@
-//! `export`: a logical backup, or tables of a physical one, as plain files.
+//! `export`: writes a logical backup, or tables of a physical one, as plain files.
 
 use std::{
     fmt::{self, Write as _},
@@ -28,14 +28,14 @@ use crate::{
     output::{Render, text},
 };
 
-/// Threads where nothing is said.
+/// Default number of threads.
 const THREADS_MAX: usize = 4;
 
 #[derive(Serialize)]
 struct Done {
     id: String,
     target: String,
-    /// How tables came out of a physical backup.
+    /// How the tables were extracted from a physical backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     extracted: Option<ExtractReport>,
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Tables out of a physical backup, for `restore --to-server` and `export`.
+//! Extracts tables from a physical backup, for `restore --to-server` and `export`.
 
 use std::{
     fmt::{self, Write as _},
@@ -20,18 +20,19 @@ use crate::{
     output::{Render, text},
 };
 
-/// What a person means who asks for tables.
+/// The backup or moment that tables are taken from.
 pub(super) enum Chosen {
-    /// A logical backup, which is read as it is.
+    /// A logical backup, read directly.
     Logical(select::Chosen),
-    /// A physical one.
+    /// A physical backup.
     Physical(select::Chosen),
-    /// A moment behind a physical one.
+    /// A moment after a physical backup.
     Moment(Recovery),
 }
 
 impl Chosen {
-    /// A number without a kind is of a logical backup, if there is one of that number, else of a physical one.
+    /// Resolves a backup reference. A number without a kind means the logical backup of that number if there
+    /// is one, else the physical one.
     pub(super) fn of(
         context: &Context<'_>,
         repo: &Arc<Repo>,
@@ -64,7 +65,7 @@ impl Chosen {
         }
     }
 
-    /// A logical backup has nothing to be extracted from: the library says so.
+    /// The origin for the library, which reports that a logical backup has nothing to extract.
     fn origin(&self) -> Origin<'_> {
         match self {
             Self::Logical(chosen) | Self::Physical(chosen) => Origin::Backup(chosen.log(), chosen.run),
@@ -72,7 +73,7 @@ impl Chosen {
         }
     }
 
-    /// What would be done.
+    /// Plans the extraction.
     pub(super) fn plan(
         &self,
         repo: &Arc<Repo>,
@@ -92,7 +93,7 @@ impl Chosen {
         extract::run(repo, self.origin(), options, &**context.output, context.cancel)
     }
 
-    /// Refuses what was typed for a physical backup where it is a logical one: it would be passed over in silence.
+    /// Refuses options for physical backups where the backup is logical: they would be ignored silently.
     pub(super) fn refuse_contradictions(&self, args: &RecoveryArgs) -> Result<()> {
         match (self, args.given()) {
             (Self::Logical(chosen), Some(option)) => {
@@ -106,7 +107,7 @@ impl Chosen {
     }
 }
 
-/// What was typed, over the configuration, over what an expert would choose.
+/// Merges the options: typed arguments override the configuration, which overrides expert defaults.
 pub(super) fn options(
     selection: Selection,
     args: RecoveryArgs,
@@ -119,7 +120,7 @@ pub(super) fn options(
     ExtractOptions { restore, work_place, ..chosen }
 }
 
-/// What would be done.
+/// The plan that a dry run shows.
 #[derive(Serialize)]
 pub(super) struct Planned {
     pub(super) dry_run: bool,
@@ -154,7 +155,7 @@ impl Render for Planned {
     }
 }
 
-/// What the extraction has cost, for a summary.
+/// Writes the cost of the extraction into a summary.
 pub(super) fn show(out: &mut String, report: &ExtractReport) -> fmt::Result {
     let (files, bytes) = (text::count(report.restored_files, "file"), ByteSize(report.restored_bytes));
     let mut said = format!("{bytes} in {files}, of {}", ByteSize(report.backup_bytes));

@@ -1,4 +1,4 @@
-//! `hold` and `release`: which backups no expire drops.
+//! `hold` and `release`: protect backups from `expire`.
 
 use std::{
     fmt::{self, Write as _},
@@ -26,7 +26,7 @@ use crate::{
     output::{Render, text},
 };
 
-/// A hold, as `list` and `show` tell of it.
+/// A hold, as `list` and `show` present it.
 #[derive(Serialize)]
 pub(super) struct HoldShown {
     since: Timestamp,
@@ -35,7 +35,8 @@ pub(super) struct HoldShown {
 }
 
 impl HoldShown {
-    /// The hold of a backup, unless it has ended by this host's clock. An expire asks the repository's.
+    /// The hold on a backup, unless it has ended by this host's clock.
+    /// (`expire` uses the repository's clock.)
     pub(super) fn of(history: &History, run: RunNo) -> Option<Self> {
         let Hold { since, until, reason } = history.hold(run, Timestamp::now())?.clone();
         Some(Self { since, until, reason })
@@ -46,7 +47,7 @@ impl HoldShown {
     }
 }
 
-/// `until 2027-12-31 00:00:00: audit`. Whoever signed the reason, it stays in its line.
+/// `until 2027-12-31 00:00:00: audit`. Whoever signed it, the reason must not break out of its line.
 impl fmt::Display for HoldShown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&until(self.until))?;
@@ -65,7 +66,7 @@ fn until(until: Option<Timestamp>) -> String {
 #[derive(Serialize)]
 struct Held {
     held: Vec<String>,
-    /// Of the last run; those of several sources may differ by the clocks of a moment.
+    /// The end of the last hold; for several sources, ends may differ by the time between their runs.
     until: Option<Timestamp>,
     reason: String,
 }
@@ -122,7 +123,7 @@ pub(super) fn run_release(args: &ReleaseArgs, context: &Context<'_>) -> Result<E
     context.output.ended(done, &released, is_any)
 }
 
-/// The backups that were typed, by their logs, each once.
+/// The typed backups, grouped by log, without duplicates.
 fn chosen(
     context: &Context<'_>,
     repo: &Repo,

@@ -1,4 +1,4 @@
-//! `import`: a dump of another tool becomes a logical backup.
+//! `import`: turns a dump by another tool into a logical backup.
 
 use std::{
     env,
@@ -90,7 +90,7 @@ fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, Ba
     Ok((import, backup))
 }
 
-/// Whom the private server runs as: of root's rights it gets none unless that is said.
+/// The user that the private server runs as. It gets root's rights only if that is asked for explicitly.
 fn run_as(typed: Option<Owner>) -> Result<Option<RunAs>> {
     if !rustix::process::geteuid().is_root() {
         return match typed {

@@ -1,4 +1,4 @@
-//! `init`.
+//! `init`: makes a new repository.
 
 use std::fmt::{self, Write as _};
 
@@ -29,7 +29,7 @@ struct Made {
     one_writer: bool,
     created_at: String,
     object_lock: Option<ObjectLock>,
-    /// What the bucket does for objects that are deleted or overwritten; nothing where it is none.
+    /// How the bucket treats deleted and overwritten objects; `None` if the store is not a bucket.
     protection: Option<Vec<Finding>>,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
         one_writer: creation == Creation::Shared,
         created_at: info.created_at.clone(),
         object_lock,
-        // Whatever cannot be told, the repository is made.
+        // The repository exists by now, so a failure to examine it is only reported.
         protection: doctor::protection(&repo).unwrap_or_else(|error| Some(vec![error.into()])),
     };
     if made.one_writer {

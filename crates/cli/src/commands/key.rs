@@ -1,4 +1,4 @@
-//! `key`: the keys of the repository.
+//! `key`: manages the repository's keys.
 
 use std::{
     fmt::{self, Write as _},
@@ -31,7 +31,7 @@ use crate::{
     password,
 };
 
-/// What those who had a key can still do, said when one goes.
+/// What former holders of a key can still do; printed when a key is removed.
 const NOT_UNDONE: &str = "\
 Whoever has a copy of an operator's key can read what has been stored so far, and until \"holdfast key rotate\" what
 will be. Rotate to keep from it what comes; nothing takes back what it could read. What it has added stays, and later
@@ -47,9 +47,9 @@ struct Key {
     public_key: Option<String>,
     label: String,
     created_at: String,
-    /// Of which it may sign outcomes; empty: of all.
+    /// Sources for which it may sign outcomes; empty means all.
     sources: Vec<String>,
-    /// Whether it is the one that the repository was opened with.
+    /// Whether the repository was opened with it.
     own: bool,
 }
 
@@ -96,9 +96,9 @@ struct Problem {
 #[derive(Serialize)]
 struct Listed {
     keys: Vec<Key>,
-    /// How often keys have been rotated.
+    /// The number of key rotations.
     rotations: u8,
-    /// Objects that count for nothing.
+    /// Objects that are ignored.
     problems: Vec<Problem>,
 }
 
@@ -124,16 +124,16 @@ impl Render for Listed {
     }
 }
 
-/// A key that has come to be.
+/// A newly added key.
 #[derive(Serialize)]
 struct Made {
     #[serde(flatten)]
     key: Key,
-    /// The line that an identity file needs; null for a password.
+    /// The line to add to the identity file; null for a password.
     trust: Option<String>,
-    /// The key whose place it took; null where it is one more.
+    /// The key that it replaces; null if it is an additional one.
     replaced: Option<String>,
-    /// Runs that were under way, and may end with that.
+    /// Active runs that may still finish with the replaced key.
     may_end: Vec<String>,
 }
 
@@ -163,7 +163,7 @@ fn render_may_end(out: &mut String, runs: &[String]) -> fmt::Result {
 #[derive(Default, Serialize)]
 struct Removed {
     removed: Vec<String>,
-    /// Runs that were under way, and may end with one of them.
+    /// Active runs that may still finish with one of the removed keys.
     may_end: Vec<String>,
 }
 
@@ -237,7 +237,7 @@ fn list(context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// What a new key is to be behind.
+/// What protects a new key.
 enum Behind {
     Password(Password),
     Public(PublicKey),
@@ -262,14 +262,14 @@ fn behind(args: &NewSlotArgs) -> Result<Behind> {
     }
 }
 
-/// As typed, or the first word of a file.
+/// The public key as typed, or the first word of a file.
 fn public_key(typed: &str) -> Result<PublicKey> {
     if let Ok(key) = typed.parse() {
         return Ok(key);
     }
     let text = match std::fs::read_to_string(Path::new(typed)) {
         Ok(text) => text,
-        // It was not meant as the name of a file.
+        // A malformed key was typed, not a file name.
         Err(_) if typed.starts_with("holdfast-public-") => typed.to_owned(),
         Err(error) => {
             return Err(error).context_kind(ErrorKind::Usage, format_args!("read the public key {typed}"));
@@ -304,7 +304,7 @@ fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The line for the identity's file.
+/// The line for the identity file.
 fn trust(behind: &Behind, trusted: &Trusted) -> Option<String> {
     match behind {
         Behind::Public(_) => Some(trusted.to_string()),
@@ -325,7 +325,8 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Tells of outcomes that came between the last look at their logs and the end of the key that has signed them.
+/// Warns about outcomes that were stored between the last look at their logs and the removal of
+/// the key that signed them.
 fn signed_too_late(late: &[ObjectPath], context: &Context<'_>) -> Exit {
     for object in late {
         context.output.warning(format!(

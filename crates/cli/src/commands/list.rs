@@ -1,4 +1,4 @@
-//! `list`: one line for each backup that stands.
+//! `list`: prints one line for each backup.
 
 use std::fmt;
 
@@ -29,10 +29,10 @@ use crate::{
     },
 };
 
-/// What a line says.
+/// One line.
 #[derive(Serialize)]
 pub(super) struct Listed {
-    /// As it can be typed.
+    /// The id in the form that can be typed.
     id: String,
     source: String,
     kind: String,
@@ -40,28 +40,28 @@ pub(super) struct Listed {
     finished_at: Timestamp,
     /// Name of the key that it was added with.
     key: String,
-    /// Why no expire drops it; null where one may.
+    /// Why `expire` does not drop it; null if it may.
     hold: Option<HoldShown>,
-    /// What it is a copy of; null where it was taken into this repository.
+    /// The backup that it is a copy of; null if it was taken into this repository.
     copy_of: Option<CopyShown>,
-    /// Why what the manifest says cannot be shown; null where it can, or where the key is not for that.
+    /// Why the manifest's facts cannot be shown; null if they can, or if the key is not allowed to read them.
     problem: Option<String>,
-    /// What the manifest says; absent for a key that cannot read it, and where there is a problem.
+    /// The manifest's facts; absent if the key cannot read them, or if there is a problem.
     #[serde(flatten)]
     details: Option<Details>,
 }
 
-/// What the manifest says.
+/// Facts from the manifest.
 #[derive(Serialize)]
 struct Details {
     method: String,
     started_at: Timestamp,
     server: Option<ServerVersion>,
-    /// All files together.
+    /// Size of all files.
     size_bytes: u64,
     /// Plain bytes that the base did not have.
     new_bytes: u64,
-    /// What the backup added to the repository.
+    /// Bytes that the backup added to the repository.
     stored_bytes: u64,
     position: Option<Position>,
     tags: Vec<String>,
@@ -96,7 +96,7 @@ impl Listed {
             tags = "!unreadable".to_owned();
         }
         let hold = self.hold.as_ref().map(ToString::to_string).unwrap_or_default();
-        // Where the numbers differ, what it is a copy of is what people look for.
+        // Shown because users look for the original's number where it differs.
         let copy = self.copy_of.as_ref().map(|copy| copy.short()).unwrap_or_default();
         let (time, age) = (text::instant(self.finished_at), text::age(self.finished_at));
         [self.id.clone(), time, age, server, size, stored, took, position, tags, hold, copy]
@@ -137,7 +137,7 @@ impl Details {
     }
 }
 
-/// The binlog's place, or else the GTID as far as it fits.
+/// The binlog position, or else the GTID, truncated to fit.
 fn short_position(position: &Position) -> String {
     match (&position.binlog, &position.gtid) {
         (Some(binlog), _) => format!("{}:{}", binlog.file, binlog.offset),
@@ -222,7 +222,7 @@ fn append(
                 backups.push(Listed::new(&history, run, head.finished_at, Some(head.into())));
             }
             Ok(_) => {}
-            // It hides none of the others.
+            // One unreadable backup does not hide the others.
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let taken_at = history.outcome(run).map(Outcome::taken_at).unwrap_or_default();
                 backups.push(Listed::unreadable(&history, run, taken_at, error.to_string()));

@@ -1,4 +1,4 @@
-//! `restore --to-server`: a logical backup, or tables of a physical one, into a running server.
+//! `restore --to-server`: loads a logical backup, or tables of a physical one, into a running server.
 
 use std::{
     fmt::{self, Write as _},
@@ -27,10 +27,10 @@ use crate::{
     output::{Render, text},
 };
 
-/// So many adaptations are shown before "and N more"; `--json` has all.
+/// At most this many adaptations are shown before "and N more"; `--json` has all.
 const NAMED_MAX: usize = 40;
 
-/// What would be done.
+/// The plan that a dry run shows.
 #[derive(Serialize)]
 struct Planned {
     dry_run: bool,
@@ -50,7 +50,7 @@ impl Render for Planned {
 #[derive(Serialize)]
 struct Loaded {
     dry_run: bool,
-    /// How tables came out of a physical backup.
+    /// How the tables were extracted from a physical backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     extracted: Option<ExtractReport>,
     report: LoadReport,
@@ -102,7 +102,7 @@ fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
     text::first(out, "left out", NAMED_MAX, plan.left_out.iter().map(Adaptation::to_string))
 }
 
-/// What was typed for the other way to restore would be passed over in silence.
+/// Refuses options for the other way of restoring, which would otherwise be ignored silently.
 pub(super) fn refuse_contradictions(args: &RestoreArgs) -> Result<()> {
     let RestoreArgs { id, moment, target_dir, load: args, recovery, .. } = args;
     let wrong = |option: &str, hint: &str| {

@@ -1,4 +1,4 @@
-//! `lock`: locks that are about to end, made longer.
+//! `lock`: extends locks that are about to end.
 
 use std::fmt::{self, Write as _};
 
@@ -21,24 +21,24 @@ use crate::{
     output::{Render, text},
 };
 
-/// What was done to one log, or to what all have in common.
+/// What was done for one log, or for the objects that all logs share.
 #[derive(Serialize)]
 struct Part {
     log: Option<String>,
-    /// Of what is needed.
+    /// Versions of needed objects.
     versions: u64,
     extended: u64,
     extended_bytes: u64,
-    /// Of these, not locked at all, or not any more.
+    /// How many of these were not locked at all, or no longer.
     unlocked: u64,
-    /// What the service refused to show or to lock, and why, of the first.
+    /// Versions that the service refused to show or to lock, and the reason for the first.
     refused: u64,
     refusal: Option<String>,
-    /// Names with more versions than are looked at.
+    /// Names with too many versions to examine them all.
     crowded: u64,
-    /// Names that nobody of ours writes, passed over.
+    /// Names that Holdfast does not write; these are skipped.
     odd_names: u64,
-    /// Why all that is there was taken for needed.
+    /// Why everything there was treated as needed.
     problem: Option<String>,
 }
 
@@ -50,7 +50,7 @@ struct Locked {
     margin_s: u64,
     until: Option<Timestamp>,
     parts: Vec<Part>,
-    /// Requests.
+    /// Requests made.
     reads: u64,
     writes: u64,
 }

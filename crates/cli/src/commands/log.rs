@@ -1,4 +1,4 @@
-//! `log`: the history of tables over the logical backups of a source.
+//! `log`: shows the history of tables across the logical backups of a source.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -20,24 +20,24 @@ use crate::{
     },
 };
 
-/// A table in a backup, or the backup in which it is no more.
+/// A table in one backup, or the first backup that no longer has it.
 #[derive(Clone, Debug, Serialize)]
 struct Entry {
     id: String,
     finished_at: Timestamp,
     table: String,
-    /// Null where it is no more.
+    /// Null if the table no longer exists.
     rows: Option<u64>,
-    /// Since the backup before; null where that does not have it.
+    /// The change since the previous backup; null if that did not have the table.
     change: Option<Counts>,
     is_redefined: bool,
-    /// Whether the backup is of a part of the source: it is compared with the one before of the same part.
+    /// Whether this is a partial backup. It is compared with the previous one of the same part.
     is_of_part: bool,
 }
 
 #[derive(Serialize)]
 struct Log {
-    /// The newest first.
+    /// Newest first.
     entries: Vec<Entry>,
 }
 
@@ -84,7 +84,7 @@ impl Render for Log {
     }
 }
 
-/// Takes down what became of each table.
+/// Records the changes of each table.
 #[derive(Default)]
 struct Changes(BTreeMap<String, (Option<u64>, Option<Counts>, bool)>);
 
@@ -110,7 +110,8 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
     let log = select::log(context, &repo, args.name.name.as_ref(), Some(Kind::Logical))?;
     let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
     let mut entries: Vec<Entry> = Vec::new();
-    // The last of the whole source, and of each part of it: what a part does not have is not gone.
+    // The last backup of the whole source and of each part.
+    // A table that a part does not cover has not been dropped.
     let mut last: BTreeMap<Option<PartId>, Backup> = BTreeMap::new();
     for outcome in history.standing() {
         context.cancel.check()?;

@@ -1,4 +1,4 @@
-//! `ls`: the files in a backup, as `ls -l` shows them, with the tables that they hold.
+//! `ls`: lists the files in a backup as `ls -l` would, with the tables that they hold.
 
 use std::{
     fmt::{self, Write as _},
@@ -32,15 +32,15 @@ struct Entry {
     size_bytes: u64,
     page_size: usize,
     space_id: Option<u32>,
-    /// Where the file was, if not below the data directory.
+    /// Where the file was, if outside the data directory.
     outside: Option<String>,
     database: Option<String>,
     table: Option<String>,
     partition: Option<String>,
-    /// Of a table in a logical backup.
+    /// Rows of a table in a logical backup.
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<u64>,
-    /// What a definition in a logical backup is of.
+    /// The object that a definition in a logical backup belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<String>,
     #[serde(skip)]
@@ -87,7 +87,7 @@ impl Entry {
     }
 }
 
-/// What an object of a logical backup is, and where it belongs.
+/// Objects of a logical backup.
 impl Entry {
     fn of_object(item: &Item) -> Self {
         let names = item.path.names().unwrap_or_default();
@@ -161,7 +161,7 @@ impl Render for Entry {
     }
 }
 
-/// What was listed, all together.
+/// The totals.
 #[derive(Serialize)]
 struct Total {
     id: String,

@@ -1,4 +1,4 @@
-//! One file for each verb: its arguments become options, the library does the work, the result is shown.
+//! One file per verb: it turns arguments into options, calls the library, and shows the result.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `prune`: frees what no backup needs.
+//! `prune`: frees data that no backup needs.
 
 use std::{
     fmt::{self, Write as _},
@@ -25,7 +25,7 @@ use crate::{
     output::{Output, Render, text},
 };
 
-/// A pack that could not be written anew.
+/// A pack that could not be rewritten.
 #[derive(Serialize)]
 struct Found {
     object: String,
@@ -38,34 +38,34 @@ impl From<UnreadablePack> for Found {
     }
 }
 
-/// What was done to one log, or would be.
+/// What was done for one log, or would be.
 #[derive(Default, Serialize)]
 struct Log {
     source: String,
     kind: String,
-    /// Found unneeded now, to be deleted after the grace.
+    /// Newly found unneeded; deleted after the grace period.
     dead_packs: u64,
     dead_bytes: u64,
-    /// Mostly dead, with what was still needed written anew.
+    /// Mostly dead packs whose needed content was rewritten.
     rewritten_packs: u64,
     rewritten_bytes: u64,
-    /// Mostly dead, and left as they are: more than one prune moves, or than there is room for.
+    /// Mostly dead packs left alone: beyond what one prune moves, or too large for the free space.
     postponed_bytes: u64,
-    /// Named by an earlier prune, and there until the grace is over.
+    /// Declared dead by an earlier prune; kept until the grace period ends.
     waiting_bytes: u64,
-    /// Kept for a run that could take it up.
+    /// Kept because a run could still take it up.
     unfinished_bytes: u64,
     live_bytes: u64,
     deleted_packs: u64,
     deleted_bytes: u64,
     deleted_others: u64,
-    /// To be deleted, and locked in the bucket.
+    /// Due for deletion, but locked in the bucket.
     locked_packs: u64,
     locked_bytes: u64,
-    /// When the last of these locks ends; absent where the store does not tell.
+    /// When the last of these locks ends; absent if the store does not say.
     locked_until: Option<Timestamp>,
     findings: Vec<Found>,
-    /// Why not all of it was done.
+    /// Why the prune stopped early.
     error: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Log {
         Self { source: log.source.to_string(), kind: log.kind.to_string(), ..Self::default() }
     }
 
-    /// Does what is to be done, and takes down what was, as far as it comes.
+    /// Prunes one log, and records what was done even if it fails midway.
     fn prune(
         &mut self,
         repo: &Arc<Repo>,
@@ -90,7 +90,7 @@ impl Log {
             self.swept(&sweep(repo, &history, options)?);
         }
         output.event(Event::Phase { name: "plan" });
-        // A keeper cannot read what would have to be written anew.
+        // A keeper cannot read the data that would have to be rewritten.
         let mut rewriter = match repo.can_read() {
             true => {
                 let rewriter =
@@ -169,7 +169,7 @@ impl Render for Pruned {
             }
             if let Some(error) = &log.error {
                 text::fact(out, "  failed", error)?;
-                // Some of it may have been done all the same.
+                // Some work may have been done before the failure.
                 if log.dead_packs == 0 {
                     continue;
                 }
@@ -237,7 +237,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     let mut worst: Option<Error> = None;
     for name in select::logs_named(&repo, args.name.as_ref())? {
         let mut log = Log::new(&name);
-        // What one source suffers from must not keep the space of the others from being freed.
+        // A failure in one source must not keep the space of the others from being freed.
         let done = context
             .cancel
             .check()
@@ -259,7 +259,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     context.output.ended(worst.map_or(Ok(exit), Err), &pruned, true)
 }
 
-/// What writes the needed chunks of mostly dead packs anew.
+/// Builds the rewriter for needed chunks of mostly dead packs.
 fn rewriter(repo: &Arc<Repo>, history: &History, memory_bytes: Option<usize>) -> Result<ChunkRewriter> {
     let chosen = WriterOptions::default();
     let options = WriterOptions { memory_bytes: memory_bytes.unwrap_or(chosen.memory_bytes), ..chosen };

@@ -1,4 +1,4 @@
-//! `repair`: what was lost is made anew, and what is beyond help is dropped, by name.
+//! `repair`: rebuilds what it can of lost objects, and drops by name the backups that cannot be saved.
 
 use std::{
     fmt::{self, Write as _},
@@ -38,7 +38,7 @@ const SIGNERS_HINT: &str = "\
 put the records of keys (keys/, signers/, removals/) back from a copy of the repository, or remove the key that is gone \
 (holdfast key remove); holdfast key list tells of them";
 
-/// Something lost.
+/// A lost object.
 #[derive(Serialize)]
 struct Lost {
     object: String,
@@ -73,7 +73,7 @@ struct Prune {
     dead_packs: u64,
 }
 
-/// What was done to one log, or would be.
+/// What was done for one log, or would be.
 #[derive(Default, Serialize)]
 struct Log {
     source: String,
@@ -86,7 +86,7 @@ struct Log {
     dropped: Vec<Backup>,
     held: Vec<Backup>,
     left: Vec<Lost>,
-    /// Why nothing of it was done.
+    /// Why nothing was done for this log.
     error: Option<String>,
 }
 
@@ -174,7 +174,7 @@ impl Log {
 struct Repaired {
     dry_run: bool,
     logs: Vec<Log>,
-    /// Objects of keys, which nothing can be made anew from.
+    /// Objects of keys, which cannot be rebuilt from anything.
     keys: Vec<Lost>,
     hints: Vec<&'static str>,
 }
@@ -226,13 +226,13 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
             break;
         }
         let plan = match args.yes {
-            // Asking the store's clock writes to it, which what only shows a plan does not.
+            // Asking for the store's clock writes an object, which merely showing a plan must not do.
             false => plan_repair(&repo, &name, &options, Timestamp::now()),
             true => repair(&repo, &name, &options, &mut |_| true, &context.run_options()),
         };
         let plan = match plan.map_err(of_repair) {
             Ok(plan) => plan,
-            // What was done to others must be told.
+            // Work already done on other logs must still be reported.
             Err(error) => {
                 let is_over = error.kind() == ErrorKind::Interrupted;
                 repaired.logs.push(Log::failed(&name, &error));
@@ -275,7 +275,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     context.output.ended(worst.map_or(Ok(exit), Err), &repaired, is_any)
 }
 
-/// What to do where a hold may be lost.
+/// Hint for when a hold may be lost.
 pub(super) const MAY_BE_HELD_HINT: &str = "say once more what is to be held, by \"holdfast hold\"";
 
 fn of_repair(error: RepairError) -> Error {

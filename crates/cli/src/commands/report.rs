@@ -1,4 +1,4 @@
-//! `report`: what a run measured. The same figures end a backup.
+//! `report`: shows the measurements of a run. A backup ends with the same figures.
 
 use std::{
     collections::BTreeMap,
@@ -27,17 +27,17 @@ use crate::{
     },
 };
 
-/// So much of a lock's statement stands in a summary.
+/// At most this many characters of a lock's statement are shown in a summary.
 const LOCK_NAME_CHARS: usize = 32;
 
-/// What is shown of a stored report; `whole` is what machines get.
+/// A stored report: the fields shown as text, and the `whole` that JSON output gets.
 pub(super) struct Report {
     id: String,
     known: Known,
     whole: Value,
 }
 
-/// The fields that people are shown. Reports of other versions may lack some.
+/// The fields shown as text. Reports by other versions may lack some of them.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Known {
@@ -118,19 +118,19 @@ impl Serialize for Report {
 }
 
 impl Report {
-    /// Takes a report as it is stored.
+    /// Parses a stored report.
     pub(super) fn new(id: String, whole: Value) -> Result<Self> {
         let known = Known::deserialize(&whole)
             .context_kind(ErrorKind::Damaged, format!("understand the report of {id}"))?;
         Ok(Self { id, known, whole })
     }
 
-    /// As it is stored.
+    /// The report as it is stored.
     pub(super) fn whole(&self) -> &Value {
         &self.whole
     }
 
-    /// What a good run of some minutes amounts to, in a few lines.
+    /// Writes the summary that ends a successful run: a few lines.
     pub(super) fn summary(&self, out: &mut String) -> fmt::Result {
         let Known { totals, capture, .. } = &self.known;
         text::fact(out, "server", &self.known.server_version)?;
@@ -172,7 +172,7 @@ impl Report {
         text::fact(out, "time", text::millis(self.known.total_ms))
     }
 
-    /// Each lock by the words that tell it from the others.
+    /// Lists the locks, each by the words that tell it from the others.
     fn locks(&self) -> String {
         let short = |lock: &Lock| {
             let statement = lock.statement.strip_prefix("BACKUP STAGE ").unwrap_or(&lock.statement);
@@ -187,14 +187,14 @@ fn milliseconds(ms: f64) -> Span {
     Span(std::time::Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default())
 }
 
-/// What was read of a logical backup.
+/// Writes what a logical backup has read.
 pub(super) fn rows_fact(out: &mut String, read: &ReadFacts) -> fmt::Result {
     let (rows, tables) = (text::count(read.rows, "row"), text::count(read.tables, "table"));
     let others = text::count(read.definitions, "other object");
     text::fact(out, "data", format!("{rows} in {tables}, {}; {others}", ByteSize(read.row_bytes)))
 }
 
-/// What its view promises.
+/// Writes what the consistent view guarantees.
 pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
     text::fact(out, "view", &view.promise)?;
     for (name, tables) in [("not of it", &view.inconsistent), ("without rows", &view.without_rows)] {
@@ -205,7 +205,7 @@ pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
     Ok(())
 }
 
-/// Where the backup stands, as replication knows it.
+/// Writes the backup's replication position.
 pub(super) fn position_facts(out: &mut String, position: &Position) -> fmt::Result {
     let precision = match position.precision {
         holdfast_core::physical::Precision::Exact => "",

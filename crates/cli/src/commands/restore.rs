@@ -1,4 +1,4 @@
-//! `restore`: the plan is made and shown, then carried out.
+//! `restore`: makes a plan, shows it, and carries it out.
 
 use std::{
     fmt::{self, Write as _},
@@ -32,10 +32,10 @@ use crate::{
     output::{Render, text},
 };
 
-/// So many files are named before "and N more".
+/// At most this many files are named before "and N more".
 pub(super) const NAMED_MAX: usize = 10;
 
-/// What would be done.
+/// The plan that a dry run shows.
 #[derive(Serialize)]
 struct Planned {
     dry_run: bool,
@@ -43,7 +43,7 @@ struct Planned {
     plan: Plan,
 }
 
-/// How a backup is restored, and what is replayed after it.
+/// How a backup is restored, and what is replayed afterwards.
 #[derive(Serialize)]
 struct Plan {
     plan: RestorePlan,
@@ -127,7 +127,7 @@ fn left_out(out: &mut String, files: &[LeftOut]) -> fmt::Result {
     )
 }
 
-/// A data directory that a server can start on.
+/// A restored data directory that a server can start on.
 #[derive(Serialize)]
 struct Restored {
     dry_run: bool,
@@ -201,7 +201,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A moment after the physical backup that is named, or after the last before it.
+/// Recovery to a moment, starting from the named physical backup or from the last one before the moment.
 pub(super) fn recovery(
     context: &Context<'_>,
     repo: &Arc<Repo>,
@@ -238,7 +238,7 @@ pub(super) fn recovery(
     recovery::choose(repo, &source, named, until)
 }
 
-/// What is restored.
+/// What to restore.
 enum Wanted {
     Backup(select::Chosen),
     Moment(Recovery),
@@ -282,7 +282,7 @@ impl Wanted {
     }
 }
 
-/// Shows at the terminal what a delta restore will delete and replace, and goes on only when told to.
+/// Shows at the terminal what a delta restore will delete and replace, and continues only if the user agrees.
 fn confirm(plan: &Plan, context: &Context<'_>) -> Result<()> {
     let mut shown = String::new();
     show_plan(&mut shown, plan).context("show the plan")?;
@@ -295,7 +295,8 @@ fn confirm(plan: &Plan, context: &Context<'_>) -> Result<()> {
     }
 }
 
-/// What is typed, unless somebody interrupts first: reading from a terminal goes on after a signal.
+/// Reads the user's answer, unless a signal arrives first: reading from a terminal is
+/// not interrupted by signals.
 fn answer(cancel: &Cancel) -> Result<String> {
     const LOOK_EVERY: Duration = Duration::from_millis(50);
     let (typed, answers) = mpsc::channel();
@@ -326,7 +327,7 @@ fn options(args: RestoreArgs, target_dir: PathBuf, context: &Context<'_>) -> Res
     }
 }
 
-/// How files are recovered: what was typed, over the configuration, over what an expert would choose.
+/// Merges the recovery options: typed arguments override the configuration, which overrides expert defaults.
 pub(super) fn recovered(
     chosen: RestoreOptions,
     args: RecoveryArgs,

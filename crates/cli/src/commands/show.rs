@@ -1,4 +1,4 @@
-//! `show`: everything the head of a backup says.
+//! `show`: prints everything in the head of a backup.
 
 use std::fmt;
 
@@ -30,16 +30,16 @@ use crate::{
 #[derive(Serialize)]
 struct Shown {
     id: String,
-    /// Where it was made, for people.
+    /// The host that made it, for text output.
     host: String,
     /// Name of the key that it was added with.
     key: String,
-    /// Its role.
+    /// The role of that key.
     #[serde(skip)]
     role: &'static str,
-    /// Why no expire drops it; null where one may.
+    /// Why `expire` does not drop it; null if it may.
     hold: Option<HoldShown>,
-    /// What it is a copy of; null where it was taken into this repository.
+    /// The backup that it is a copy of; null if it was taken into this repository.
     copy_of: Option<CopyShown>,
     head: Head,
 }
@@ -144,7 +144,8 @@ pub(super) fn run(args: &ShowArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// `name=value` lines of what fits a line: hex dumps of headers are for machines.
+/// Formats the values that fit on a line as `name=value`; long ones such as hex dumps of headers
+/// are only in JSON output.
 fn short_values(values: &Map<String, Value>) -> String {
     const SHORT: usize = 60;
     let lines: Vec<String> = values

@@ -1,4 +1,4 @@
-//! `stats`: what takes the space.
+//! `stats`: shows what takes up space.
 
 use std::{
     collections::BTreeMap,
@@ -40,32 +40,32 @@ use crate::{
 struct BackupStats {
     id: String,
     finished_at: Timestamp,
-    /// Of its files.
+    /// Size of its files.
     size_bytes: u64,
     /// Plain bytes that its run stored.
     new_bytes: u64,
-    /// What they became.
+    /// Bytes that these occupy in the repository.
     stored_bytes: u64,
-    /// Stored bytes of all it needs, about.
+    /// Stored bytes of everything it needs, approximately.
     needed_bytes: u64,
-    /// Of what no other backup needs, about.
+    /// Stored bytes that no other backup needs, approximately.
     own_bytes: u64,
 }
 
-/// What one codec has made of the data of all packs, or of the maps that lead to it.
+/// How one codec has compressed the data of all packs, or the maps that lead to it.
 #[derive(Serialize)]
 struct CodecStats {
     codec: &'static str,
     content: &'static str,
     chunks: u64,
     plain_bytes: u64,
-    /// With their seals.
+    /// Stored size, seals included.
     stored_bytes: u64,
-    /// Plain bytes for each stored one.
+    /// Plain bytes per stored byte.
     ratio: Option<f64>,
 }
 
-/// One table, or what is none.
+/// One table, or a file that belongs to none.
 #[derive(Serialize)]
 struct TableStats {
     name: String,
@@ -76,11 +76,11 @@ struct TableStats {
 /// How a source grows.
 #[derive(Serialize)]
 struct Growth {
-    /// Between the first and the last backup that stand.
+    /// Days between the first and the last backup.
     days: f64,
-    /// By which the files became larger; negative where they shrank.
+    /// Growth of the files; negative if they shrank.
     size_bytes: i64,
-    /// That all backups but the first have stored.
+    /// Bytes stored by all backups except the first.
     stored_bytes: u64,
 }
 
@@ -91,16 +91,16 @@ struct LogStats {
     kind: String,
     packs: u64,
     pack_bytes: u64,
-    /// Of packs that no backup needs: prune frees them.
+    /// Bytes of packs that no backup needs; prune frees them.
     unneeded_bytes: u64,
-    /// Since when what backups need and was read longest ago was not read by a check.
+    /// When a check last read the least recently read of the data that backups need.
     unread_since: Option<Timestamp>,
     never_read_packs: u64,
     never_read_bytes: u64,
-    /// Plain bytes for each stored one, over all runs whose backups stand.
+    /// Plain bytes per stored byte, over all runs whose backups still exist.
     ratio: Option<f64>,
     codecs: Vec<CodecStats>,
-    /// Of which no index tells what is in them, so that they are not among the codecs'.
+    /// Packs that no index describes, and that are therefore missing in `codecs`.
     unlisted_packs: u64,
     unlisted_bytes: u64,
     growth: Option<Growth>,
@@ -124,7 +124,7 @@ pub(super) fn run(args: &StatsArgs, context: &Context<'_>) -> Result<Exit> {
         let history = select::salvaged(context, &repo, &log, &mut |_, _| {})?;
         match of_log(&repo, &history, args.tables, context) {
             Ok(stats) => sources.push(stats),
-            // What is damaged in one hides none of the others.
+            // One damaged log does not hide the others.
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 exit = Exit::Finding;
                 context.output.warning(format!("{log} is left out: {error}"));
@@ -182,7 +182,7 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
     })
 }
 
-/// Of the pages that a run stored.
+/// Plain bytes of the pages that a run stored.
 fn plain_bytes(totals: &Totals) -> u64 {
     totals.bytes_new.saturating_add(totals.bytes_rewritten)
 }
@@ -220,7 +220,7 @@ fn growth(totals: &[(Timestamp, Totals)]) -> Option<Growth> {
     })
 }
 
-/// Partitions and all files of a table together.
+/// The largest tables of a backup; partitions and all files of a table are added up.
 fn largest_tables(repo: &Arc<Repo>, history: &History, run: RunNo, count: usize) -> Result<Vec<TableStats>> {
     let mut tables: BTreeMap<String, TableStats> = BTreeMap::new();
     for item in Backup::open(repo, history, run)?.items() {

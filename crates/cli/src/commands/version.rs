@@ -1,4 +1,4 @@
-//! `version`.
+//! `version`: prints the versions of the program and of its repository format.
 
 use std::fmt::{self, Write as _};
 

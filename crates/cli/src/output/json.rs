@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::{progress::Progress, text, write_out};
 use crate::exit::Exit;
 
-/// Raised when a field changes its meaning or goes; new fields may come without.
+/// Raised when a field is removed or changes its meaning. New fields do not raise it.
 const SCHEMA_VERSION: u32 = 1;
 
-/// One object on each line.
+/// Writes one object per line.
 pub(super) struct Stream {
     verb: &'static str,
     run_id: String,
@@ -105,7 +105,7 @@ impl Stream {
     }
 }
 
-/// Tells the lines of one invocation from another's in a shared log: time and process, in hex.
+/// Identifies the lines of one invocation in a shared log: time and process id, in hex.
 fn run_id() -> String {
     let us = jiff::Timestamp::now().as_microsecond();
     format!("{us:013x}-{:x}", std::process::id())

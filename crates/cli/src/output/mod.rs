@@ -1,8 +1,8 @@
-//! Everything the program says. Nothing else prints.
+//! All output of the program. Nothing else prints.
 //!
-//! People: the result on standard output, progress, warnings and errors on standard error. Machines (`--json`): one
-//! object on each line of standard output, the last one is the result or the error (`docs/reference/json.md`); errors
-//! also stand on standard error, for whoever reads cron's mail.
+//! For people, the result goes to standard output; progress, warnings and errors go to standard error.
+//! For machines (`--json`), each line of standard output is one object, and the last one is the result or the
+//! error (`docs/reference/json.md`); errors also go to standard error, for readers of cron's mail.
 
 use std::{
     fmt,
@@ -23,13 +23,13 @@ pub(crate) mod text;
 
 use progress::Progress;
 
-/// A verb's result: serde writes it for machines, this for people.
+/// A verb's result: serde serializes it for machines, `render` formats it for people.
 pub(crate) trait Render: Serialize {
     /// Writes whole lines.
     fn render(&self, out: &mut String) -> fmt::Result;
 }
 
-/// How much is said besides the result.
+/// How much is printed besides the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
     Quiet,
@@ -37,7 +37,7 @@ pub(crate) enum Verbosity {
     Verbose,
 }
 
-/// Where a verb's words go.
+/// The destination of a verb's output.
 pub(crate) struct Output {
     json: Option<json::Stream>,
     verbosity: Verbosity,
@@ -56,7 +56,7 @@ impl Output {
         Self { json, verbosity, progress: Mutex::new(progress) }
     }
 
-    /// The verb's result, after which nothing is said.
+    /// Prints the verb's result. Nothing is printed after it.
     pub(crate) fn result(&self, exit: Exit, result: &impl Render) {
         self.end();
         match &self.json {
@@ -70,7 +70,8 @@ impl Output {
         }
     }
 
-    /// Ends a verb that works in parts: what was done of them before an error, if anything, is told before that.
+    /// Ends a verb that works in parts: if it failed after `is_any` work, that work is
+    /// reported before the error.
     pub(crate) fn ended(&self, done: Result<Exit>, result: &impl Render, is_any: bool) -> Result<Exit> {
         match &done {
             Ok(exit) => self.result(*exit, result),
@@ -80,7 +81,7 @@ impl Output {
         done
     }
 
-    /// One of many parts of a result, too many to keep: a line of `ls`.
+    /// Prints one of many parts of a result that is too large to collect, such as a line of `ls`.
     pub(crate) fn item(&self, item: &impl Render) {
         match &self.json {
             Some(stream) => stream.item(item),
@@ -93,14 +94,14 @@ impl Output {
         }
     }
 
-    /// What the items that follow are, for people.
+    /// Prints a heading for the items that follow, in text output only.
     pub(crate) fn heading(&self, text: &str) {
         if self.json.is_none() {
             write_out(&format!("{text}\n"));
         }
     }
 
-    /// What is to be said, in place of the exit code, where not all of it could be written.
+    /// The error or exit code to use instead if part of the result could not be written.
     pub(crate) fn lost(&self, only_prints: bool) -> Option<Result<Exit>> {
         let cause = lock(&LOST).take()?;
         let error = Error::failed("not all of the result could be written to standard output")
@@ -109,12 +110,12 @@ impl Output {
         if only_prints {
             return Some(Err(error));
         }
-        // It is done all the same.
+        // The work itself is done.
         self.warning(error.to_string());
         Some(Ok(Exit::Finding))
     }
 
-    /// The verb's failure, after which nothing is said.
+    /// Prints the verb's failure. Nothing is printed after it.
     pub(crate) fn error(&self, error: &Error) {
         self.end();
         if let Some(stream) = &self.json {
@@ -123,7 +124,7 @@ impl Output {
         write_err(&text::error(error));
     }
 
-    /// What work on the repository itself tells.
+    /// Forwards the steps of work on the repository as events.
     pub(crate) fn steps(self: &Arc<Self>) -> Steps {
         let output = Arc::clone(self);
         Steps::new(move |step| {
@@ -134,17 +135,17 @@ impl Output {
         })
     }
 
-    /// Something to look at; the result is sound all the same.
+    /// Prints a warning that does not invalidate the result.
     pub(crate) fn warning(&self, text: String) {
         self.event(Event::Warning { text });
     }
 
-    /// Something for the person at the terminal, now.
+    /// Prints a message for the user at the terminal immediately.
     pub(crate) fn notice(&self, text: &str) {
         self.lock().above(|| write_err(&format!("{text}\n")));
     }
 
-    /// The same, with the answer on the same line.
+    /// Prints a question; the answer is typed on the same line.
     pub(crate) fn ask(&self, question: &str) {
         self.lock().above(|| write_err(question));
     }
@@ -192,17 +193,17 @@ impl Listener for Output {
     }
 }
 
-/// How long the phase took that is over.
+/// Prints how long the phase took that has just ended.
 fn say_ended(progress: &Progress) {
     if let Some((phase, took)) = progress.ended() {
         progress.above(|| write_err(&format!("{phase}: {took}\n")));
     }
 }
 
-/// Why something could not be written to standard output, at first.
+/// The first error in writing to standard output.
 static LOST: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// A reader that has gone away (`| head`) is not an error of ours.
+/// Writes to standard output. A reader that has closed it (`| head`) is not an error.
 fn write_out(text: &str) {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -218,7 +219,7 @@ fn write_err(text: &str) {
     let _gone = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// What clap has to say: help and versions on standard output, complaints on standard error.
+/// Prints clap's message: help and versions to standard output, errors to standard error.
 pub(crate) fn usage(error: &clap::Error, json: bool) -> Exit {
     if !error.use_stderr() {
         let _gone = error.print();

@@ -1,5 +1,5 @@
-//! How far an operation is: a bar on a terminal, a line every few seconds elsewhere, an object each second for
-//! machines. All three tell the same figures.
+//! Progress of an operation: a bar on a terminal, a line every few seconds elsewhere, an object each second
+//! for machines. All three show the same figures.
 
 use std::{
     io::Write as _,
@@ -12,19 +12,19 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::text;
 use crate::args::units::{ByteSize, Span};
 
-/// How fast bytes go by, smoothed: the last ten seconds or so count.
+/// Time constant for smoothing the rate: roughly the last ten seconds count.
 const SMOOTHING_S: f64 = 10.0;
 
-/// While it is known how much there is to do.
+/// Used while the total is known.
 const BAR_STYLE: &str = "{prefix:9} [{bar:28}] {wide_msg}";
-/// While it is not, but work goes on.
+/// Used while the total is unknown, but progress is reported.
 const COUNT_STYLE: &str = "{prefix:9} {wide_msg}";
-/// While nothing is told.
+/// Used while no progress is reported.
 const PHASE_STYLE: &str = "{prefix:9}";
 
 enum Screen {
     Silent,
-    /// Something is due each `every`.
+    /// Output is due once per `every`.
     Paced {
         every: Duration,
         last: Option<Instant>,
@@ -74,7 +74,7 @@ impl Progress {
         Self::new(Screen::Bar(bar))
     }
 
-    /// Takes an event in; whether a line is due.
+    /// Processes an event; returns whether a line is due.
     pub(super) fn advance(&mut self, event: &Event) -> bool {
         let now = Instant::now();
         match *event {
@@ -134,7 +134,7 @@ impl Progress {
         self.seen = Some((now, bytes_done));
     }
 
-    /// The phase that an event of the next one ends, and how long it took.
+    /// The current phase, which the next one's event ends, and how long it has taken.
     pub(super) fn ended(&self) -> Option<(&'static str, Span)> {
         (!self.phase.is_empty()).then(|| (self.phase, Span(self.phase_began.elapsed())))
     }
@@ -152,7 +152,7 @@ impl Progress {
         self.bytes_per_s as u64
     }
 
-    /// Time left at the current pace; unknown at the beginning and when nothing moves.
+    /// Time left at the current pace; unknown at the beginning and when there is no progress.
     pub(super) fn eta(&self) -> Option<Duration> {
         if self.bytes_total == 0 {
             return None;
@@ -177,12 +177,12 @@ impl Progress {
         format!("{percent}% of {total}: {done}, {rate}/s{eta}")
     }
 
-    /// A whole line for a log.
+    /// A complete line for a log.
     pub(super) fn line(&self) -> String {
         format!("{} {}: {}\n", text::now(), self.phase, self.figures())
     }
 
-    /// Lets `write` write to standard error without tearing the bar.
+    /// Runs `write`, which prints to standard error, without tearing the bar.
     pub(super) fn above(&self, write: impl FnOnce()) {
         match &self.screen {
             Screen::Bar(bar) => bar.suspend(write),
@@ -191,7 +191,7 @@ impl Progress {
         let _gone = std::io::stderr().flush();
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub(super) fn end(&mut self) {
         if let Screen::Bar(bar) = &self.screen {
             bar.finish_and_clear();

@@ -1,4 +1,4 @@
-//! How text for people looks: times, tables, lists of facts, errors.
+//! Formatting of text output: times, tables, lists of facts, errors.
 
 use std::{
     fmt::{self, Write as _},
@@ -10,22 +10,22 @@ use jiff::Timestamp;
 
 use crate::args::units::{ByteSize, Span};
 
-/// Now, UTC, to the millisecond.
+/// The current time in UTC, to the millisecond.
 pub(crate) fn now() -> String {
     format!("{:.3}", Timestamp::now())
 }
 
-/// Between two stored instants.
+/// The time between two stored instants.
 pub(crate) fn duration(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }
 
-/// A stored instant as people read it: `2026-11-21 09:30:05`, UTC.
+/// A stored instant in readable form: `2026-11-21 09:30:05`, UTC.
 pub(crate) fn instant(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// For how long no check has read what backups need.
+/// Describes how long the data that backups need has not been read by a check.
 pub(crate) fn unread(since: Timestamp, never_packs: u64, never_bytes: u64) -> String {
     let oldest = age(since);
     match never_packs {
@@ -38,7 +38,7 @@ pub(crate) fn unread(since: Timestamp, never_packs: u64, never_bytes: u64) -> St
     }
 }
 
-/// How long ago, in one unit: `45s`, `12m`, `3h`, `6d`, `5w`.
+/// The age in one unit: `45s`, `12m`, `3h`, `6d`, `5w`.
 pub(crate) fn age(at: Timestamp) -> String {
     let s = Timestamp::now().as_second().saturating_sub(at.as_second()).max(0);
     match s {
@@ -50,7 +50,7 @@ pub(crate) fn age(at: Timestamp) -> String {
     }
 }
 
-/// `waited 12 ms` and the like.
+/// Milliseconds as in `waited 12 ms`.
 pub(crate) fn millis(ms: u64) -> Span {
     Span(Duration::from_millis(ms))
 }
@@ -58,7 +58,7 @@ pub(crate) fn millis(ms: u64) -> Span {
 /// One column of a table.
 pub(crate) struct Column {
     pub(crate) title: &'static str,
-    /// Numbers stand at the right of their column.
+    /// Numbers are aligned to the right.
     pub(crate) right: bool,
 }
 
@@ -72,7 +72,8 @@ pub(crate) const fn numbers(title: &'static str) -> Column {
     Column { title, right: true }
 }
 
-/// Writes rows under their titles; columns are as wide as they need, those that are empty throughout are left out.
+/// Writes rows under their titles.
+/// Columns are as wide as their content; columns without any content are omitted.
 pub(crate) fn table<const N: usize>(
     out: &mut String,
     columns: &[Column; N],
@@ -98,7 +99,7 @@ pub(crate) fn table<const N: usize>(
     rows.iter().try_for_each(|row| line(&|i| row[i].clone()))
 }
 
-/// One `name   value` line; further lines of the value stand below its first.
+/// Writes one `name   value` line; further lines of the value are aligned below the first.
 pub(crate) fn fact(out: &mut String, name: &str, value: impl fmt::Display) -> fmt::Result {
     let value = value.to_string();
     let mut lines = value.lines();
@@ -109,7 +110,7 @@ pub(crate) fn fact(out: &mut String, name: &str, value: impl fmt::Display) -> fm
     lines.try_for_each(|line| writeln!(out, "{:<16}{line}", ""))
 }
 
-/// The same of several values, each in a line, `most` of them; nothing where there is none.
+/// Like [`fact`] for several values, one per line, at most `most` of them; writes nothing if there are none.
 pub(crate) fn first(
     out: &mut String,
     name: &str,
@@ -142,7 +143,7 @@ pub(crate) fn error(error: &Error) -> String {
     text
 }
 
-/// `hint: …`, further lines below the first.
+/// `hint: …`, with further lines aligned below the first.
 pub(crate) fn hint(hint: &str) -> String {
     let mut lines = hint.lines();
     let mut text = format!("hint: {}\n", lines.next().unwrap_or_default());
@@ -150,7 +151,7 @@ pub(crate) fn hint(hint: &str) -> String {
     text
 }
 
-/// clap's complaint as an error of ours: its sentence, without usage and colours.
+/// Converts clap's message to an error: its sentence, without usage and colours.
 pub(crate) fn of_clap(error: &clap::Error) -> Error {
     let text = error.to_string();
     let sentence = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");

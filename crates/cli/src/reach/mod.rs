@@ -1,4 +1,4 @@
-//! From what was typed to what it means: the repository, the server, the backup.
+//! Resolves what was typed: the repository, the server, the backup.
 
 pub(crate) mod repository;
 pub(crate) mod select;

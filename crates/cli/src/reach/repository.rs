@@ -1,4 +1,4 @@
-//! Reaching the repository that was named.
+//! Opens the repository that was named.
 
 use std::{path::Path, sync::Arc};
 
@@ -17,14 +17,14 @@ use crate::{
     password,
 };
 
-/// Where the repository is, as typed or configured.
+/// The repository's location, as typed or configured.
 pub(crate) fn location(context: &Context<'_>) -> Result<String> {
     let location = context.global.repo.clone().or_else(|| context.config.repo.clone()).ok_or_else(|| {
         Error::new(ErrorKind::Usage, "no repository was named")
             .hinted("use --repo, HOLDFAST_REPO, or \"repo\" in the configuration file")
     })?;
-    // Not taken as relative: one that is mistyped would become a directory wherever somebody happens to be. With neither of
-    // these characters there is no password in it.
+    // A relative path is refused: a typo would create a directory in whatever the current directory is.
+    // Text with neither of these characters contains no password, so the error can show it.
     if !location.is_empty() && !location.starts_with('/') && !location.contains([':', '@']) {
         let text = format!("\"{location}\" is not a repository: the path of a directory begins with /");
         let error = Error::new(ErrorKind::Usage, text);
@@ -36,26 +36,26 @@ pub(crate) fn location(context: &Context<'_>) -> Result<String> {
     Ok(location)
 }
 
-/// An existing store.
+/// Opens an existing store.
 fn existing_store(location: &str, options: StoreOptions) -> Result<Arc<dyn Store>> {
     open_store(location, &options).map_err(|error| of_opening(error, "open the repository"))
 }
 
-/// A store for a new repository; its directory is made if need be.
+/// Creates a store for a new repository, and its directory if needed.
 pub(crate) fn new_store(location: &str, context: &Context<'_>) -> Result<Arc<dyn Store>> {
     let mut options = options(context);
-    // Whether it takes several writers shows only where they can be there at once.
+    // Whether the store supports several writers shows only if several calls can run at once.
     options.limits.calls = None;
     create_store(location, &options).map_err(|error| of_opening(error, "make the repository"))
 }
 
-/// How the repository that is worked on is reached.
+/// Store options of the main repository.
 pub(crate) fn options(context: &Context<'_>) -> StoreOptions {
     let as_of = context.global.as_of.map(Into::into);
     StoreOptions { as_of, ..reached(context) }
 }
 
-/// How repositories are reached that the configuration does not know.
+/// Store options of repositories that the configuration does not mention.
 fn reached(context: &Context<'_>) -> StoreOptions {
     context.store.clone().options(context.config.store.clone())
 }
@@ -75,19 +75,18 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
     }
 }
 
-/// What it means that a repository is for one writer.
+/// Explains that a repository supports only one writer.
 pub(crate) const ONE_WRITER: &str = "this store lets several create one name: see to it that never two runs (backup, \
     expire, prune) of one source go on at once, also not from two hosts (docs/guide/stores.md)";
 
-/// Opens the repository that was named, with the password or identity that was given; asks for a password only where one
-/// is needed.
+/// Opens the named repository with the given password or identity. Asks for a password only if one is needed.
 pub(crate) fn open(context: &Context<'_>) -> Result<Repo> {
     let opened = unlock(context);
     context.watch_signals()?;
     opened
 }
 
-/// The same, for `act`; `doing` names it where the key is not for that.
+/// Like [`open`], for `act`; `doing` names the act in the error if the key does not permit it.
 pub(crate) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> Result<Repo> {
     let repo = open(context)?;
     warn_of_keys(context, &repo);
@@ -98,14 +97,14 @@ pub(crate) fn open_for(context: &Context<'_>, act: Act, doing: &'static str) -> 
     Ok(repo)
 }
 
-/// Says what is wrong with the records of keys: by them it is told whose backups are believed.
+/// Warns about damaged records of keys, because they decide whose backups are trusted.
 pub(crate) fn warn_of_keys(context: &Context<'_>, repo: &Repo) {
     for (object, damage) in repo.key_problems() {
         context.output.warning(format!("{object}: {damage}; see \"holdfast key list\""));
     }
 }
 
-/// The same as [`open`], before other passwords are asked for.
+/// Like [`open`], but does not take over signals yet, so that further passwords can be asked for.
 pub(crate) fn unlock(context: &Context<'_>) -> Result<Repo> {
     let store = existing_store(&location(context)?, options(context))?;
     let (global, config) = (&context.global, &context.config);
@@ -120,7 +119,7 @@ pub(crate) fn unlock(context: &Context<'_>) -> Result<Repo> {
     with_password(store, given, only, ("the repository", password::GIVE))
 }
 
-/// Opens the repository that is worked on, and another, for `act` each.
+/// Opens the main repository and another, each for its own `act`.
 pub(crate) fn open_both(
     context: &Context<'_>,
     (from, doing): (Act, &'static str),
@@ -136,11 +135,12 @@ pub(crate) fn open_both(
     Ok((one, two))
 }
 
-/// What came of opening a repository, by where it is.
+/// A repository's location and the result of opening it.
 pub(crate) type Opened = (String, Result<Arc<Repo>>);
 
-/// Opens the repository that is worked on and `others`, as they are typed or configured, for backups. One that cannot be
-/// opened does not keep the others from it; only what can never be right is an error.
+/// Opens the main repository and `others`, as typed or configured, for backups.
+/// If one cannot be opened, the others are opened all the same; only usage errors, which no
+/// retry can fix, are returned.
 pub(crate) fn open_all_for_backup(
     context: &Context<'_>,
     others: &[String],
@@ -187,12 +187,13 @@ fn require_other(context: &Context<'_>, other: &Repo, act: Act, doing: &'static 
     Ok(())
 }
 
-/// A repository of the configuration, by its name or where it is.
+/// Finds a configured repository by its name or its location.
 fn known<'c>(context: &'c Context<'_>, typed: &str) -> Option<&'c OtherRepository> {
     context.config.repository.iter().find(|it| it.name == typed || it.repo == typed)
 }
 
-/// The error of a location that is none, where a name may have been meant. A word without `/`, `:` or `@` holds no password.
+/// Improves the error for an invalid location that may have been meant as a name.
+/// Text without `/`, `:` or `@` contains no password, so the error can show it.
 fn not_by_name(context: &Context<'_>, typed: &str, error: Error) -> Error {
     if typed.contains(['/', ':', '@']) || error.kind() != ErrorKind::Usage {
         return error;
@@ -208,14 +209,15 @@ fn not_by_name(context: &Context<'_>, typed: &str, error: Error) -> Error {
         .hinted(hint)
 }
 
-/// Opens another repository: one of the configuration by its name or its location, or any other by its location.
+/// Opens another repository: a configured one by its name or location, or any other by its location.
 fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
     let known = known(context, &typed.to);
     let location = known.map_or(&typed.to, |known| &known.repo);
-    // What is typed of buckets and hosts is about both, unless the configuration knows the other one.
+    // Typed bucket and host options apply to both repositories, unless the configuration has the other one.
     let reached = match known {
         Some(known) => StoreArgs::default().options(known.store.clone()),
-        // It is as it is now, whatever the first one is looked at as.
+        // The other repository is opened in its current state, even if the first is read
+        // `--as-of` an earlier time.
         None => reached(context),
     };
     let at = |error: Error| error.context(format_args!("the repository {location}"));
@@ -257,18 +259,18 @@ fn with_identity(store: Arc<dyn Store>, path: &Path, only: Option<KeyId>) -> Res
     Repo::unlock(store, Unlock::Identity(&identity), only).map_err(|error| of_keys_at(error, &location))
 }
 
-/// The password as the library takes it.
+/// Converts the password to the library's type.
 pub(crate) fn password_of(secret: Secret) -> Result<Password> {
     Password::new(secret.reveal().to_owned())
         .ok_or_else(|| Error::new(ErrorKind::Usage, "an empty password protects nothing"))
 }
 
-/// A failed store as an operation's failure.
+/// Converts a store's error to an operation's error.
 pub(crate) fn of_store(error: StoreError) -> Error {
     holdfast_repo::RepoError::from(error).into()
 }
 
-/// A failure to make or open a repository at this place as an operation's failure.
+/// Converts an error in creating or opening the repository at `location` to an operation's error.
 pub(crate) fn of_keys_at(error: KeyError, location: &str) -> Error {
     match error {
         KeyError::Store(error) => of_store(error).context(format_args!("the repository {location}")),
@@ -276,7 +278,7 @@ pub(crate) fn of_keys_at(error: KeyError, location: &str) -> Error {
     }
 }
 
-/// A failure to change or read keys as an operation's failure.
+/// Converts an error in changing or reading keys to an operation's error.
 pub(crate) fn of_keys(error: KeyError) -> Error {
     let trust;
     let (kind, hint) = match &error {

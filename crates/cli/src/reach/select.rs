@@ -1,4 +1,4 @@
-//! Which backup, or which source, a person means.
+//! Selects the backup or the source that the user means.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
     context::Context,
 };
 
-/// A backup that stands.
+/// A selected backup.
 pub(crate) struct Chosen {
     pub(crate) history: History,
     pub(crate) run: RunNo,
@@ -25,7 +25,7 @@ impl Chosen {
     }
 }
 
-/// The one log that `name` or the configuration leads to, or the only one there is.
+/// The log of the source given by `name` or the configuration, or the only one there is.
 pub(crate) fn log(
     context: &Context<'_>,
     repo: &Repo,
@@ -33,7 +33,7 @@ pub(crate) fn log(
     kind: Option<Kind>,
 ) -> Result<LogName> {
     let mut logs = repo.logs()?;
-    // Physical ones are meant wherever there are any.
+    // Physical backups are the default if there are any.
     let of_name =
         |log: &&LogName| name.or(context.config.name.as_ref()).is_none_or(|name| *name == log.source);
     let has_physical = logs.iter().filter(of_name).any(|log| log.kind == Kind::Physical);
@@ -52,8 +52,8 @@ pub(crate) fn log(
     only(context, logs, name, |first| format!("use --name, or write {first}#42"))
 }
 
-/// The logs of the one source that `name` or the configuration leads to, or of the only one there is; none where the
-/// repository holds nothing yet.
+/// The logs of the source given by `name` or the configuration, or of the only source; empty if the
+/// repository is still empty.
 pub(crate) fn logs_of_source(
     context: &Context<'_>,
     repo: &Repo,
@@ -69,8 +69,8 @@ pub(crate) fn logs_of_source(
     Ok(logs)
 }
 
-/// The logs of the source with that name, or of all. A name that the repository does not have is not passed over: whoever
-/// mistyped it must hear of that.
+/// The logs of the source with that name, or of all sources.
+/// An unknown name is an error, so that a typo does not go unnoticed.
 pub(crate) fn logs_named(repo: &Repo, name: Option<&SourceName>) -> Result<Vec<LogName>> {
     let mut logs = repo.logs()?;
     if let Some(name) = name {
@@ -87,7 +87,7 @@ fn holds_nothing_of(name: &SourceName) -> Error {
         .hinted("\"holdfast list\" shows the names")
 }
 
-/// The one among `logs`, of different sources, that is meant.
+/// Selects one of `logs`, each of a different source.
 fn only(
     context: &Context<'_>,
     mut logs: Vec<LogName>,
@@ -132,7 +132,7 @@ pub(crate) fn backup(
         }
         BackupNo::Latest => {
             let newest = history.newest_backup();
-            // It may have been a later backup of all.
+            // The damaged run may have been a later backup of the whole source.
             let latest = history.newest_taken().or(newest);
             if let Some((_, error)) = damaged.pop_last().filter(|(run, _)| Some(*run) > latest) {
                 return Err(Error::from(error)
@@ -143,7 +143,7 @@ pub(crate) fn backup(
                 Error::failed(format!("no backup of {log} is kept"))
                     .hinted("\"holdfast list\" shows what there is")
             })?;
-            // Of when a dump's rows are, nobody knows for certain.
+            // Nobody knows for certain how old the rows of a dump are.
             let taken = history.newest_taken().ok_or_else(|| {
                 Error::failed(format!("all backups of {log} were imported: which is the latest is not known"))
                     .hinted("name one by its number: \"holdfast list\" shows them, and \"holdfast show\" when each was dumped")
@@ -164,7 +164,8 @@ pub(crate) fn backup(
     Ok(Chosen { history, run })
 }
 
-/// The history as far as it is whole, for those who only read. Tells the person what is not, and `each` too.
+/// Reads the intact part of a history, for read-only verbs.
+/// Warns about the damaged part, and passes it to `each`.
 pub(crate) fn salvaged(
     context: &Context<'_>,
     repo: &Repo,

@@ -1,4 +1,4 @@
-//! From what was typed about the server to how it is reached.
+//! Turns the typed server options into connection options.
 
 use std::{env, path::PathBuf, sync::Arc, time::Duration};
 
@@ -10,11 +10,11 @@ use holdfast_core::{
 use super::repository;
 use crate::{args::source, context::Context, password};
 
-/// Where the servers' own clients look, in their order; later files win.
+/// Where the servers' own clients look, in their order; later files override earlier ones.
 const GLOBAL_FILES: [&str; 2] = ["/etc/my.cnf", "/etc/mysql/my.cnf"];
 const USER_FILE: &str = ".my.cnf";
 
-/// What was typed, and for the rest what the option files say.
+/// Connection options as typed, completed from option files.
 pub(crate) fn connect_options(typed: &source::SourceArgs, context: &Context<'_>) -> Result<ConnectOptions> {
     let files = option_files(typed)?;
     for path in files.ignored() {
@@ -44,7 +44,7 @@ pub(crate) fn connect_options(typed: &source::SourceArgs, context: &Context<'_>)
     Ok(options)
 }
 
-/// The tunnel that is asked for; nothing is started yet.
+/// The requested SSH tunnel; it is not started yet.
 fn tunnel(typed: &source::SourceArgs, context: &Context<'_>) -> Option<Arc<Tunnel>> {
     let ssh = repository::options(context).sftp;
     let options = SshOptions {

@@ -1,7 +1,9 @@
-//! Archiving: reach the server → begin a run → find where the archive goes on → record what comes, run after run.
+//! Archiving: reach the server → begin a run → find where the archive continues
+//! → record events as they arrive, run after run.
 //!
-//! - What is recorded goes on exactly behind what is archived, or behind a gap that is named.
-//! - A server that goes away is waited for; a repository that does is, too, while the server keeps what is not stored.
+//! - Recording continues exactly where the archive ends, or after a gap that is named.
+//! - If the server goes away, the archiver waits for it; it also waits for the repository, while the server
+//!   keeps what is not stored yet.
 
 use std::{
     sync::Arc,
@@ -46,79 +48,81 @@ use crate::{
     taking::name,
 };
 
-/// How often it looks for due work and for a request to end.
+/// Polls for due work and for a stop request this often.
 const POLL: Duration = Duration::from_millis(50);
-/// How often it is looked whether a batch that is full can be handed over.
+/// Checks this often whether a full batch can be handed over.
 const HELD_UP: Duration = Duration::from_millis(5);
-/// How long the archiver leaves the log to whoever has asked for it.
+/// How long the archiver keeps the log free for the run that asked for it.
 const ROOM_FOR: Duration = Duration::from_secs(15);
-/// How often it is looked whether they have begun, or ended.
+/// Checks this often whether that run has begun, or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Waits between attempts to reach a server that has gone away, or a repository.
+/// Delays between attempts to reach a server or repository that has gone away.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
-/// How long after its last sign of life an archiver may be replaced.
+/// An archiver may be replaced this long after its last sign of life.
 const PATIENCE: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
-/// Who asks to end waits so long for the end of the transaction that is under way.
+/// How long to wait for the current transaction to finish once a stop is requested,
+/// and for the last acknowledgement.
 const END_OF_TRANSACTION_MAX: Duration = Duration::from_secs(10);
-/// A stream that has begun shows among the server's replicas after so long.
+/// A new stream shows among the server's replicas within this time.
 const IS_SHOWN: Duration = Duration::from_secs(2);
-/// So long a server whose commits may wait for us may take for an answer before its stream.
+/// How long a server whose commits may wait for us may take for an answer before its stream begins.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// A stream that has begun waits so long for an answer that makes it easier.
+/// How long a new stream waits for an answer that helps, but that it can do without.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
-/// A server that has not yet said what its binlog leaves out is asked again after so long.
+/// How soon to ask again if a server has not yet said what its binlog leaves out.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// A server that cannot be reached for so long is told of.
+/// Warns once a server has been unreachable for this long.
 const TOLD_AFTER: Duration = Duration::from_secs(30);
-/// So far behind the server a run stores no segments: it ends as soon as it has caught up.
+/// A run that begins further behind the server than this stores no segments,
+/// and ends as soon as it has caught up.
 const CATCH_UP_BYTES: u64 = 64 << 20;
 
-/// What the user decides.
+/// The user's choices.
 #[derive(Clone, Debug)]
 pub struct ArchiveOptions {
     /// How to reach the server.
     pub connect: ConnectOptions,
-    /// The history that the archive belongs to; `None`: host and port of the server.
+    /// The source that the archive belongs to; `None`: named after the host and port of the server.
     pub name: Option<SourceName>,
-    /// Ends where the binlog ends now.
+    /// Stop where the binlog ends now.
     pub once: bool,
-    /// What comes is durable after so long.
+    /// How soon incoming events are made durable.
     pub segment_age: Duration,
-    /// A run ends after so many bytes.
+    /// A run ends after this many bytes.
     pub run_bytes: u64,
-    /// A run ends after so long.
+    /// A run ends after this long.
     pub run_age: Duration,
-    /// The server's commits wait until they are durable.
+    /// Whether the server's commits wait until they are durable.
     pub semi_sync: bool,
-    /// What comes is durable, and acknowledged, once it is on this host; the repository has it soon. `None`: once the
-    /// repository has it.
+    /// Where events become durable, and are acknowledged, on this host; the repository has them soon after.
+    /// `None`: they are durable once the repository has them.
     pub spool: Option<SpoolOptions>,
-    /// How often it is looked whether the server has become one whose binlog lacks something.
+    /// How often to check whether the server's binlog has begun to lack something.
     pub look_every: Duration,
-    /// Ends where the server refuses for so long: a password that was changed is not found by waiting.
+    /// Give up once the server has refused for this long: waiting does not mend a changed password.
     pub refused_max: Duration,
-    /// Waits while another archives, and takes its place when it is gone, from this server. Gives the place up when the
-    /// server is away.
+    /// Wait while another archiver is active, and take its place, from this server, when it is gone. Give the
+    /// place up when the server is away.
     pub standby: bool,
-    /// The server may be a replica that leaves out some of what it replicates.
+    /// Allow the server to be a replica that leaves out some of what it replicates.
     pub allow_replica_filters: bool,
-    /// The server may be another than the one that was archived.
+    /// Allow a server other than the one that was archived.
     pub new_identity: bool,
-    /// How chunks are made smaller.
+    /// How chunks are compressed.
     pub compression: Compression,
-    /// Threads that compress.
+    /// Number of compressing threads.
     pub compress_threads: usize,
-    /// Memory for everything that grows but the largest event.
+    /// Memory for everything that grows, except the largest event.
     pub memory_bytes: usize,
     /// How the run presents itself and keeps its lease.
     pub run: RunOptions,
 }
 
 impl ArchiveOptions {
-    /// What an expert would choose on this host.
+    /// The settings that an expert would choose on this host.
     #[must_use]
     pub fn new(connect: ConnectOptions) -> Self {
         Self {
@@ -147,28 +151,29 @@ impl ArchiveOptions {
     }
 }
 
-/// What an archiver did until it ended.
+/// What an archiver did before it ended.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ArchiveReport {
     /// The source.
     pub source: String,
-    /// The archive's runs that stand now because of it.
+    /// Runs that it added to the archive.
     pub runs: Vec<u64>,
     /// Bytes of events.
     pub bytes: u64,
-    /// Bytes of packs that were stored for them.
+    /// Bytes of packs stored for them.
     pub stored_bytes: u64,
     /// Where the archive ends.
     pub until: Option<Place>,
     /// When the last transaction was committed, in microseconds since 1970.
     pub last_at: Option<u64>,
-    /// All transactions that are archived, where the server names them.
+    /// GTIDs of all archived transactions, where the server assigns them.
     pub gtids: Option<String>,
-    /// What is missing, as it was found.
+    /// The gaps, as they were found.
     pub gaps: Vec<Gap>,
-    /// By which settings the server leaves something out of its binlog, with their values, as they were last.
+    /// Settings by which the server leaves something out of its binlog, with their values, as last seen.
     pub leaves_out: Option<String>,
-    /// Commits of which the server said that they returned without an acknowledgement, where they were to wait for one.
+    /// Commits that the server reported as returned without an acknowledgement,
+    /// although they should have waited for one.
     pub unacknowledged: u64,
     /// Segments that are on this host and not in the repository.
     pub unsent_segments: u64,
@@ -176,15 +181,15 @@ pub struct ArchiveReport {
     pub segments: u64,
     /// Longest time from the arrival of an event until it was durable.
     pub lag_max_ms: u64,
-    /// The same on average of all segments.
+    /// The same, averaged over all segments.
     pub lag_mean_ms: u64,
-    /// How often the connection to the server was made again.
+    /// How often it reconnected to the server.
     pub reconnects: u64,
     /// How long it took.
     pub elapsed_ms: u64,
 }
 
-/// Archives the binlog of a server, until it is asked to end or, if so wanted, until the end of the binlog.
+/// Archives the binlog of a server until a stop is requested or, with `once`, until the end of the binlog.
 pub fn archive(
     repo: &Arc<Repo>,
     options: &ArchiveOptions,
@@ -210,62 +215,63 @@ pub(super) struct Archiver<'a> {
     pub(super) listener: &'a dyn Listener,
     pub(super) cancel: &'a Cancel,
     pub(super) stream_options: StreamOptions,
-    /// As it was when the last run ended: between two runs nothing is made durable, so that little is to be read then.
+    /// The history as of the end of the last run: nothing is made durable between two runs,
+    /// so little is left to read then.
     history: Option<Arc<History>>,
     discarding: Option<JoinHandle<()>>,
     lag_sum: Duration,
     spool: Option<Arc<Spool>>,
     store_failing: RecurringWarning,
     spool_failing: RecurringWarning,
-    /// That segments of the spool came too late.
+    /// Warns that spooled segments came too late.
     late: RecurringWarning,
-    /// What lets commits return without the archive, and of how many the server has said so.
+    /// Why commits can return without being archived, and how many of them the server has counted.
     doubts: Vec<String>,
     unacknowledged: Option<u64>,
-    /// That the server has stopped replicating.
+    /// Warns that the server has stopped replicating.
     stopped: RecurringWarning,
-    /// Where a server had more than it sent, and was asked again for that.
+    /// Where a server had more than it sent, and the stream was restarted for that reason.
     stuck_at: Option<Place>,
-    /// How many commits had waited when the server did not say what its binlog is.
+    /// How many commits had waited when the server did not answer about its binlog.
     unanswered: Option<Waits>,
-    /// Whether the server's GTIDs lacked some of what it has sent, at the last look.
+    /// Whether, at the last look, the server's GTIDs lacked some of what it had sent.
     lacked_gtids: bool,
-    /// Since when nobody archives, although this archiver tries to.
+    /// Since when no archiver has been active although this one tries to be.
     pub(super) in_vain_since: Option<Instant>,
     report: ArchiveReport,
 }
 
-/// What was found when it was looked whether a server still writes what it sends.
+/// What a look found about whether the server still writes the binlog that it sends.
 #[derive(Default)]
 struct Seen {
-    /// What was archived.
+    /// The transactions that were archived by then.
     gtids: Option<Gtids>,
-    /// Where the archive stood, if the server had more.
+    /// Where the archive ended, if the server had more.
     behind_at: Option<Place>,
 }
 
-/// The looks at a server while its stream runs.
+/// Looks at a server while its stream runs.
 struct Looks {
     look: Option<Look>,
     /// When the next is due.
     at: Instant,
     seen: Seen,
-    /// The server has said what its binlog leaves out.
+    /// Whether the server has said what its binlog leaves out.
     is_told: bool,
 }
 
-/// Why a run was left.
+/// Why a run ended.
 enum RunEnd {
-    /// It is long enough.
+    /// It has reached one of its limits, or has caught up.
     Due,
-    /// Somebody who drops or prunes waits for its end.
+    /// A run that drops or prunes is waiting for it to end.
     Asked,
-    /// All that was wanted is there.
+    /// Everything wanted is archived, or a stop was requested.
     Done,
 }
 
 impl<'a> Archiver<'a> {
-    /// The spool, when what it had is sent on: the server that it came from may be gone.
+    /// Opens the spool and sends on what it still holds: the server that this came from may be gone.
     fn spooled(
         repo: &Arc<Repo>,
         options: &ArchiveOptions,
@@ -282,11 +288,11 @@ impl<'a> Archiver<'a> {
         if spool.count()? > 0 {
             match Run::begin(repo, &log, &options.run) {
                 Ok(run) => {
-                    // The first run that archives says what came too late.
+                    // The first run that archives reports what came too late.
                     told(&spool.send_left(&run)?, &spool, listener);
                     run.abandon("it has sent on what was left in a spool")?;
                 }
-                // It is looked at when this one archives.
+                // What is left is dealt with when this archiver begins a run.
                 Err(BeginError::Active(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -304,7 +310,8 @@ impl<'a> Archiver<'a> {
         listener.event(Event::Phase { name: "reach" });
         let mut session = open_control(options)?;
         let source = if options.semi_sync { Some(Source::read(&mut session)?) } else { None };
-        // That tries to list the files. Who may not do it hears that from the stream, too.
+        // The check lists the binlog files.
+        // Without it, an account that may not do that learns so from the stream.
         if source.as_ref().is_none_or(|source| source.waiting() == 0) {
             match check_binlog_grants(&mut session) {
                 Err(error) if options.semi_sync && is_lost(&error) => session = open_control(options)?,
@@ -312,7 +319,7 @@ impl<'a> Archiver<'a> {
             }
         }
         left_out::require_all(&mut session, options.standby, options.allow_replica_filters)?;
-        // Who stands by may be at a replica, whose commits nobody waits for yet.
+        // A standby archiver may be on a replica, whose commits do not wait for anybody yet.
         if let Some(source) = source.filter(|_| !options.standby) {
             source.require_enabled()?;
         }
@@ -331,7 +338,8 @@ impl<'a> Archiver<'a> {
         let stream_options = StreamOptions {
             non_blocking: options.once,
             semi_sync: options.semi_sync,
-            // Servers end a stream of a replica whose number another has; those of people are small.
+            // A server ends the stream of a replica if another has the same server id.
+            // Ids that people choose are small.
             server_id: u32::from_le_bytes(random) | 1 << 31,
         };
         let log = LogName { source: name, kind: Kind::Binlog };
@@ -369,7 +377,7 @@ impl<'a> Archiver<'a> {
         self.listener.event(Event::Warning { text: text.into() });
     }
 
-    /// Run after run.
+    /// Archives run after run.
     fn work(&mut self) -> Result<()> {
         let mut wait = RETRY_FIRST;
         let mut is_waiting = self.options.standby;
@@ -401,8 +409,8 @@ impl<'a> Archiver<'a> {
                     }
                     is_waiting = true;
                 }
-                // What is in segments the next run takes over; the server has the rest.
-                // A repository that fails at once is more likely named wrongly than away.
+                // The next run takes over what is in segments, and the server has the rest. A repository that
+                // fails on the first attempt is more likely misnamed than away.
                 Err(error)
                     if error.kind() == ErrorKind::Store
                         && !self.options.once
@@ -424,11 +432,11 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// Lets whoever has asked for it begin.
+    /// Waits for the run that asked for the log to begin.
     fn make_room(&self) {
         let until = Instant::now() + ROOM_FOR;
         while Instant::now() < until && !self.cancel.is_cancelled() {
-            // Where it cannot be seen, the next run finds out.
+            // If this cannot be seen, the next run finds out why.
             if !matches!(standing(self.repo, &self.log), Ok(Standing::Idle)) {
                 return;
             }
@@ -495,7 +503,7 @@ impl<'a> Archiver<'a> {
                 }
                 Ok(end)
             }
-            // What came is worth keeping, whatever has gone wrong with the server.
+            // Keep what has arrived, whatever went wrong with the server.
             (Err(error), Some(mut recorder))
                 if error.kind() != ErrorKind::Store && !run.is_empty() && !run.is_lost() =>
             {
@@ -533,10 +541,10 @@ impl<'a> Archiver<'a> {
         self.discarding = ended.discarding;
     }
 
-    /// Waits until what the last run has left is deleted.
+    /// Waits until the obsolete segments of the last run are deleted.
     fn discarded(&mut self) {
         if let Some(discarding) = self.discarding.take() {
-            // It only tidies up: a later sweep does what is left.
+            // This is only cleanup: a later sweep removes what is left.
             let _ended = discarding.join();
         }
     }
@@ -569,7 +577,7 @@ impl<'a> Archiver<'a> {
         let mut is_first = true;
         let mut lost_at = Instant::now();
         let (mut away, mut refused_since) = (RecurringWarning::default(), None::<Instant>);
-        // Where the server was when the run began, if that is far.
+        // Where the server's binlog ended when the run began, if the archive was far behind.
         let mut target: Option<Place> = None;
         loop {
             if self.cancel.is_cancelled() {
@@ -581,7 +589,7 @@ impl<'a> Archiver<'a> {
             if run.is_asked() {
                 return Ok(RunEnd::Asked);
             }
-            // Who asks for a place has acknowledged what is before it.
+            // Requesting a place acknowledges everything before it.
             if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
                 continue;
             }
@@ -589,7 +597,7 @@ impl<'a> Archiver<'a> {
             let connected = self.connect(run, slot, &refused);
             let (stream, files) = match connected {
                 Ok(connected) => connected,
-                // A server that cannot be reached at once is more likely named wrongly than away.
+                // A server that cannot be reached on the first attempt is more likely misnamed than away.
                 Err(error) if is_first && self.report.until.is_none() => return Err(error),
                 Err(error) if self.options.once || !is_passing(&error) => return Err(error),
                 Err(error) if self.options.standby && lost_at.elapsed() > standby::YIELD_AFTER => {
@@ -633,14 +641,14 @@ impl<'a> Archiver<'a> {
                 self.note("connected to the server again");
                 away.end();
                 if run.segments.is_none() {
-                    // It may be another server, or the same from the beginning.
+                    // It may be another server, or the same one from the beginning.
                     target = files.as_ref().and_then(Files::end).or(target);
                 }
             }
             is_first = false;
             let streamed = self.stream(run, recorder, &stream, looks, target.as_ref());
             if self.options.semi_sync && streamed.is_ok() {
-                // The last that came is acknowledged while there is somebody to hear it.
+                // Acknowledge the last event while the connection is still open.
                 self.settle(run, Some(recorder), Some(Instant::now() + END_OF_TRANSACTION_MAX))?;
             }
             drop(stream);
@@ -657,7 +665,7 @@ impl<'a> Archiver<'a> {
                     refused = Refused::NotAsArchived;
                 }
                 Err(StreamEnd::NotAsArchived(why)) => return Err(Error::new(ErrorKind::Server, why)),
-                // A server that died while it wrote: it goes on with the next file.
+                // The server died while it was writing, and continues with the next file.
                 Err(StreamEnd::Torn(error)) if refused != Refused::Torn(recorder.place().file.clone()) => {
                     self.note(error.to_string());
                     refused = Refused::Torn(recorder.place().file.clone());
@@ -676,7 +684,8 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// While no server is there, nobody else offers what came last to the store. Takes so long.
+    /// Stores what arrived last while no server is connected,
+    /// since nothing else does so then. Takes as long as `wait`.
     fn store_what_came(
         &mut self,
         run: &mut ArchiveRun,
@@ -692,7 +701,7 @@ impl<'a> Archiver<'a> {
         Ok(())
     }
 
-    /// Tells when commits return that the archive does not have, and how many have.
+    /// Warns when commits can return that the archive does not have, and of how many have.
     fn weigh_semi_sync(&mut self, source: &Source, streams: bool) {
         let doubts = source.doubts(streams);
         for doubt in doubts.iter().filter(|doubt| !self.doubts.contains(doubt)) {
@@ -700,7 +709,7 @@ impl<'a> Archiver<'a> {
         }
         self.doubts = doubts;
         let now = source.unacknowledged;
-        // A server that was started anew counts from nothing.
+        // A restarted server counts from zero.
         let more = self.unacknowledged.map_or(0, |before| now.checked_sub(before).unwrap_or(now));
         if more > 0 {
             self.warn(format!(
@@ -711,15 +720,15 @@ impl<'a> Archiver<'a> {
         self.unacknowledged = Some(now);
     }
 
-    /// Whether what the server is about to write can be archived: others can make it a replica, or start it anew with other
-    /// options.
+    /// Checks that what the server writes next can be archived:
+    /// it can be made a replica, or be restarted with other options.
     fn weigh(&mut self, state: State, streams: bool) -> Result<()> {
         if let Some(source) = &state.source {
             self.weigh_semi_sync(source, streams);
         }
         match state.stopped {
             None => drop(self.stopped.end()),
-            // Another may be at a server that goes on.
+            // Another archiver may be on a server whose binlog advances.
             Some(why) if self.options.standby => return Err(Error::new(ErrorKind::Active, why)),
             Some(why) => self.stopped.warn(self.listener, why),
         }
@@ -743,13 +752,13 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// Whether the server is asked what its binlog is only when its stream runs: it may not answer as long as commits
-    /// wait for us.
+    /// Whether to ask the server about its binlog only while its stream runs:
+    /// it may not answer while commits wait for us.
     fn asks_beside(&self) -> bool {
         self.options.semi_sync && !self.options.once
     }
 
-    /// Waits until what came is durable, and at most until then. Returns whether it is.
+    /// Waits until everything received is durable, at most until `until`. Returns whether it is.
     fn settle(
         &self,
         run: &mut ArchiveRun,
@@ -767,7 +776,8 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// A stream that goes on where the recorder stands, and the server's files, where they were asked for.
+    /// Opens a stream that continues where the recorder is.
+    /// Also returns the server's files, if it was asked for them.
     fn connect(
         &mut self,
         run: &mut ArchiveRun,
@@ -845,7 +855,8 @@ impl<'a> Archiver<'a> {
         Ok(stream)
     }
 
-    /// The looks at a server whose stream has begun, and its files, if it is asked for them now and says so at once.
+    /// Begins to look at a server whose stream has begun. Also returns its files,
+    /// if it is asked for them now and answers at once.
     fn begin_looks(&mut self, run: &ArchiveRun, recorder: &mut Recorder) -> Result<(Looks, Option<Files>)> {
         let every = self.options.look_every;
         let first = if self.options.semi_sync { IS_SHOWN.min(every) } else { every };
@@ -866,7 +877,7 @@ impl<'a> Archiver<'a> {
                 Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
                 Ok(Some(Answer::Refused(error))) => return Err(error),
                 Ok(Some(Answer::State(_))) => {}
-                // It goes on without.
+                // The stream continues without the answer.
                 Ok(None) => {
                     looks.look = Some(look);
                     return Ok((looks, None));
@@ -876,7 +887,7 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// The server has said what its binlog leaves out.
+    /// Takes in the server's answer about what its binlog leaves out.
     fn has_answered(&mut self, filters: Option<String>, recorder: &mut Recorder) {
         self.unanswered = None;
         self.leaves_out(filters);
@@ -892,7 +903,7 @@ impl<'a> Archiver<'a> {
         Look::begin(self.questions(), with_state, asked_at)
     }
 
-    /// Begins a look when it is due, and takes in what has been answered. Waits for nothing: events go on coming.
+    /// Begins a look when one is due, and takes in answers. Never waits, because events keep arriving.
     fn look_beside(
         &mut self,
         looks: &mut Looks,
@@ -912,7 +923,7 @@ impl<'a> Archiver<'a> {
                 weighed.or_else(|error| if is_passing(&error) { Ok(()) } else { Err(error) })?;
             }
             Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
-            // What it leaves out would never be known.
+            // Otherwise it would never be known what the binlog leaves out.
             Ok(Some(Answer::Refused(error))) => return Err(error.into()),
             Ok(Some(Answer::Contents(contents))) => {
                 looks.is_told = true;
@@ -988,7 +999,7 @@ impl<'a> Archiver<'a> {
                 }
                 Next::Nothing => {}
                 Next::End if self.options.once => return Ok(RunEnd::Done),
-                // How a server says that it is being shut down.
+                // This is how a server says that it is being shut down.
                 Next::End => {
                     return Err(StreamEnd::Lost(SqlError::new(
                         SqlCause::Lost,
@@ -997,7 +1008,7 @@ impl<'a> Archiver<'a> {
                 }
                 Next::Failed(error) => {
                     let is_under_way = is_anything_recorded || is_known && recorder.is_confirmed();
-                    // MySQL cuts off what it did not finish when it starts.
+                    // When it starts, MySQL cuts off what it did not finish.
                     let is_mariadb = recorder.flavor() == Flavor::MariaDb;
                     if is_mariadb && recorder.is_confirmed() && is_torn(&error) {
                         return Err(StreamEnd::Torn(error));
@@ -1011,7 +1022,7 @@ impl<'a> Archiver<'a> {
                 self.watch_store(segments);
             }
             if self.cancel.is_cancelled() {
-                // A run that ends within a transaction leaves the next one to guess what it belongs to.
+                // If a run ends within a transaction, the next has to guess what its first events belong to.
                 let since = *cancelled.get_or_insert_with(Instant::now);
                 if recorder.is_between_transactions() || since.elapsed() > END_OF_TRANSACTION_MAX {
                     return Ok(RunEnd::Done);
@@ -1021,7 +1032,7 @@ impl<'a> Archiver<'a> {
                 && !self.options.once
                 && target.is_some_and(|target| is_at(recorder.place(), target));
             let is_due = run.is_due(self.options.run_bytes, self.options.run_age) || has_caught_up;
-            // Which cannot end while the repository is away, and goes on with the spool.
+            // A run cannot end while the repository is away; it continues with the spool.
             let is_due = is_due && !(self.spool.is_some() && self.store_failing.is_told());
             if recorder.is_between_transactions() {
                 if run.is_asked() {
@@ -1034,8 +1045,9 @@ impl<'a> Archiver<'a> {
         }
     }
 
-    /// Whether the server still writes the binlog that it sends. A server whose binlogs are begun anew does not end a stream
-    /// where the file has the same name again (MySQL): it has nothing more to send, and says that it lives.
+    /// Checks that the server still writes the binlog that it sends. If its binlogs are reset and the file
+    /// gets the same name again, MySQL does not end the stream:
+    /// it has nothing more to send, and only sends heartbeats.
     fn seen(
         &mut self,
         asked_at: &AskedAt,
@@ -1045,25 +1057,26 @@ impl<'a> Archiver<'a> {
     ) -> Result<Seen, StreamEnd> {
         let place = asked_at.place.clone();
         if asked_at.is_held_up {
-            // What it sends has not been taken: it may be further than what was received.
+            // Events from the server have not been taken yet: it may be further than what was received.
             return Ok(Seen::default());
         }
         let anew = |what: &str| Err(StreamEnd::Lost(SqlError::new(SqlCause::Lost, what)));
         if !place.file.is_empty() && !files.has(&place) {
             return anew("the server has another binlog than it was sending");
         }
-        // Of the last look: it lists a transaction a moment after it has sent it.
+        // Compares with the last look: the server lists a transaction a moment after sending it.
         let lacks =
             |gtids: &Gtids| !gtids.is_empty() && !executed.is_some_and(|executed| executed.includes(gtids));
-        // Commits that wait to be acknowledged are in the binlog, and in no GTIDs yet.
+        // Commits that wait for an acknowledgement are in the binlog, but not in the GTIDs yet.
         let is_lacking = !self.options.semi_sync && before.gtids.as_ref().is_some_and(lacks);
-        // Once: a domain may have been taken out of them, or its numbers have fallen, and the binlog goes on.
+        // Reconnect for this only once: a domain may have been removed from the GTIDs, or its numbers have
+        // fallen, while the binlog continues.
         let was_lacking = std::mem::replace(&mut self.lacked_gtids, is_lacking);
         if is_lacking && !was_lacking {
             return anew("the server has begun its GTIDs anew");
         }
         let is_behind = files.bytes_from(&place).is_some_and(|bytes| bytes > 0);
-        // A large event may take longer than that, and is not to be sent again and again.
+        // A large event may take longer than that, and must not be requested again and again.
         if is_behind && before.behind_at.as_ref() == Some(&place) && self.stuck_at.as_ref() != Some(&place) {
             self.stuck_at = Some(place);
             return anew("the server has more than it sends");
@@ -1096,7 +1109,7 @@ impl<'a> Archiver<'a> {
     }
 }
 
-/// A session for questions. A server whose commits may wait for us has to answer soon.
+/// Opens a session for questions. A server whose commits may wait for us has to answer soon.
 fn open_control(options: &ArchiveOptions) -> Result<Session> {
     let mut session = Session::open(&options.connect, Purpose::Control)?;
     if options.semi_sync {
@@ -1105,12 +1118,13 @@ fn open_control(options: &ArchiveOptions) -> Result<Session> {
     Ok(session)
 }
 
-/// What a server has lost.
+/// Says what a server has lost.
 fn lacks(end: &Place) -> String {
     format!("the server's binlog does not reach to {end}, where the archive ends")
 }
 
-/// What became of what was acknowledged before and did not reach the repository. Returns what to warn of.
+/// Reports what became of segments that were acknowledged earlier and did not reach the repository. Returns
+/// the text of a warning, if one is due.
 fn told(left: &Left, spool: &Spool, listener: &dyn Listener) -> Option<String> {
     let dir = spool.dir().display();
     let note = |segments: u64, what: &str| {
@@ -1130,15 +1144,15 @@ fn told(left: &Left, spool: &Spool, listener: &dyn Listener) -> Option<String> {
     })
 }
 
-/// Why a stream came to its end.
+/// Why a stream ended.
 enum StreamEnd {
-    /// It can be begun again.
+    /// The stream can be restarted.
     Lost(SqlError),
     /// The file ends in the middle of an event.
     Torn(SqlError),
-    /// What comes is not what was archived, or the server does not have it.
+    /// The server sends something other than what was archived, or does not have it.
     NotAsArchived(String),
-    /// It would be the same again.
+    /// Another attempt would end in the same way.
     Fatal(Error),
 }
 
@@ -1148,7 +1162,8 @@ impl From<Error> for StreamEnd {
     }
 }
 
-/// Whether a file ends within an event. The code is that of all that a server cannot read; the words are of both flavors.
+/// Whether a file ends within an event. The error code covers everything that a server cannot read;
+/// both flavors use these words.
 fn is_torn(error: &SqlError) -> bool {
     error.code() == Some(code::READING_FAILED)
         && error.to_string().contains("truncated in the middle of event")
@@ -1157,7 +1172,8 @@ fn is_torn(error: &SqlError) -> bool {
 fn stream_end(error: SqlError, is_under_way: bool) -> StreamEnd {
     match error.cause() {
         SqlCause::Lost => StreamEnd::Lost(error),
-        // At the beginning: not there. Later: the server is going down, or has purged what we were reading.
+        // At the beginning: the server does not have it.
+        // Later: the server is going down, or has purged what we were reading.
         SqlCause::Refused(code::READING_FAILED) if !is_under_way => {
             StreamEnd::NotAsArchived(error.to_string())
         }
@@ -1180,7 +1196,7 @@ pub(super) fn is_lost(error: &Error) -> bool {
     error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost)
 }
 
-/// Whether the server was there, and said no.
+/// Whether the server was reached, and refused.
 pub(super) fn is_refused(error: &Error) -> bool {
     error.cause::<SqlError>().is_some_and(SqlError::lasts)
 }

@@ -1,4 +1,4 @@
-//! What a server does not write into its binlog: an archive of it goes on without that, and without a gap.
+//! What a server does not write into its binlog: an archive of it continues without that, and shows no gap.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -8,8 +8,8 @@ use crate::{
     },
 };
 
-/// Refuses a server whose binlog lacks what it applies as a replica; of one that `stands_in` for others also where it applies
-/// nothing yet. One that leaves out some of what it replicates is refused unless it `may_filter`.
+/// Refuses a server whose binlog lacks what it applies as a replica; one that `stands_in` for others also if
+/// it applies nothing yet. Refuses one that leaves out some of what it replicates, unless it `may_filter`.
 pub(super) fn require_all(session: &mut Session, stands_in: bool, may_filter: bool) -> Result<()> {
     if stands_in || channels(session)?.is_some_and(|channels| !channels.is_empty()) {
         require_replica_updates(session)?;
@@ -27,8 +27,9 @@ pub(super) fn require_all(session: &mut Session, stands_in: bool, may_filter: bo
     ))
 }
 
-/// Why a replica's binlog does not go on: it has stopped applying. One that can be written to was promoted, whatever is left
-/// of its being a replica; and one whose account may not see that is believed.
+/// Why a replica's binlog does not advance: it has stopped applying. A writable server was promoted, whatever
+/// remains of its replica configuration; and a server whose account may not see
+/// the channels is given the benefit of the doubt.
 pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
     if matches!(session.variable("read_only")?.as_deref(), None | Some("0" | "OFF")) {
         return Ok(None);
@@ -41,7 +42,7 @@ pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
     }))
 }
 
-/// What a server replicates; `None` where the account may not see that.
+/// The channels that a server replicates; `None` if the account may not see them.
 fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChannel>>> {
     match ReplicaChannel::read_all(session) {
         Err(error) if error.is_denied() => Ok(None),
@@ -49,7 +50,8 @@ fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChannel>>> {
     }
 }
 
-/// By which filters a server leaves out some of what it replicates. MariaDB's settings of its main channel everybody may see.
+/// The filters by which a server leaves out some of what it replicates. On MariaDB, every account may see the
+/// settings of its main channel.
 fn replica_filters(session: &mut Session) -> Result<Vec<String>> {
     if let Some(channels) = channels(session)? {
         return Ok(channels.into_iter().flat_map(|channel| channel.filters).collect());
@@ -63,7 +65,7 @@ fn replica_filters(session: &mut Session) -> Result<Vec<String>> {
     Ok(filters)
 }
 
-/// That what a server applies as a replica is in its binlog.
+/// Requires that what a server applies as a replica is in its binlog.
 fn require_replica_updates(session: &mut Session) -> Result<()> {
     for name in ["log_replica_updates", "log_slave_updates"] {
         match session.variable(name)?.as_deref() {
@@ -80,7 +82,7 @@ fn require_replica_updates(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// By which settings a server leaves something out of its binlog, with their values.
+/// Settings by which a server leaves something out of its binlog, with their values.
 pub(super) fn filters(session: &mut Session) -> Result<Option<String>> {
     let mut filters = Vec::new();
     if let Some(row) = binlog_status(session)? {
@@ -94,7 +96,7 @@ pub(super) fn filters(session: &mut Session) -> Result<Option<String>> {
     Ok((!filters.is_empty()).then(|| filters.join(", ")))
 }
 
-/// What they mean.
+/// A warning that says what these settings mean.
 pub(super) fn of_filters(filters: &str) -> String {
     format!(
         "the server leaves something out of its binlog ({filters}): what happens there cannot be recovered from the archive"

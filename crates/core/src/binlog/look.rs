@@ -1,5 +1,6 @@
-//! What is asked of a server that is being archived, beside its stream and on a thread of its own: a server whose commits wait
-//! for the archive may answer only when they have gone on, so nobody who lets them go on may wait for the answer.
+//! Questions to a server that is being archived, asked beside its stream on a separate thread: a server whose
+//! commits wait for the archive may answer only once they have returned,
+//! so whoever lets them return must not wait for the answer.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
@@ -21,30 +22,30 @@ use crate::{
     server::{ConnectOptions, Purpose, Session},
 };
 
-/// So long a server may take for each answer, and to let us in.
+/// How long a server may take for each answer, and to accept a connection.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Whom to ask, and about what.
+/// Which server to ask, and about what.
 #[derive(Clone, Debug)]
 pub(super) struct Questions {
     pub(super) connect: ConnectOptions,
     pub(super) semi_sync: bool,
     pub(super) standby: bool,
     pub(super) allow_replica_filters: bool,
-    /// It did not answer then.
+    /// The wait counters when the server last did not answer.
     pub(super) unanswered: Option<Waits>,
 }
 
-/// What a server says at any time.
+/// What a server answers at any time.
 pub(super) struct State {
     /// With `--semi-sync`.
     pub(super) source: Option<Source>,
-    /// Why its binlog does not go on.
+    /// Why its binlog does not advance.
     pub(super) stopped: Option<String>,
 }
 
 impl State {
-    /// Asks. A server whose binlog lacks what must not be missing is refused.
+    /// Asks the server. Refuses one whose binlog lacks something that must not be missing.
     pub(super) fn read(session: &mut Session, questions: &Questions) -> Result<Self> {
         let source = if questions.semi_sync { Some(Source::read(session)?) } else { None };
         left_out::require_all(session, questions.standby, questions.allow_replica_filters)?;
@@ -52,11 +53,11 @@ impl State {
     }
 }
 
-/// What it says of its binlog.
+/// What a server says about its binlog.
 pub(super) struct Contents {
-    /// By which settings it leaves something out.
+    /// Settings by which it leaves something out.
     pub(super) filters: Option<String>,
-    /// All transactions, where it names them.
+    /// GTIDs of all transactions, where it assigns them.
     pub(super) gtids: Option<Gtids>,
     pub(super) files: Files,
 }
@@ -64,7 +65,7 @@ pub(super) struct Contents {
 impl Contents {
     fn read(session: &mut Session) -> Result<Self> {
         let filters = left_out::filters(session)?;
-        // Before the list: what is in the list may be more, never less.
+        // Read before the list, so that the list may hold more, never less.
         let gtids = executed(session)?;
         Ok(Self { filters, gtids, files: Files::list(session)? })
     }
@@ -74,9 +75,9 @@ impl Contents {
 pub(super) enum Answer {
     State(Result<State>),
     Contents(Contents),
-    /// What its binlog is it did not say in time.
+    /// The server did not say in time what its binlog is.
     Unanswered(Waits),
-    /// It does not say what its binlog is.
+    /// The server refuses to say what its binlog is.
     Refused(Error),
 }
 
@@ -85,11 +86,11 @@ pub(super) enum Answer {
 pub(super) struct AskedAt {
     pub(super) place: Place,
     pub(super) gtids: Gtids,
-    /// What the server sends was not taken.
+    /// Whether the archive was not taking what the server sent.
     pub(super) is_held_up: bool,
 }
 
-/// Questions that are under way. Who drops this does not want to know any more.
+/// Questions under way. Dropping this discards the answers.
 pub(super) struct Look {
     answers: Receiver<Answer>,
     pub(super) asked_at: AskedAt,
@@ -100,7 +101,7 @@ impl Look {
     /// Begins to ask; about the state only if `with_state`.
     pub(super) fn begin(questions: Questions, with_state: bool, asked_at: AskedAt) -> Result<Self> {
         let (tell, answers) = channel();
-        // Where no session is to be had, the stream says what is wrong with the server, if anything is.
+        // If no session can be opened, the stream shows what is wrong with the server, if anything is.
         let ask = move || drop(ask(&questions, with_state, &tell));
         thread::Builder::new()
             .name("binlog-look".to_owned())
@@ -109,7 +110,7 @@ impl Look {
         Ok(Self { answers, asked_at, with_state })
     }
 
-    /// The next answer, if it comes in time; an error where none will come any more.
+    /// The next answer, if it comes in time; an error once none will come any more.
     pub(super) fn next(&self, wait: Duration) -> Result<Option<Answer>, Ended> {
         match self.answers.recv_timeout(wait) {
             Ok(answer) => Ok(Some(answer)),
@@ -119,7 +120,7 @@ impl Look {
     }
 }
 
-/// All is answered that will be.
+/// No more answers will come.
 #[derive(Debug)]
 pub(super) struct Ended;
 

@@ -1,14 +1,17 @@
-//! The binlog archive: what a server's binlog holds, in the repository after about a second, as one sequence from backup to
-//! backup and from server to server.
+//! The binlog archive: the contents of a server's binlog, in the repository after about a second, as one
+//! sequence from backup to backup and from server to server.
 //!
-//! [`archive()`] registers as a replica does and records the events as they come; [`Archive`] reads them back, in order, with
-//! what is missing between them. The stored form is in `docs/reference/repository.md` sections 6a and 9.
+//! [`archive()`] registers as a replica does and records the events as they arrive; [`Archive`] reads them
+//! back, in order, together with the gaps between them.
+//! The stored form is in `docs/reference/repository.md` sections 6a and 9.
 //!
 //! Invariants:
-//! - The bytes of a stretch are those of the server's file between two offsets: nothing is added, left out or changed, but
-//!   for the event by which MariaDB says how the rest of the file is encrypted, which it does not send.
-//! - What is acknowledged is durable: in the repository, or, where the user says that this suffices, on this host.
-//! - An archive goes on at exactly the next event, known by the bytes of the last one, or else names what is missing.
+//! - The bytes of a stretch are those of the server's file between two offsets. Nothing is added, left out or
+//!   changed, except that MariaDB's event that says how the rest of the file is encrypted is not stored.
+//! - What is acknowledged is durable: in the repository or,
+//!   if the user says that this suffices, on this host.
+//! - An archive continues at exactly the next event, identified by the bytes of the last one,
+//!   or else names what is missing.
 
 mod archive;
 mod left_out;

@@ -1,4 +1,4 @@
-//! Messages from the thread that reads to the thread that archives, bounded by their bytes.
+//! Messages from the reading thread to the archiving thread, bounded by their bytes.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 
-/// Waits at both ends.
+/// A queue that blocks at both ends.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -32,7 +32,7 @@ impl<T> Default for State<T> {
     }
 }
 
-/// What waiting came to.
+/// The result of waiting for an item.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Popped<T> {
     Item(T),
@@ -47,7 +47,7 @@ impl<T> Queue<T> {
         lock(&self.state)
     }
 
-    /// Adds an item, once less than `bytes_max` are waiting; `false` where nobody will take it.
+    /// Adds an item once fewer than `bytes_max` bytes are waiting; `false` if the queue is closed.
     pub(super) fn push(&self, item: T, bytes: usize, bytes_max: usize) -> bool {
         let mut state = self.lock();
         while state.bytes >= bytes_max && !state.is_closed {
@@ -88,7 +88,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Nothing is added any more; what waits can still be taken.
+    /// Closes the queue: nothing more is added, but waiting items can still be taken.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
@@ -101,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// What is added comes out in order, bounded, and a closed queue gives what it still has.
+    /// Items come out in order, their bytes are bounded, and a closed queue still gives what it has.
     #[test]
     fn in_order_and_bounded() {
         let queue = Arc::new(Queue::default());

@@ -1,8 +1,8 @@
-//! Turns a server's events into stretches: checks that nothing is missing between two of them, follows transactions, and
-//! knows at each moment where the archive ends.
+//! Turns a server's events into stretches: checks that nothing is missing between two events, follows
+//! transactions, and knows at any moment where the archive ends.
 //!
-//! Whoever reads segments runs them through the same recorder, so that what a run had before it died is known as if it
-//! had ended.
+//! Segments are read back through the same recorder,
+//! so that what a run had before it died is known as if it had ended.
 
 use holdfast_formats::{
     Flavor, Gtid, Gtids,
@@ -24,15 +24,15 @@ use crate::error::{Error, ErrorKind, Result};
 /// Where the first event of a file begins.
 pub(super) const FILE_BEGIN: u64 = 4;
 
-/// Where the events that are stored of a file stand in it: one behind another, but for what MariaDB puts behind the first
-/// event of a file that it encrypts, and which is not stored.
+/// Where the stored events of a file are in it. They are contiguous, except for what MariaDB puts after the
+/// first event of a file that it encrypts, which is not stored.
 pub(super) struct Offsets {
     next: u64,
     is_behind_first: bool,
 }
 
 impl Offsets {
-    /// Of events that begin there.
+    /// For events that begin at `begin`.
     pub(super) fn at(begin: u64) -> Self {
         Self { next: begin, is_behind_first: false }
     }
@@ -42,7 +42,7 @@ impl Offsets {
         self.next
     }
 
-    /// Where the next event begins.
+    /// Moves past an event, and returns where it begins.
     pub(super) fn take(&mut self, header: &Header) -> u64 {
         let begin = if self.is_behind_first { behind_first(self.next, header) } else { self.next };
         self.is_behind_first = begin == FILE_BEGIN;
@@ -51,25 +51,25 @@ impl Offsets {
     }
 }
 
-/// Where the second event of a file begins, that stands at `next` or behind it.
+/// Where the second event of a file begins: at `next` or after it.
 fn behind_first(next: u64, header: &Header) -> u64 {
     next.max(u64::from(header.end.saturating_sub(header.len)))
 }
 
-/// What a recorder does with what it accepts.
+/// Receives what a recorder accepts.
 pub(super) trait Sink {
-    /// A stretch begins: all that comes belongs to it.
+    /// A stretch begins, and all following events belong to it.
     fn stretch(&mut self, stretch: &Stretch) -> Result<()>;
     /// One whole event.
     fn event(&mut self, bytes: &[u8]) -> Result<()>;
-    /// The stretch has ended, as it is now.
+    /// The stretch has ended, in its final form.
     fn ended(&mut self, stretch: Stretch) -> Result<()>;
 }
 
-/// Why what a server sends cannot go into the archive.
+/// Why an event from the server cannot be archived.
 #[derive(Debug, Error)]
 pub(super) enum RecordError {
-    /// It is not what was archived: another server, or its binlogs were begun anew.
+    /// It differs from what was archived: this is another server, or its binlogs were reset.
     #[error("what {0} holds is not what was archived from there")]
     NotAsArchived(Place),
     /// Something is left out.
@@ -78,7 +78,7 @@ pub(super) enum RecordError {
     /// An event is damaged.
     #[error("{at}: {error}")]
     Event { at: Place, error: holdfast_formats::binlog::BinlogError },
-    /// What was accepted could not be passed on.
+    /// What was accepted could not be passed on to the sink.
     #[error("{0}")]
     Sink(Error),
 }
@@ -98,7 +98,7 @@ impl From<RecordError> for Error {
     }
 }
 
-/// What the events before those that are to be recorded must be like.
+/// Identifies the last archived event, which must precede the events to record.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) begin: u64,
@@ -106,38 +106,38 @@ pub(super) struct Known {
     pub(super) hash: String,
 }
 
-/// See the module.
+/// Records events; see the module.
 pub(super) struct Recorder {
     server: BinlogServer,
     checksum: Checksum,
     tracker: Tracker,
     gtids: Gtids,
-    /// Where the next event begins; the file is empty before any.
+    /// Where the next event begins; the file name is empty before the first event.
     place: Place,
     format: String,
-    /// What the stream has sent last is the first event of a file.
+    /// Whether the last event that the stream sent was the first of a file.
     is_behind_first: bool,
-    /// The last event that is archived, which comes once more.
+    /// The last archived event, which the stream sends once more.
     known: Option<Known>,
     stretch: Option<Stretch>,
     next_number: u32,
     gap: Option<Gap>,
-    /// By which settings the server leaves something out.
+    /// Settings by which the server leaves something out.
     leaves_out: Option<String>,
     continues: Option<Place>,
     last: Option<LastEvent>,
     last_at: Option<u64>,
     last_transaction: Option<LastTransaction>,
-    /// When the first statement of the open transaction was begun, in seconds since 1970.
+    /// When the first statement of the open transaction began, in seconds since 1970.
     begun_s: Option<u32>,
-    /// Transactions that the server names as archived before, and that are not.
+    /// Says which transactions the server names as older that are not archived.
     missing: Option<String>,
-    /// Whether the run has transactions without a name.
+    /// Whether the run has transactions without a GTID.
     has_nameless: bool,
 }
 
 impl Recorder {
-    /// With nothing archived.
+    /// A recorder with nothing archived.
     pub(super) fn new(server: BinlogServer) -> Self {
         let gtids = Gtids::none(server.flavor());
         Self {
@@ -163,7 +163,7 @@ impl Recorder {
         }
     }
 
-    /// Behind a tail.
+    /// A recorder that continues after a tail.
     pub(super) fn at(tail: &Tail) -> Result<Self> {
         let gtids = tail.gtids()?.unwrap_or_else(|| Gtids::none(tail.server.flavor()));
         Ok(Self {
@@ -181,7 +181,7 @@ impl Recorder {
         })
     }
 
-    /// Where the archive ends; `None` where there is nothing in it.
+    /// Where the archive ends; `None` if there is nothing in it.
     pub(super) fn tail(&self) -> Option<Tail> {
         let last = self.last.clone()?;
         let gtids = (!self.gtids.is_empty()).then(|| self.gtids.to_string());
@@ -198,7 +198,7 @@ impl Recorder {
         })
     }
 
-    /// Of whose events.
+    /// Flavor of the server that the events are from.
     pub(super) fn flavor(&self) -> Flavor {
         self.server.flavor()
     }
@@ -208,7 +208,7 @@ impl Recorder {
         &self.place
     }
 
-    /// All transactions so far, where the server names them.
+    /// GTIDs of all transactions so far, where the server assigns them.
     pub(super) fn gtids(&self) -> &Gtids {
         &self.gtids
     }
@@ -218,29 +218,29 @@ impl Recorder {
         self.last_at
     }
 
-    /// Whether the next event begins a transaction or stands between two.
+    /// Whether the next event begins a transaction or is between two.
     pub(super) fn is_between_transactions(&self) -> bool {
         !self.tracker.is_inside()
     }
 
-    /// Whether what the stream begins with was what is archived last.
+    /// Whether the stream has shown the last archived event, if it has to.
     pub(super) fn is_confirmed(&self) -> bool {
         self.known.is_none()
     }
 
-    /// Where what is archived ends, as long as the stream has not shown it.
+    /// Where the archive ends, as long as the stream has not shown it.
     pub(super) fn known_end(&self) -> Option<Place> {
         let known = self.known.as_ref()?;
         Some(Place { position: known.end, ..self.place.clone() })
     }
 
-    /// What the server names as archived before and is not, once.
+    /// Takes the text about transactions that the server names as older and that are not archived.
     pub(super) fn take_missing(&mut self) -> Option<String> {
         self.missing.take()
     }
 
-    /// A stream begins as `start` says, on `server`. The last archived event comes first, if it is known there, and is not
-    /// recorded again. The open stretch goes on only if nothing but its own events can follow.
+    /// Begins a stream on `server` as `start` says. If the last archived event is known there, it comes first
+    /// and is not recorded again. The open stretch continues only if nothing but its own events can follow.
     pub(super) fn begin_stream(
         &mut self,
         server: BinlogServer,
@@ -257,7 +257,7 @@ impl Recorder {
             self.tracker = Tracker::default();
             self.format.clear();
         }
-        // Where the server counts anew, so do we.
+        // Where the server's GTIDs start over, ours do too.
         if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
             self.gtids = Gtids::none(server.flavor());
             self.last_transaction = None;
@@ -270,7 +270,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// By these settings the server leaves something out of what comes, and of what came since it was asked before.
+    /// Notes the settings by which the server leaves something out of what follows,
+    /// and of what has come since it was last asked.
     pub(super) fn leaves_out(&mut self, filters: Option<&str>) {
         self.leaves_out = filters.map(str::to_owned);
         if let Some(stretch) = self.stretch.as_mut().filter(|_| filters.is_some()) {
@@ -278,7 +279,7 @@ impl Recorder {
         }
     }
 
-    /// From now on stretches are of another run.
+    /// From now on, stretches belong to another run.
     pub(super) fn begin_run(&mut self) {
         self.next_number = 0;
         self.has_nameless &= self.tracker.is_inside();
@@ -296,7 +297,7 @@ impl Recorder {
         stretch
     }
 
-    /// Takes a stretch in as it was stored; its events follow by [`stored`](Self::stored).
+    /// Takes in a stored stretch; its events follow through [`stored`](Self::stored).
     pub(super) fn begin_stored(&mut self, stretch: &Stretch, sink: &mut dyn Sink) -> Result<()> {
         let is_next_file = stretch.gap.is_none() && self.server.is_same(&stretch.server);
         self.end_stretch(is_next_file, sink)?;
@@ -317,7 +318,7 @@ impl Recorder {
         self.open(stretch.begin, sink)
     }
 
-    /// Takes an event in as it was stored.
+    /// Takes in a stored event.
     pub(super) fn stored(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<()> {
         let event = Event::parse(bytes, self.checksum);
         let event = event.map_err(|error| RecordError::Event { at: self.place.clone(), error })?;
@@ -330,7 +331,7 @@ impl Recorder {
         })
     }
 
-    /// Takes an event in as the server sends it. Returns whether it is recorded.
+    /// Takes in an event from the server. Returns whether it is recorded.
     pub(super) fn received(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<bool, RecordError> {
         let at = |recorder: &Self| recorder.place.clone();
         let failed = |recorder: &Self, error| RecordError::Event { at: at(recorder), error };
@@ -343,8 +344,8 @@ impl Recorder {
             return Ok(false);
         }
         if header.kind == EventKind::START_ENCRYPTION {
-            // In the file only, and of no use to who gets the events as they were before. It stands behind the first event,
-            // but is sent to who begins anywhere.
+            // It is about the file only, and of no use to a receiver of unencrypted events. In the file it
+            // follows the first event, but it is sent wherever a stream begins.
             if std::mem::take(&mut self.is_behind_first) {
                 self.place.position += u64::from(header.len);
             }
@@ -354,7 +355,7 @@ impl Recorder {
         if header.kind == EventKind::FORMAT_DESCRIPTION {
             self.checksum = Checksum::of_format(bytes).unwrap_or_default();
             if self.place.position != FILE_BEGIN || header.end == 0 {
-                // Sent once more, with changes, to who begins in the middle.
+                // Sent again, with changes, if the stream begins in the middle of the file.
                 if self.format.is_empty() {
                     self.format = to_hex(bytes);
                 }
@@ -365,8 +366,8 @@ impl Recorder {
             return Ok(false);
         }
         let len = u64::from(header.len);
-        // The header has the lower 32 bits of where the event ends; of events within a transaction MariaDB 11.4 and later
-        // leave it out, so that what is missing there shows at the next event that has it.
+        // The header has the lower 32 bits of the event's end. MariaDB 11.4 and later leave it out for events
+        // within a transaction, so a hole there shows at the next event that has it.
         let begin = u64::from(header.end).wrapping_sub(len) & u64::from(u32::MAX);
         if header.end != 0 && begin != self.place.position & u64::from(u32::MAX) {
             let Place { file, position: from } = self.place.clone();
@@ -384,7 +385,7 @@ impl Recorder {
         Ok(true)
     }
 
-    /// An event that was archived before.
+    /// Compares an event with what was archived before.
     fn compare(&mut self, known: &Known, bytes: &[u8], len: u64) -> Result<(), RecordError> {
         let (begin, end) = (self.place.position, self.place.position + len);
         let is_it = begin == known.begin && end == known.end && hash(bytes) == known.hash;
@@ -400,7 +401,7 @@ impl Recorder {
 
     fn artificial_rotate(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<(), RecordError> {
         let failed = |error| RecordError::Event { at: self.place.clone(), error };
-        // It comes before it is known whether events have checksums.
+        // This event comes before it is known whether events have checksums.
         let event = Event::parse(bytes, Checksum::Crc32).or_else(|_| Event::parse(bytes, Checksum::None));
         let event = event.map_err(failed)?;
         let Body::Rotate { file, position } = event.body().map_err(failed)? else { return Ok(()) };
@@ -540,7 +541,8 @@ impl Recorder {
         Some(LastTransaction { gtid: gtid.to_string(), behind, begun_s: self.begun_s? })
     }
 
-    /// A file says what all files before it have. Before anything is archived, and after a gap, that is what we know.
+    /// A file names the GTIDs of all files before it.
+    /// Before anything is archived, and after a gap, they are what we know.
     fn compare_gtids(&mut self, said: &Gtids) {
         let is_first = self.last_at.is_none() && self.gtids.is_empty();
         let follows_gap = self.stretch.as_ref().is_some_and(|stretch| stretch.gap.is_some());
@@ -570,8 +572,8 @@ impl Recorder {
     }
 }
 
-/// Whether an event of a transaction, and not its name, has the time of a statement: what a statement is called by comes and
-/// goes with the settings of a replica.
+/// Whether an event of a transaction has the time of a statement. Its GTID event does not count, nor the
+/// event with the statement that rows come from, which comes and goes with the settings of a replica.
 pub(super) fn tells_begin(body: &Body<'_>) -> bool {
     !matches!(body, Body::Gtid(_) | Body::RowsStatement(_))
 }
@@ -606,7 +608,7 @@ mod tests {
         }
     }
 
-    /// Without a checksum, at the end of `file`, which it is added to.
+    /// An event without a checksum that begins at offset `file`, which moves to its end.
     fn event(file: &mut u64, kind: EventKind, data: &[u8]) -> Vec<u8> {
         let len = HEADER_BYTES + data.len();
         *file += len as u64;
@@ -620,7 +622,7 @@ mod tests {
         bytes
     }
 
-    /// The data of a statement's event, without a database.
+    /// The data of a query event, without a database.
     fn query(text: &str) -> Vec<u8> {
         [&[0; 13][..], &[0], text.as_bytes()].concat()
     }
@@ -635,8 +637,8 @@ mod tests {
         }
     }
 
-    /// Where the archive ends it is known whether its run has transactions that GTIDs do not tell of; of the runs before
-    /// only if one of those goes on.
+    /// The tail knows whether its run has transactions without a GTID, and whether earlier runs have only if
+    /// such a transaction is still open.
     #[test]
     fn transactions_without_names() {
         let mut end = 1_000;
@@ -664,7 +666,7 @@ mod tests {
         assert!(!recorder.tail().unwrap().has_nameless);
     }
 
-    /// What one recorder has left in the middle of a transaction, the next one goes on with.
+    /// A recorder continues a transaction in the middle of which another one stopped.
     #[test]
     fn a_transaction_that_two_recorders_see() {
         let mut end = 1_000;
@@ -700,7 +702,7 @@ mod tests {
         assert_eq!(recorder.tail().unwrap().open, None);
     }
 
-    /// A transaction that a replica of MySQL had from elsewhere keeps the time when it was committed there.
+    /// A transaction that a MySQL replica received keeps the time when it was committed at its origin.
     #[test]
     fn the_time_of_a_transaction_that_two_recorders_see() {
         let gtid = GtidEvent {
@@ -717,7 +719,7 @@ mod tests {
         let again = open.tracker().unwrap();
         assert_eq!(again.state(), tracker.state());
         assert_eq!(again.state().unwrap().gtid.committed_us_in(7), Some(2_000_000));
-        // Of before these were stored.
+        // A tail from before these were stored.
         let mut older = stored;
         for name in ["first_committed_us", "origin"] {
             older.as_object_mut().unwrap().remove(name).unwrap();
@@ -726,7 +728,8 @@ mod tests {
         assert_eq!(open.tracker().unwrap().state().unwrap().gtid.committed_us_in(7), Some(9_000_000));
     }
 
-    /// What a file names as older, and is not archived, is missing before it, and is what comes before it.
+    /// Transactions that a file names as older, and that are not archived,
+    /// are missing before it, and count as what precedes it.
     #[test]
     fn what_a_file_names_as_older() {
         let mut end = 1_000;
@@ -748,8 +751,9 @@ mod tests {
         assert_eq!(stretch.gtids_before.as_deref(), Some("0-7-9"));
     }
 
-    /// In an encrypted file what is behind the first event is not stored. Who receives such a file once more from its
-    /// beginning, since the protocol has no number for where the archive ends, knows it again.
+    /// The encryption event after the first event of a file is not stored. A recorder that receives such a
+    /// file again from its beginning, because the protocol has no number for
+    /// where the archive ends, still recognizes it.
     #[test]
     fn an_encrypted_file_from_its_beginning() {
         let mut end = FILE_BEGIN;

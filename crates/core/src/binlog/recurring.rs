@@ -1,29 +1,30 @@
-//! What goes on failing: told when it begins, when it is something else, and now and then while it lasts.
+//! Warnings about a failure that lasts: given when it begins,
+//! when its cause changes, and now and then while it lasts.
 
 use std::time::{Duration, Instant};
 
 use crate::event::{Event, Listener};
 
-/// The same is told again after so long.
+/// The same warning is repeated after this long.
 const SAME_AGAIN: Duration = Duration::from_secs(600);
-/// Something else, after so long: words of one failure may differ from attempt to attempt.
+/// A different warning is given after this long: the words of one failure may differ from attempt to attempt.
 const OTHER_AGAIN: Duration = Duration::from_secs(60);
 
-/// What was told last.
+/// The last warning, and when it was given.
 #[derive(Debug, Default)]
 pub(super) struct RecurringWarning {
     last: Option<(String, Instant)>,
 }
 
 impl RecurringWarning {
-    /// Warns, if this is to be told now.
+    /// Warns, if a warning is due now.
     pub(super) fn warn(&mut self, listener: &dyn Listener, text: String) {
         if self.is_news_at(&text, Instant::now()) {
             listener.event(Event::Warning { text });
         }
     }
 
-    /// Whether this is to be told. It counts as told then.
+    /// Whether a warning is due. If so, it counts as given.
     fn is_news_at(&mut self, text: &str, now: Instant) -> bool {
         let is_news = self.last.as_ref().is_none_or(|(last, at)| {
             let again = if last == text { SAME_AGAIN } else { OTHER_AGAIN };
@@ -35,12 +36,12 @@ impl RecurringWarning {
         is_news
     }
 
-    /// Whether it was told of and is not over.
+    /// Whether a warning was given for a failure that is not over.
     pub(super) fn is_told(&self) -> bool {
         self.last.is_some()
     }
 
-    /// It is over. Whether anything was told of it.
+    /// Ends the failure. Returns whether a warning was given for it.
     pub(super) fn end(&mut self) -> bool {
         self.last.take().is_some()
     }

@@ -1,5 +1,5 @@
-//! Where an archive goes on: behind its last event on the server it came from, by GTID on another, and where neither can
-//! be, behind a gap that has a name.
+//! Where an archive continues: after its last event on the server it came from, by GTID on another server,
+//! and where neither is possible, after a gap that has a name.
 
 use std::ops::ControlFlow;
 
@@ -22,25 +22,26 @@ use crate::{
     server::{ConnectOptions, Session, SqlCause, SqlError, code},
 };
 
-/// What stands before an encrypted binlog of MySQL.
+/// Size of the header before an encrypted binlog of MySQL.
 const ENCRYPTION_HEADER_BYTES: u64 = 512;
 
-/// A server's binlog. All but the list of its files the server tells also while its commits wait to be acknowledged.
+/// A server's binlog. The server tells everything but the list of its files
+/// even while its commits wait for an acknowledgement.
 pub(super) struct Binlog {
     pub(super) server: BinlogServer,
-    /// All transactions, where the server names them.
+    /// GTIDs of all transactions, where the server assigns them.
     pub(super) gtids: Option<Gtids>,
     session: Session,
     files: Option<Files>,
-    /// It was asked for its files, and has not answered.
+    /// Whether it was asked for its files and has not answered, or is not to be asked.
     is_silent: bool,
 }
 
-/// A server's files with where they end, oldest first.
+/// A server's binlog files and where they end, oldest first.
 pub(super) struct Files(Vec<(String, u64)>);
 
 impl Binlog {
-    /// Asks the server who it is, and what it has committed.
+    /// Asks the server for its identity, and for what it has committed.
     pub(super) fn read(mut session: Session) -> Result<Self> {
         let version = session.version().clone();
         let is_on = session.variable("log_bin")?.is_some_and(|value| value != "0");
@@ -66,7 +67,7 @@ impl Binlog {
         Ok(Self { server, gtids, session, files: None, is_silent: false })
     }
 
-    /// Its files. Those that are listed may have more than the transactions that were asked for before, never less.
+    /// Its files. They may hold more than the GTIDs that were read before, never less.
     pub(super) fn files(&mut self) -> Result<&Files> {
         let files = match self.files.take() {
             Some(files) => files,
@@ -79,17 +80,17 @@ impl Binlog {
         Ok(self.files.insert(files))
     }
 
-    /// The same, if they were asked for.
+    /// Its files, if they were asked for.
     pub(super) fn into_files(self) -> Option<Files> {
         self.files
     }
 
-    /// It is not asked for its files: it would not answer.
+    /// From now on it is not asked for its files: it would not answer.
     pub(super) fn silence(&mut self) {
         self.is_silent = true;
     }
 
-    /// Whether it does not answer what files it has.
+    /// Whether it does not answer which files it has.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }
@@ -103,7 +104,7 @@ fn unlisted() -> Error {
     Error::new(ErrorKind::Server, "the server did not say in time which binlog files it has")
 }
 
-/// All transactions that a server has, where it names them.
+/// GTIDs of all transactions that a server has, where it assigns them.
 pub(super) fn executed(session: &mut Session) -> Result<Option<Gtids>> {
     let flavor = session.flavor();
     let executed = session.value(match flavor {
@@ -115,14 +116,14 @@ pub(super) fn executed(session: &mut Session) -> Result<Option<Gtids>> {
 }
 
 impl Files {
-    /// Asks the server. It may not answer while commits wait to be acknowledged: of MariaDB the second of them holds the
-    /// lock that this needs, of MySQL whoever ends a file meanwhile.
+    /// Asks the server. It may not answer while commits wait for an acknowledgement: the lock that this needs
+    /// is held on MariaDB by the second waiting commit, on MySQL by whoever ends a file meanwhile.
     pub(super) fn list(session: &mut Session) -> Result<Self, SqlError> {
         let mut files = Vec::new();
         for row in session.rows("SHOW BINARY LOGS")? {
             let size: u64 = row.number("File_size")?;
             let is_encrypted = row.has("Encrypted") && row.text("Encrypted")? == "Yes";
-            // Offsets in a file do not count what says how MySQL has encrypted it.
+            // Offsets in a file do not count MySQL's encryption header.
             let hidden = if is_encrypted { ENCRYPTION_HEADER_BYTES } else { 0 };
             files.push((row.text("Log_name")?.to_owned(), size.saturating_sub(hidden)));
         }
@@ -133,7 +134,7 @@ impl Files {
         self.0.iter().find(|(name, _)| name == file).map(|(_, size)| *size)
     }
 
-    /// Whether there is such a place.
+    /// Whether the place exists.
     pub(super) fn has(&self, place: &Place) -> bool {
         self.size(&place.file).is_some_and(|size| size >= place.position)
     }
@@ -149,19 +150,19 @@ impl Files {
         Ok(Place { file: file.to_owned(), position: FILE_BEGIN })
     }
 
-    /// The file that was begun behind another.
+    /// The file that follows another.
     fn file_after(&self, file: &str) -> Option<&str> {
         let at = self.0.iter().position(|(name, _)| name == file)?;
         self.0.get(at + 1).map(|(name, _)| name.as_str())
     }
 
-    /// Its end.
+    /// Where the newest file ends.
     pub(super) fn end(&self) -> Option<Place> {
         let (file, size) = self.0.last()?;
         Some(Place { file: file.clone(), position: *size })
     }
 
-    /// Bytes from a place on; `None` where there is no such place.
+    /// Bytes from a place on; `None` if its file does not exist.
     pub(super) fn bytes_from(&self, place: &Place) -> Option<u64> {
         let at = self.0.iter().position(|(name, _)| *name == place.file)?;
         let bytes: u64 = self.0[at..].iter().map(|(_, size)| size).sum();
@@ -169,14 +170,14 @@ impl Files {
     }
 }
 
-/// Where a stream is to begin, and what is to be thought of it.
+/// Where a stream is to begin, and how that relates to the archive.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
-    /// What is asked for.
+    /// The place to request.
     pub(super) place: Place,
-    /// The last event that is archived, which comes first.
+    /// The last archived event, which comes first.
     pub(super) known: Option<Known>,
-    /// What is missing before.
+    /// What is missing before the place.
     pub(super) gap: Option<Gap>,
 }
 
@@ -186,21 +187,22 @@ impl Start {
     }
 }
 
-/// Why the place at which the archive ended is of no use.
+/// Why the place at which the archive ended cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     /// Not tried.
     No,
     /// Tried without knowing whether the server lists it.
     Unlisted,
-    /// There is something else than what was archived.
+    /// The server has something other than what was archived there.
     NotAsArchived,
     /// This file ends in the middle of an event.
     Torn(String),
 }
 
-/// Where to begin with nothing archived: the file in which the newest backup's position is, else the oldest, with what is to
-/// be said of that. Where the backup is of another server, whose files have other names, GTIDs tell the file.
+/// Where to begin with nothing archived: the file that contains the newest backup's position, else the
+/// oldest, with a warning if such a position was not found. If the backup is of another server, whose files
+/// have other names, GTIDs determine the file.
 pub(super) fn first(
     binlog: &mut Binlog,
     repo: &Repo,
@@ -217,7 +219,7 @@ pub(super) fn first(
         let history = History::salvage(repo, &log, &mut |_, _| {})?;
         let Some(run) = history.newest_backup() else { continue };
         let head = read_head(repo, &history, run)?;
-        // An import may not say where it stands.
+        // An import may have no position.
         if let Ok(taken) = Taken::of(&head)
             && newest.as_ref().is_none_or(|newest| newest.finished_at < taken.finished_at)
         {
@@ -253,8 +255,8 @@ pub(super) fn first(
     Ok((Start::at(binlog.oldest()?), Some(warning)))
 }
 
-/// Where an archive that ends at `tail` goes on. What `is_unasked` is asked for without knowing whether the server lists it:
-/// the server says, or the event that comes.
+/// Where an archive that ends at `tail` continues. If `is_unasked`, the place is requested without knowing
+/// whether the server lists it: the server's answer, or the event that it sends, shows whether it was right.
 pub(super) fn next(
     binlog: &mut Binlog,
     tail: &Tail,
@@ -266,7 +268,7 @@ pub(super) fn next(
 ) -> Result<Start> {
     let is_same = binlog.server.is_same(&tail.server);
     let is_as_archived = *refused != Refused::NotAsArchived;
-    // Whoever writes the next file has given up the event, and the transaction that it was of.
+    // A server that writes the next file has given up the event, and the transaction that it belonged to.
     if let Refused::Torn(file) = refused
         && is_same
         && let Some(next) = binlog.files()?.file_after(file)
@@ -274,7 +276,7 @@ pub(super) fn next(
         return Ok(Start::at(Place { file: next.to_owned(), position: FILE_BEGIN }));
     }
     if is_as_archived && is_same && (is_unasked || binlog.files()?.has(&tail.place)) {
-        // Where the protocol has no number for the place, it begins with the file.
+        // Where the protocol has no number for the place, the stream begins with the file.
         let begin = u32::try_from(tail.last.begin).map_or(FILE_BEGIN, |_| tail.last.begin);
         let known = Known { begin: tail.last.begin, end: tail.place.position, hash: tail.last.hash.clone() };
         let place = Place { file: tail.place.file.clone(), position: begin };
@@ -289,14 +291,14 @@ pub(super) fn next(
         );
         return Err(Error::new(ErrorKind::Usage, text).hinted("give this server a name of its own (--name)"));
     }
-    // Numbers of files and of transactions come again: the same server was reset if its oldest file begins with what is
-    // archived, for all that is archived was in files that are gone.
+    // Numbers of files and of transactions repeat. The same server was reset if its oldest file begins with
+    // an archived transaction, because everything archived was in files that are gone.
     let is_gone = is_same && binlog.files()?.size(&tail.place.file).is_none();
     let begins_anew = match &archived {
         Some(archived) if is_gone => begins_with_any(binlog, archived, connect, options)?,
         _ => false,
     };
-    // The archive ends with a file, and the server has the next one still.
+    // The archive ends with a whole file, and the server still has the next one.
     if is_as_archived
         && is_gone
         && !begins_anew
@@ -305,8 +307,8 @@ pub(super) fn next(
     {
         return Ok(Start::at(Place { file: next.clone(), position: FILE_BEGIN }));
     }
-    // The same file of the same server is shorter, or holds something else: it lost its end, and may have used the GTIDs
-    // of what it lost for other transactions.
+    // The same file of the same server is shorter, or holds something else: the server lost its end, and may
+    // have used the GTIDs of what it lost for other transactions.
     let has_lost = is_same && !is_gone;
     let lack = lack(binlog, tail, connect, options)?;
     if let Some(archived) = &archived
@@ -358,17 +360,17 @@ pub(super) fn next(
     Ok(Start { place: oldest, known: None, gap: Some(Gap { kind, text }) })
 }
 
-/// What keeps a server from having all that is archived.
+/// Why a server does not have all that is archived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// It has not come so far.
+    /// It has not got that far.
     Behind,
-    /// It has, and cannot be shown to have the same: what is wrong.
+    /// It has, but cannot be shown to have the same transactions. Says what is wrong.
     Otherwise(String),
 }
 
 impl Lack {
-    /// In words; the archive is of another server until there.
+    /// As an error; up to `until`, the archive is of another server.
     pub(super) fn of_another(self, until: &Place) -> Error {
         let text = match self {
             Lack::Behind => {
@@ -384,9 +386,10 @@ impl Lack {
     }
 }
 
-/// Whether a server has all that is archived. MySQL's names are each of one transaction; so are MariaDB's numbers on the server
-/// that gave them. On another one they may be of others, which it has had since: after it was recovered to before them, or
-/// took their server's place without them. So it must have the last one itself.
+/// What a server lacks of what is archived, if anything. Each MySQL GTID is of one transaction; so is each
+/// MariaDB GTID on the server that assigned it. On another MariaDB server it may be of another, newer
+/// transaction: if that server was recovered to before the archived ones, or took their server's place
+/// without them. So it must have the last one itself.
 fn lack(
     binlog: &Binlog,
     tail: &Tail,
@@ -422,7 +425,7 @@ fn lack(
     Ok(Some(Lack::Otherwise(what)))
 }
 
-/// What another server than the one that was archived last lacks of what is archived.
+/// What a server other than the one that was archived last lacks of what is archived.
 pub(super) fn another_lacks(
     binlog: &Binlog,
     tail: &Tail,
@@ -435,11 +438,12 @@ pub(super) fn another_lacks(
     }
 }
 
-/// Whether some transactions are in both: then the one did not begin anew.
+/// Whether both have transactions of one server, and the executed ones have holes:
+/// then the server was not reset.
 fn shares(executed: &Gtids, archived: &Gtids) -> bool {
     match (executed, archived) {
         (Gtids::MySql(executed), Gtids::MySql(archived)) => {
-            // Those of before a reset are counted from 1 again: alike are only the numbers.
+            // After a reset, transactions are counted from 1 again: that numbers are alike proves nothing.
             archived.iter().any(|(server, tag, _)| {
                 executed.iter().any(|(other, other_tag, _)| (server, tag) == (other, other_tag))
             }) && executed.iter().any(|(_, _, intervals)| intervals.len() > 1)
@@ -448,13 +452,13 @@ fn shares(executed: &Gtids, archived: &Gtids) -> bool {
     }
 }
 
-/// Whether a file's number is above another's of the same name.
+/// Whether a file's number is higher than that of another file of the same base name.
 fn is_after(file: &str, other: &str) -> bool {
     let number = |file: &str| -> Option<u64> { file.rsplit_once('.')?.1.parse().ok() };
     matches!((number(file), number(other)), (Some(file), Some(other)) if file > other)
 }
 
-/// Whether the first transaction that a server has in its binlogs is an archived one.
+/// Whether the first transaction in a server's binlogs is an archived one.
 fn begins_with_any(
     binlog: &mut Binlog,
     archived: &Gtids,
@@ -473,8 +477,8 @@ fn begins_with_any(
     }
 }
 
-/// Where the first transaction stands that is not archived, or the end where all are; `None` where the server does not
-/// have it any more.
+/// The place of the first transaction that is not archived, or the end if all are;
+/// `None` if the server does not have it any more.
 fn place_behind(
     archived: &Gtids,
     binlog: &mut Binlog,
@@ -488,7 +492,8 @@ fn place_behind(
     })
 }
 
-/// When the first statement of a transaction was begun that comes first of its domain; `None` where another does, or none.
+/// When the first statement of `gtid` began, if that transaction comes first of its domain;
+/// `None` if another does, or none.
 fn begun_s(
     gtid: MariaDbGtid,
     begin: &StreamBegin,
@@ -541,10 +546,10 @@ fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: Str
     })
 }
 
-/// What came of reading.
+/// The result of reading.
 enum Read<T> {
     Found(T),
-    /// It was not in what there is.
+    /// It was not found before the end.
     End,
     /// The server does not have what is asked for.
     Gone,
@@ -564,7 +569,7 @@ fn read_events<T>(
     loop {
         match stream.next(std::time::Duration::from_secs(60)) {
             Next::Event { bytes, .. } => {
-                // The first comes before it is known whether events have checksums.
+                // The first event comes before it is known whether events have checksums.
                 let event = Event::parse(&bytes, Checksum::Crc32).or_else(|_| Event::parse(&bytes, checksum));
                 let event = event.map_err(|error| Error::new(ErrorKind::Server, error.to_string()))?;
                 match (event.header.kind, event.body()) {

@@ -37,13 +37,13 @@ use crate::{
     points::point,
 };
 
-/// How files are cut.
+/// Size of the pages that files are cut into.
 const PAGE_BYTES: u32 = 16 << 10;
-/// Given to the writer at once.
+/// How much is given to the writer at once.
 const GIVE_BYTES: usize = 64 * PAGE_BYTES as usize;
-/// A run in which nothing comes ends after so long.
+/// A run that receives nothing ends after this long.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A head names each stretch; so many are far from its limit.
+/// A head lists every stretch; this many are far below its limit.
 const STRETCHES_MAX: usize = 1_000;
 
 /// A run that is under way.
@@ -52,7 +52,8 @@ pub(super) struct ArchiveRun {
     writer: Option<BackupWriter>,
     file: Option<OpenFile>,
     pub(super) batch: Batch,
-    /// `None` while catching up: what comes is long durable on the server, and a run that dies is begun anew.
+    /// `None` while catching up: the server has had these events on disk for long,
+    /// and a run that dies is started over.
     pub(super) segments: Option<Segments>,
     is_taking_over: bool,
     stretches: Vec<Stretch>,
@@ -65,26 +66,27 @@ pub(super) struct ArchiveRun {
 /// The file of the open stretch.
 struct OpenFile {
     id: FileId,
-    /// What is not given yet: less than is given at once.
+    /// What is not given to the writer yet: less than is given at once.
     rest: Vec<u8>,
     pages: u64,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) run: RunNo,
-    /// With it.
+    /// The history that includes this run, if it could be read.
     pub(super) history: Option<Arc<History>>,
     pub(super) bytes: u64,
     pub(super) stored_bytes: u64,
-    /// Deletes what nobody needs any more.
+    /// The thread that deletes what is no longer needed.
     pub(super) discarding: Option<JoinHandle<()>>,
 }
 
 impl ArchiveRun {
-    /// Begins a run, and takes over what runs that died have left, where the key can read it. The recorder stands where the
-    /// archive ends; `None` where there is nothing in it. Who drops or prunes is waited for, as long as `wait` says so.
+    /// Begins a run, and takes over what dead runs have left, if the key can read it. The recorder is where
+    /// the archive ends; `None` if there is nothing in it. Waits for a run that drops, prunes, holds or
+    /// repairs as long as `wait` returns `true`.
     pub(super) fn begin(
         repo: &Arc<Repo>,
         log: &LogName,
@@ -105,7 +107,7 @@ impl ArchiveRun {
             }
         };
         point("binlog.run.begun");
-        // Before it is listed what is to be taken over.
+        // Must come before listing what is to be taken over.
         let left = spool.map(|spool| spool.send_left(&run)).transpose()?.unwrap_or_default();
         let foundation = Foundation::none(run.history());
         let writer = BackupWriter::new(&run, &foundation, writer)?;
@@ -127,14 +129,14 @@ impl ArchiveRun {
         Ok((this, recorder, left))
     }
 
-    /// From now on what comes is durable at once.
+    /// From now on, events are made durable as they arrive.
     pub(super) fn go_live(&mut self, spool: Option<&Arc<Spool>>) -> Result<()> {
         self.segments = Some(Segments::start(&self.run, spool)?);
         Ok(())
     }
 
-    /// Waits until all that came is durable, and acknowledged where a server waits for that, as long as `go_on` says so.
-    /// Returns whether it is.
+    /// Waits as long as `go_on` returns `true` until everything received is durable, and acknowledged if a
+    /// server waits for that. Returns whether it is.
     pub(super) fn settle(
         &mut self,
         tail: impl Fn() -> Option<Tail>,
@@ -191,18 +193,18 @@ impl ArchiveRun {
         Ok(recorder)
     }
 
-    /// Whether another has taken its place: nothing of it counts any more.
+    /// Whether another process has taken its place: nothing of this run counts any more.
     pub(super) fn is_lost(&self) -> bool {
         self.run.is_lost() || self.segments.as_ref().is_some_and(Segments::is_ousted)
     }
 
-    /// Whether somebody who drops or prunes waits for its end.
+    /// Whether a run that drops or prunes is waiting for this one to end.
     pub(super) fn is_asked(&self) -> bool {
         self.run.is_asked()
     }
 
-    /// Whether it is long enough. One of a server that writes nothing ends as well: whatever shows that it lives is kept
-    /// as long as it does.
+    /// Whether it has reached one of its limits. A run of a server that writes nothing ends as well: whatever
+    /// shows that a run lives is kept as long as it does.
     pub(super) fn is_due(&self, bytes_max: u64, age_max: Duration) -> bool {
         let age = self.began.elapsed();
         match self.bytes {
@@ -216,7 +218,7 @@ impl ArchiveRun {
         self.stretches.is_empty() && self.file.is_none() && self.taken.is_empty()
     }
 
-    /// Ends it as a part of the archive, where there is something in it.
+    /// Ends the run as a part of the archive, if there is something in it.
     pub(super) fn finish(mut self, recorder: &mut Recorder) -> Result<Option<Ended>> {
         recorder.end_stretch(false, &mut self)?;
         recorder.begin_run();
@@ -279,7 +281,7 @@ impl ArchiveRun {
         Ok(Some(Ended { run: outcome.run, history, bytes: self.bytes, stored_bytes, discarding }))
     }
 
-    /// Ends it without a word of its own: what is in its segments another run takes over.
+    /// Ends the run without effect: another run takes over what is in its segments.
     pub(super) fn give_up(mut self, why: &str) {
         if let Some(mut segments) = self.segments.take() {
             segments.end();
@@ -298,15 +300,15 @@ impl ArchiveRun {
     }
 }
 
-/// Deletes the segments of runs whose bytes are in packs by now, on a thread of its own: a server waits meanwhile. What is
-/// left lying a later sweep takes.
+/// Deletes the segments of runs whose bytes are in packs by now, on a separate thread because a server is
+/// waiting meanwhile. A later sweep removes what is left.
 fn discard(repo: Arc<Repo>, history: Arc<History>, runs: BTreeSet<RunNo>) -> Option<JoinHandle<()>> {
     let discard = move || drop(discard_segments(&repo, &history, &runs));
     thread::Builder::new().name("discard".to_owned()).spawn(discard).ok()
 }
 
-/// The outcome behind which an archive goes on: the last one that no repair has dropped. What such a one had the server may
-/// have still; what was dropped because it is old is not missed.
+/// The outcome after which an archive continues: the last one that no repair has dropped. The server may
+/// still have what a repair dropped; what was dropped for its age is not missed.
 pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
     let repairs = history.outcomes().iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair);
     let lost: BTreeSet<RunNo> = repairs.flat_map(|repair| repair.dropped.iter().copied()).collect();
@@ -315,12 +317,13 @@ pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
     backups.find(|outcome| !lost.contains(&outcome.run))
 }
 
-/// Where the archive ends with what runs have left that died, and which the next one takes over. Every role can read it.
+/// Where the archive ends, including what dead runs have left for the
+/// next one to take over. Every role can read it.
 pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
     stored_tail_behind(repo, log, RunNo(0))
 }
 
-/// The same, of what runs behind this one have.
+/// Where the archive ends, counting only what runs after `behind` have; `None` if they have nothing.
 pub(super) fn stored_tail_behind(repo: &Arc<Repo>, log: &LogName, behind: RunNo) -> Result<Option<Tail>> {
     let history = History::read(repo, log)?;
     let last = last_archived(&history).filter(|last| last.run > behind);
@@ -422,7 +425,7 @@ impl Sink for ArchiveRun {
     }
 }
 
-/// Keeps nothing: for who only wants to know.
+/// Keeps the stretches and none of the events.
 #[derive(Default)]
 pub(super) struct Noted {
     /// Stretches that have ended, by number.

@@ -1,5 +1,5 @@
-//! What is durable before a run ends: batches of events, stored in order by a thread of their own. Where this host's disk
-//! counts, that is where it stores them, and another thread sends them on.
+//! What is durable before a run ends: batches of events, stored in order by a separate thread. If this host's
+//! disk counts as durable, the thread stores them there, and another thread sends them on.
 
 use std::{
     sync::{
@@ -27,9 +27,9 @@ use super::{
 };
 use crate::error::{Context, Error, ErrorKind, Result};
 
-/// A batch does not grow beyond this: whoever fills it waits until it is stored.
+/// A batch of this size is full: whoever fills it waits until it is handed over.
 const BATCH_BYTES_MAX: usize = 8 << 20;
-/// Waits between attempts at a store that fails.
+/// Delays between attempts at a store that fails.
 const RETRY_FIRST: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ mod record {
     pub(super) const EVENTS: u8 = 2;
 }
 
-/// Records of one segment in the making.
+/// Records of a segment that is being built.
 #[derive(Default)]
 pub(super) struct Batch {
     done: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) struct Batch {
     ack: Option<Ack>,
 }
 
-/// A server waits for all before this place.
+/// A server waits for an acknowledgement of everything before this place.
 struct Ack {
     place: Place,
     to: Acknowledger,
@@ -68,7 +68,7 @@ impl Batch {
         self.events.extend_from_slice(bytes);
     }
 
-    /// The server behind `to` waits for all before this place.
+    /// Notes that the server behind `to` waits for an acknowledgement of everything before this place.
     pub(super) fn wants_ack(&mut self, place: Place, to: Acknowledger) {
         self.ack = Some(Ack { place, to });
     }
@@ -80,7 +80,7 @@ impl Batch {
         }
     }
 
-    /// Whether nothing more may come in before it is handed over.
+    /// Whether the batch must be handed over before more is added.
     pub(super) fn is_full(&self) -> bool {
         self.bytes() >= BATCH_BYTES_MAX
     }
@@ -103,7 +103,7 @@ fn put_record(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
 
 /// One record of a segment.
 pub(super) enum Record<'a> {
-    /// Events of it follow.
+    /// A stretch, whose events follow.
     Stretch(Box<Stretch>),
     /// Whole events, one after another.
     Events(&'a [u8]),
@@ -146,12 +146,12 @@ pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>> {
     Ok(records)
 }
 
-/// What the thread tells.
+/// What the storing thread reports.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// Longest time from the first event of a batch until it was durable.
     pub(super) lag_max: Duration,
-    /// Sum of the same, to be divided by their number.
+    /// Sum of these times over all stored segments.
     pub(super) lag_sum: Duration,
     /// Segments stored.
     pub(super) stored: u64,
@@ -181,14 +181,14 @@ pub(super) struct Segments {
 #[derive(Default)]
 struct Shared {
     progress: Mutex<Progress>,
-    /// Batches that are handed over and not stored.
+    /// Batches that are handed over and not stored yet.
     pending: AtomicUsize,
     is_given_up: AtomicBool,
     is_ousted: AtomicBool,
 }
 
 impl Segments {
-    /// Of a run that has begun. With a spool, what is in it is durable.
+    /// Starts storing the segments of a run that has begun. With a spool, what is in it is durable.
     pub(super) fn start(run: &Run, spool: Option<&Arc<Spool>>) -> Result<Self> {
         let (jobs, received) = bounded(1);
         let shared = Arc::<Shared>::default();
@@ -220,7 +220,7 @@ impl Segments {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), sender, shared })
     }
 
-    /// Hands the batch over if it is due and the thread is free.
+    /// Hands the batch over if it is due or full and the thread is free.
     pub(super) fn offer(
         &self,
         batch: &mut Batch,
@@ -234,13 +234,13 @@ impl Segments {
         Ok(())
     }
 
-    /// Hands the batch over if the thread is free. Returns whether all that ever came is stored, and acknowledged where a
-    /// server waits for that.
+    /// Hands the batch over if the thread is free. Returns whether everything received so far is stored, and
+    /// acknowledged if a server waits for that.
     pub(super) fn hand_over(&self, batch: &mut Batch, tail: impl FnOnce() -> Option<Tail>) -> Result<bool> {
         self.check()?;
         if batch.bytes() == 0 {
             let is_all_stored = self.shared.pending.load(Ordering::Acquire) == 0;
-            // What came was stored before: it is what the archive ended with.
+            // The event was stored before: it is the one that the archive ended with.
             if is_all_stored && let Some(ack) = batch.ack.take() {
                 ack.to.acknowledge(&ack.place);
             }
@@ -251,19 +251,20 @@ impl Segments {
         {
             batch.close_events();
             self.shared.pending.fetch_add(1, Ordering::AcqRel);
-            // Where the thread has ended, `check` says why.
+            // If the thread has ended, `check` says why.
             let _ended = jobs.send(Job { tail, batch: std::mem::take(batch) });
         }
         Ok(false)
     }
 
-    /// When the batch is due at the latest: early enough to be stored in time, if that takes as long as the last time.
+    /// How long until the batch is due: early enough to be stored in time,
+    /// if that takes as long as the last time.
     pub(super) fn due_in(&self, batch: &Batch, age: Duration) -> Option<Duration> {
         let takes = self.with_progress(|progress| progress.takes).min(age / 2);
         batch.began.map(|began| (age - takes).saturating_sub(began.elapsed()))
     }
 
-    /// Fails where nothing will be stored any more.
+    /// Fails if nothing will be stored any more.
     pub(super) fn check(&self) -> Result<()> {
         match &lock(&self.shared.progress).failed {
             Some(error) => Err(error.again()),
@@ -275,12 +276,12 @@ impl Segments {
         look(&mut lock(&self.shared.progress))
     }
 
-    /// Whether another has taken the run's place.
+    /// Whether another process has taken the run's place.
     pub(super) fn is_ousted(&self) -> bool {
         self.shared.is_ousted.load(Ordering::Acquire)
     }
 
-    /// Stores what is left, as far as the store takes it now.
+    /// Stores what is left, if the store takes it now.
     pub(super) fn end(&mut self) {
         self.shared.is_given_up.store(true, Ordering::Release);
         self.jobs = None;
@@ -322,14 +323,15 @@ fn store_all(mut writer: SegmentWriter, near: Option<Near>, jobs: &Receiver<Job>
     }
 }
 
-/// Tries until it is stored: what the server sent must not be lost because a store was away for a while.
+/// Retries until it is stored: what the server sent must not be lost because a store was away for a while.
 fn store(writer: &SegmentWriter, sealed: &SealedSegment, is_awaited: bool, shared: &Shared) -> Result<()> {
     try_until_done(|| writer.store(sealed), shared)?;
-    // Who has taken the run's place has listed its segments behind its outcome: without one this one is among them.
+    // A process that takes the run's place lists its segments after writing an outcome for it: while there is
+    // none, this segment is among them.
     if is_awaited { require_own(|| writer.is_ended(), shared) } else { Ok(()) }
 }
 
-/// That nobody else has ended the run.
+/// Fails if another process has ended the run.
 fn require_own(is_ended: impl Fn() -> Result<bool, RepoError>, shared: &Shared) -> Result<()> {
     match try_until_done(is_ended, shared)? {
         false => Ok(()),
@@ -340,7 +342,7 @@ fn require_own(is_ended: impl Fn() -> Result<bool, RepoError>, shared: &Shared) 
     }
 }
 
-/// Tries what the repository is asked for until it has an answer.
+/// Repeats a request to the repository until it is answered.
 fn try_until_done<T>(ask: impl Fn() -> Result<T, RepoError>, shared: &Shared) -> Result<T> {
     let mut wait = RETRY_FIRST;
     loop {
@@ -370,7 +372,7 @@ struct Near {
 }
 
 impl Near {
-    /// Tries until it is durable: somebody may make room.
+    /// Retries until it is durable: somebody may make room.
     fn keep(&self, sealed: &SealedSegment, shared: &Shared) -> Result<()> {
         let mut wait = RETRY_FIRST;
         loop {
@@ -388,13 +390,13 @@ impl Near {
             pause(&mut wait);
         }
         lock(&shared.progress).spool_failing = None;
-        // Where nobody sends any more, what is kept is for the next run to send.
+        // If the sender has ended, the next run sends what is kept.
         let _ended = self.kept.send(sealed.part());
         Ok(())
     }
 }
 
-/// Sends what is in the spool on, in order.
+/// Sends on what is in the spool, in order.
 struct SpoolSender {
     spool: Arc<Spool>,
     repo: Arc<Repo>,
@@ -406,7 +408,7 @@ struct SpoolSender {
 impl SpoolSender {
     fn send_all(&self, parts: &Receiver<u32>) {
         for part in parts {
-            // The end of the run needs none of them; what it leaves, the next run sends.
+            // The run can end without them; the next run sends what is left.
             if self.shared.is_given_up.load(Ordering::Acquire) {
                 return;
             }
@@ -433,7 +435,7 @@ fn pause(wait: &mut Duration) {
     *wait = (*wait * 2).min(RETRY_MAX);
 }
 
-/// Why a run whose place another has taken ends.
+/// The error of a run whose place another process has taken.
 pub(super) fn ousted() -> Error {
     Error::new(ErrorKind::Active, "another process has taken this run's place").hinted(
         "this process was frozen, or cut off from the repository, for longer than its lease: run it again",

@@ -1,5 +1,5 @@
-//! What a source of semi-synchronous replication promises: whether a commit waits for the archive is the server's to decide, by
-//! settings that the archive cannot change, and it gives up waiting without a word.
+//! What a source of semi-synchronous replication promises. The server decides whether a commit waits for the
+//! archive, by settings that the archive cannot change, and it stops waiting without notice.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,20 @@ use crate::{
     server::{Session, SqlError},
 };
 
-/// A source that gives up earlier does so when a host is started anew, or a store is away.
+/// A source with a shorter timeout gives up when a host is restarted, or a store is away.
 const TIMEOUT_MIN_MS: u64 = 3_600_000;
 
-/// A source as it is now. MySQL's newer plugin, its older one, and MariaDB call the same things by other names.
+/// A source as it is now. MySQL's newer plugin, its older one,
+/// and MariaDB use different names for the same things.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// `None` where the server knows nothing of semi-synchronous replication.
+    /// `None` if the server knows nothing of semi-synchronous replication.
     settings: Option<Settings>,
     /// Whether commits wait at the moment.
     is_waiting: bool,
     /// Connected replicas that acknowledge.
     clients: u64,
-    /// Commits since the server was started that returned without an acknowledgement.
+    /// Commits since the server started that returned without an acknowledgement.
     pub(super) unacknowledged: u64,
     /// Those that returned with one.
     acknowledged: u64,
@@ -28,7 +29,7 @@ pub(super) struct Source {
     waiting: u64,
 }
 
-/// How many commits have waited, at a moment at which the server did not tell what its binlog is.
+/// How many commits had waited at a moment when the server did not answer about its binlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waits(u64, u64);
 
@@ -37,7 +38,7 @@ struct Settings {
     prefix: &'static str,
     is_enabled: bool,
     timeout_ms: u64,
-    /// Commits wait for so many replicas.
+    /// How many replicas a commit waits for.
     replicas: u64,
     waits_without_replica: bool,
 }
@@ -67,18 +68,18 @@ impl Source {
         self.waiting
     }
 
-    /// How many have waited by now.
+    /// How many commits have waited by now.
     pub(super) fn waits(&self) -> Waits {
         Waits(self.acknowledged, self.unacknowledged)
     }
 
-    /// Whether commits wait and none has gone on since: what was not answered then is not answered now, and who asks again
-    /// leaves another session hanging in the server.
+    /// Whether commits wait and none has returned since `then`: a question that was not answered then is not
+    /// answered now, and asking again would leave another session hanging in the server.
     pub(super) fn stands_since(&self, then: Option<Waits>) -> bool {
         self.waiting > 0 && then == Some(self.waits())
     }
 
-    /// Why it did not say which files it has, if commits wait.
+    /// Explains why the server did not say which files it has, if commits wait.
     pub(super) fn explain_silence(&self, error: Error) -> Error {
         let Some(settings) = self.settings.as_ref().filter(|_| self.waiting > 0) else { return error };
         let text = "the server does not list its binlog files as long as commits wait for an acknowledgement, and where the \
@@ -90,7 +91,7 @@ impl Source {
         ))
     }
 
-    /// Refuses a server that waits for nobody.
+    /// Refuses a server whose commits wait for nobody.
     pub(super) fn require_enabled(&self) -> Result<()> {
         let text = match &self.settings {
             Some(settings) if settings.is_enabled => return Ok(()),
@@ -104,7 +105,8 @@ impl Source {
         ))
     }
 
-    /// When commits return though the archive does not have them; while it `streams`, replicas are counted.
+    /// Why commits can return although the archive does not have them. What depends on connected replicas is
+    /// checked only while the archive `streams`.
     pub(super) fn doubts(&self, streams: bool) -> Vec<String> {
         let Some(settings) = self.settings.as_ref().filter(|settings| settings.is_enabled) else {
             return vec![
@@ -153,7 +155,7 @@ impl Settings {
                 prefix,
                 is_enabled: is_on(&is_enabled),
                 timeout_ms: number(value("timeout")?).unwrap_or_default(),
-                // MariaDB has no such setting, and waits for one.
+                // MariaDB has no such setting, and waits for one replica.
                 replicas: number(value(&format!("wait_for_{replica}_count"))?).unwrap_or(1),
                 waits_without_replica: value(&format!("wait_no_{replica}"))?
                     .is_none_or(|value| is_on(&value)),

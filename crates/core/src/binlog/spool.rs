@@ -1,14 +1,15 @@
-//! Segments that are durable on this host before the repository has them: what an archiver may acknowledge without waiting
-//! for a store that is far, or away.
+//! Segments that are durable on this host before the repository has them, so that an archiver can acknowledge
+//! them without waiting for a store that is far away, or down.
 //!
-//! They lie in a directory under the names that they will have in the repository, below the ids of the repository and of
-//! the source, and with the same bytes: sealed, so that who reads them there learns no more than in the repository.
+//! They are in a directory, below the repository's id and the source's name, under the names and with the
+//! bytes that they will have in the repository.
+//! They are sealed, so reading them here reveals no more than reading the repository.
 //!
 //! Invariants:
-//! - A segment is removed only when the archive has what is in it: stored, before any later run went on; or in the packs of its
-//!   own run; or where later runs have come further without it and without a gap. What is in none of these stays, and is
-//!   told of.
-//! - One process at a time uses the directory of an archive.
+//! - A segment is removed only once the archive has what is in it: it was stored before any later run
+//!   continued; or its own run's packs have it; or later runs have got further without it and without a gap.
+//!   A segment to which none of this applies stays, and is reported.
+//! - Only one process at a time uses the directory of an archive.
 
 use std::{
     fs::File,
@@ -38,12 +39,12 @@ use crate::{
     work_place::{Lock, lock},
 };
 
-/// Where segments are durable first.
+/// Where segments are first made durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolOptions {
-    /// The directory; made if need be.
+    /// The directory; made if it does not exist.
     pub dir: PathBuf,
-    /// With so many bytes that the repository does not have, no more are taken.
+    /// With this many bytes that the repository does not have, the spool takes no more.
     pub bytes_max: u64,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Spool {
     _lock: File,
 }
 
-/// What became of the segments that were left.
+/// What became of the segments that earlier runs left.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// Sent on.
@@ -82,7 +83,7 @@ impl Spool {
                 return Err(Error::new(ErrorKind::Active, text));
             }
         };
-        // What was being written when an archiver was killed.
+        // Removes what was being written when an archiver was killed.
         near.sweep_uploads(Duration::ZERO).context(failed())?;
         let dir = root.join(log.folder(Folder::Segments));
         let spool = Self {
@@ -112,11 +113,11 @@ impl Spool {
         self.bytes.load(Ordering::Relaxed) < self.bytes_max
     }
 
-    /// Makes a segment durable. Again is as good as once.
+    /// Makes a segment durable. Doing so again is harmless.
     pub(super) fn keep(&self, run: RunNo, segment: &SealedSegment) -> Result<(), StoreError> {
         let path = self.log.segment(run, segment.part());
         match self.near.create_if_absent(&path, segment.object()) {
-            // What an attempt has left that failed in the end: to read it makes sure of it.
+            // Left by an attempt that failed in the end. Reading it back makes sure of it.
             Err(error) if error.is_exists() => {
                 if read_all(&self.near, &path, OBJECT_BYTES_MAX)? != segment.object() {
                     return Err(error);
@@ -128,13 +129,13 @@ impl Spool {
         Ok(())
     }
 
-    /// One as it lies here.
+    /// Reads a segment as it is on this host.
     pub(super) fn read(&self, run: RunNo, part: u32) -> Result<Vec<u8>> {
         let object = read_all(&self.near, &self.log.segment(run, part), OBJECT_BYTES_MAX);
         object.context(self.failed())
     }
 
-    /// Forgets one that the archive has.
+    /// Removes a segment that the archive has.
     pub(super) fn remove(&self, run: RunNo, part: u32) -> Result<()> {
         let path = self.log.segment(run, part);
         let removed = self.near.head(&path).and_then(|info| {
@@ -146,7 +147,7 @@ impl Spool {
         removed.context(self.failed())
     }
 
-    /// Forgets all of a run whose packs have them.
+    /// Removes all segments of a run whose packs have them.
     pub(super) fn remove_run(&self, run: RunNo) -> Result<()> {
         for ((of, part), _) in self.list()? {
             if of == run {
@@ -156,7 +157,7 @@ impl Spool {
         Ok(())
     }
 
-    /// How many there are.
+    /// How many segments it holds.
     pub(super) fn count(&self) -> Result<u64> {
         Ok(self.list()?.len() as u64)
     }
@@ -174,8 +175,8 @@ impl Spool {
         Ok(found)
     }
 
-    /// Sends on what runs that have ended or died have left. `next` has begun, so that nobody else goes on meanwhile, and takes
-    /// over what is stored.
+    /// Sends on what ended or dead runs have left. `next` has begun, so that no other run continues
+    /// meanwhile, and it takes over what is stored.
     pub(super) fn send_left(&self, next: &Run) -> Result<Left> {
         let (repo, history) = (next.repo(), next.history());
         let mut left = Left::default();
@@ -195,12 +196,13 @@ impl Spool {
             }
             self.judge(repo, run, &parts, &mut left)?;
         }
-        // Those that stay take no room: nothing comes of waiting for it.
+        // Segments that stay do not count: waiting for their room would be in vain.
         self.bytes.store(0, Ordering::Relaxed);
         Ok(left)
     }
 
-    /// Stores and forgets those that are whole and have none missing before them. Returns how many.
+    /// Stores and removes segments, up to the first that is missing, damaged,
+    /// or in the repository already. Returns how many.
     fn send_run(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32]) -> Result<usize> {
         for (at, part) in parts.iter().enumerate() {
             let follows = parts[0] as usize + at == *part as usize;
@@ -214,21 +216,22 @@ impl Spool {
         Ok(parts.len())
     }
 
-    /// One, unless something has become of it.
+    /// Reads a segment; `None` if it is missing or damaged.
     pub(super) fn whole(&self, repo: &Repo, run: RunNo, part: u32) -> Option<Vec<u8>> {
         let object = self.read(run, part).ok()?;
         tail_of_sealed(repo, &self.log, run, part, &object).is_ok().then_some(object)
     }
 
-    /// Of a run whose place another has taken: what the archive has by now, from the server or another one, goes, if all
-    /// that came since is there without a gap. Whoever cannot read the archive cannot tell, and lets nothing go.
+    /// Decides on the segments of a run whose place another has taken. Removes those whose contents the
+    /// archive has by now, from this server or another, if everything that came since is there without a gap.
+    /// A key that cannot read the archive cannot tell, so all segments stay.
     fn judge(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32], left: &mut Left) -> Result<()> {
         if parts.is_empty() {
             return Ok(());
         }
         let archive = self.archived_behind(repo, run)?;
         let end = match archive {
-            // What is stored as of this run itself came too late, like these.
+            // What is stored under this run's own number came too late, like these.
             Some(_) => stored_tail_behind(repo, &self.log, run)?,
             None => None,
         };
@@ -252,7 +255,8 @@ impl Spool {
         Ok(())
     }
 
-    /// The archive, if nothing is missing in what it has behind a run.
+    /// The archive, if nothing is missing in what it has after a run;
+    /// `None` as well if the key cannot read it.
     fn archived_behind(&self, repo: &Arc<Repo>, run: RunNo) -> Result<Option<Archive>> {
         if !repo.can_read() {
             return Ok(None);
@@ -263,11 +267,12 @@ impl Spool {
     }
 }
 
-/// Whether an archive that ends at `end` has, behind `run`, all that comes before the end of a segment.
+/// Whether an archive that ends at `end` has, after `run`, everything before the end of a segment.
 ///
-/// MySQL names a transaction once, by its server, if it does: where it need not, names do not tell of all. MariaDB's numbers come again with other transactions: at a replica that did
-/// not have the last ones and was promoted, and at a server that has lost the end of its binlog. So there the very place must
-/// be archived, of the same server.
+/// A MySQL GTID belongs to one transaction, but where GTIDs are optional they do not cover all transactions.
+/// MariaDB's may be reused for other transactions: on a promoted replica that did not have the last ones, and
+/// on a server that has lost the end of its binlog.
+/// So in these cases the very place must be archived, from the same server.
 fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Result<bool> {
     if let Some(has_come) = has_come_by_gtids(end, segment)? {
         return Ok(has_come);
@@ -281,7 +286,7 @@ fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Res
     }))
 }
 
-/// The same as MySQL's GTIDs tell; `None` where they do not suffice.
+/// The same, judged by MySQL's GTIDs; `None` if they do not suffice.
 fn has_come_by_gtids(end: &Tail, segment: &Tail) -> Result<Option<bool>> {
     let (Some(Gtids::MySql(end)), Some(Gtids::MySql(gtids))) = (end.gtids()?, segment.gtids()?) else {
         return Ok(None);
@@ -301,7 +306,7 @@ mod tests {
         server::ServerVersion,
     };
 
-    /// That another has archived all GTIDs of a segment is no word for transactions that have none.
+    /// That another run has archived all GTIDs of a segment says nothing about transactions without one.
     #[test]
     fn transactions_without_names_are_not_told_by_gtids() {
         let tail = |last: u64, has_nameless: bool| {

@@ -1,7 +1,8 @@
 //! Several archivers of one archive, on several servers: one archives, the others stand by.
 //!
-//! Which one is decided by the run, of which an archive has one at a time, and by its lease. Who takes the place goes on by
-//! GTID, as at a failover: exactly behind what is stored, so that nothing is missing and nothing is there twice.
+//! Which one archives is decided by the run, of which an archive has one at a time, and by its lease. An
+//! archiver that takes over continues by GTID, as in a failover: exactly after what is stored, so that
+//! nothing is missing and nothing is there twice.
 
 use std::time::{Duration, Instant};
 
@@ -19,19 +20,21 @@ use crate::{
     server::{Purpose, Session},
 };
 
-/// How often it is looked whether the other is still there.
+/// How often to check whether the other archiver is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// Nobody archives for so long: the last one has ended in good order, and is not just between two runs.
+/// If nobody has archived for this long, the last archiver has ended in good order,
+/// and is not just between two runs.
 const IDLE_MIN: Duration = Duration::from_secs(10);
-/// A server that is away for so long is left to those who reach another.
+/// An archiver whose server has been away for this long yields to those that can reach another.
 pub(super) const YIELD_AFTER: Duration = Duration::from_secs(30);
-/// A server that is behind is asked again after so long more: what runs have left is read each time.
+/// Extra wait before asking a server that is behind again: each time, everything that runs have left is read.
 const NOT_YET: Duration = Duration::from_secs(10);
-/// Who would archive and cannot, while nobody else does, ends after so long.
+/// An archiver that cannot archive, while nobody else does, ends after this long.
 pub(super) const IN_VAIN_MAX: Duration = Duration::from_secs(600);
 
 impl Archiver<'_> {
-    /// Waits until nobody else archives, and the server can be reached. `false`: asked to end.
+    /// Waits until nobody else archives, and this server can be archived.
+    /// Returns `false` if a stop was requested.
     pub(super) fn stand_by(&mut self) -> Result<bool> {
         let (mut idle_since, mut is_told, mut unseen, mut unable) =
             (None, false, RecurringWarning::default(), RecurringWarning::default());
@@ -63,7 +66,8 @@ impl Archiver<'_> {
                 }
             };
             if is_free {
-                // A run that begins in vain is in the repository for good: what can be known is known before.
+                // A run that begins in vain stays in the repository for good,
+                // so everything that can be known is checked first.
                 let (error, wait) = match self.look() {
                     Ok(None) => return Ok(true),
                     Ok(Some(not_yet)) => (not_yet, NOT_YET),
@@ -73,7 +77,8 @@ impl Archiver<'_> {
                 let text =
                     format!("nobody archives {}, and this one cannot take the place: {error}", self.log);
                 unable.warn(self.listener, text);
-                // A server that is only away may be back; what it has then, or says, is another matter.
+                // A server that is merely away may be back;
+                // one that lacks something or refuses is another matter.
                 if error.kind() == ErrorKind::Active || is_refused(&error) {
                     self.in_vain(&error)?;
                 }
@@ -83,7 +88,7 @@ impl Archiver<'_> {
         }
     }
 
-    /// Whether the server could be archived now; if not, why not yet.
+    /// Whether the server could be archived now; if not, returns why not yet.
     fn look(&self) -> Result<Option<Error>> {
         let mut session = Session::open(&self.options.connect, Purpose::Control)?;
         left_out::require_all(&mut session, true, self.options.allow_replica_filters)?;
@@ -97,7 +102,7 @@ impl Archiver<'_> {
         Ok(lack.map(|lack| lack.of_another(&tail.place)))
     }
 
-    /// It cannot archive, and nobody else does: that ends it, if it lasts.
+    /// Notes that this archiver cannot archive while nobody else does. Fails if that lasts.
     pub(super) fn in_vain(&mut self, error: &Error) -> Result<()> {
         let since = *self.in_vain_since.get_or_insert_with(Instant::now);
         match since.elapsed() < IN_VAIN_MAX {
@@ -107,12 +112,12 @@ impl Archiver<'_> {
     }
 }
 
-/// Whether what ended a run leaves it to another archiver, or to a later time.
+/// Whether the error that ended a run leaves the archive to another archiver, or to a later time.
 pub(super) fn is_for_another(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Active | ErrorKind::Server)
 }
 
-/// Why the place is given up.
+/// The error with which the place is given up.
 pub(super) fn yields(error: &Error) -> Error {
     let text = format!("the server is away for more than {} s: {error}", YIELD_AFTER.as_secs());
     Error::new(ErrorKind::Active, text)

@@ -21,11 +21,11 @@ use crate::{
     server::{ConnectOptions, Purpose, Session, SqlCause, SqlError},
 };
 
-/// How often a server that has nothing to send shows that it lives.
+/// How often a server with nothing to send shows that it lives.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Silence after which it is taken for dead.
+/// Silence after which the server is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// What the thread that reads may be ahead.
+/// How far the reading thread may be ahead.
 const AHEAD_BYTES_MAX: usize = 16 << 20;
 
 /// Where a stream begins.
@@ -33,22 +33,22 @@ const AHEAD_BYTES_MAX: usize = 16 << 20;
 pub(super) enum StreamBegin {
     /// At an event.
     AtPlace(Place),
-    /// Behind these transactions.
+    /// After these transactions.
     BehindGtids(Gtids),
 }
 
-/// How a stream is asked for.
+/// How to request a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamOptions {
-    /// It ends where the binlog ends.
+    /// The stream ends where the binlog ends.
     pub(super) non_blocking: bool,
-    /// A commit waits until it is acknowledged.
+    /// Commits wait until they are acknowledged.
     pub(super) semi_sync: bool,
-    /// What this replica calls itself.
+    /// The server id that this replica uses.
     pub(super) server_id: u32,
 }
 
-/// What came.
+/// What the stream delivered.
 #[derive(Debug)]
 pub(super) enum Next {
     /// An event.
@@ -77,7 +77,7 @@ pub(super) struct Stream {
     socket: UnixStream,
     thread: Option<JoinHandle<()>>,
     acknowledger: Acknowledger,
-    /// As long as it lives, the server keeps the session.
+    /// The server keeps the session as long as this lives.
     _session: Session,
 }
 
@@ -86,7 +86,8 @@ pub(super) struct Stream {
 pub(super) struct Acknowledger(Arc<Mutex<Commands>>);
 
 impl Acknowledger {
-    /// Up to the end of the event that ends at `place` all is durable. Whether this arrives shows in the stream.
+    /// Says that everything up to the event that ends at `place` is durable.
+    /// If this does not arrive, the stream shows it.
     pub(super) fn acknowledge(&self, place: &Place) {
         const ACK: u8 = 0xef;
         let mut command = vec![ACK];
@@ -154,7 +155,8 @@ impl Drop for Stream {
     }
 }
 
-/// What a server must know of a replica. Each flavor, and each of their versions, ignores the names that it does not know.
+/// Tells a server what it must know about a replica.
+/// Each flavor, and each version, ignores the names that it does not know.
 fn settle(session: &mut Session, begin: &StreamBegin, options: StreamOptions) -> Result<(), SqlError> {
     let heartbeat = HEARTBEAT.as_nanos();
     let mut settings = vec![
@@ -163,7 +165,7 @@ fn settle(session: &mut Session, begin: &StreamBegin, options: StreamOptions) ->
     ];
     match session.flavor() {
         Flavor::MariaDb => {
-            // All events as they are, GTIDs and compressed ones too.
+            // Send all events as they are, GTIDs and compressed ones too.
             settings.push("@mariadb_slave_capability = 4".to_owned());
             if let StreamBegin::BehindGtids(gtids) = begin {
                 settings.push(format!("@slave_connect_state = '{gtids}'"));
@@ -171,7 +173,7 @@ fn settle(session: &mut Session, begin: &StreamBegin, options: StreamOptions) ->
             }
         }
         Flavor::MySql => {
-            // The server ends another stream of the same name, which is not to happen to anybody else's.
+            // The server ends another stream with the same UUID, which must not happen to anybody else's.
             let uuid = session.value("SELECT UUID()")?.unwrap_or_default();
             settings.push(format!("@slave_uuid = '{uuid}', @replica_uuid = '{uuid}'"));
         }
@@ -196,7 +198,8 @@ fn request(flavor: Flavor, begin: &StreamBegin, options: StreamOptions) -> Vec<u
         }
         StreamBegin::BehindGtids(Gtids::MariaDb(_)) => wire::dump(options.server_id, flags, "", 4),
         StreamBegin::AtPlace(place) => {
-            // The protocol has 32 bits; who is beyond passes over what comes before.
+            // The protocol has 32 bits. Beyond that, the stream begins with the file,
+            // and what comes before the place is skipped.
             let position = u32::try_from(place.position).unwrap_or(4);
             wire::dump(options.server_id, flags, &place.file, position)
         }
@@ -230,16 +233,17 @@ fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
             Message::Event { bytes, .. } => (true, bytes.len()),
             _ => (false, 0),
         };
-        // A fixed part for each, so that small ones are bounded too.
+        // A fixed part for each message, so that small ones are bounded too.
         if !queue.push(next, bytes + 64, AHEAD_BYTES_MAX) || !is_event {
             return;
         }
     }
 }
 
-/// Whether an event stands behind two bytes that say whether it is to be acknowledged. A server without semi-synchronous
-/// replication sends none, and the first of them may be of an event's time: so the event must be as long as its header says.
-/// Where that is so both ways, or neither, it is as before.
+/// Whether two bytes before the event say if it is to be acknowledged. A server without semi-synchronous
+/// replication sends none, and the first of them may be part of an event's time, so the event must be as long
+/// as its header says. If that is so both ways, or neither,
+/// the answer is the same as for the previous message.
 fn is_marked(message: &[u8], was_marked: bool) -> bool {
     const SEMI_SYNC: u8 = 0xef;
     const LEN_AT: usize = 9;
@@ -261,7 +265,7 @@ fn is_marked(message: &[u8], was_marked: bool) -> bool {
 mod tests {
     use super::*;
 
-    /// An event whose time ends in the byte that also marks events is told from a marked one, whatever came before.
+    /// An event whose time contains the marker byte is told from a marked one, whatever came before.
     #[test]
     fn marked_and_not() {
         let mut event = vec![0; 40];
@@ -273,7 +277,7 @@ mod tests {
             assert!(!is_marked(&plain, was_marked));
             assert!(is_marked(&marked, was_marked));
             assert!(!is_marked(&[0], was_marked));
-            // Cut off: its reader says so.
+            // Cut off: whoever parses the event reports it.
             assert_eq!(is_marked(&marked[..20], was_marked), was_marked);
             assert_eq!(is_marked(&[0, 0xef], was_marked), was_marked);
         }

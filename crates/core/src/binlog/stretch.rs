@@ -1,5 +1,5 @@
-//! What the archive consists of, as heads, segments and tails say it in JSON (`docs/reference/repository.md` sections
-//! 6a and 9).
+//! The parts of an archive, as heads, segments and tails describe them in JSON
+//! (`docs/reference/repository.md` sections 6a and 9).
 
 use holdfast_formats::{
     Flavor, Gtid, Gtids,
@@ -37,7 +37,7 @@ impl BinlogServer {
         self.version.flavor
     }
 
-    /// The server that a backup is of.
+    /// The server that a backup was taken from.
     pub(super) fn of_facts(facts: &ServerFacts) -> Self {
         let identity = &facts.identity;
         Self {
@@ -49,13 +49,13 @@ impl BinlogServer {
         }
     }
 
-    /// Whether both are one server, whatever its version.
+    /// Whether both are the same server, whatever its version.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.flavor() == other.flavor()
             && match (&self.uuid, &other.uuid) {
-                // MariaDB's is made of its port and its host's hardware address, which containers of one image share; servers
-                // that replicate from each other have different numbers.
+                // MariaDB's is made of the port and the host's hardware address, which containers of one
+                // image share; servers that replicate from each other have different server ids.
                 (Some(uuid), Some(others)) => {
                     uuid == others && (self.flavor() == Flavor::MySql || self.server_id == other.server_id)
                 }
@@ -95,21 +95,21 @@ pub struct Gap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GapKind {
-    /// The server has purged what had not been archived.
+    /// The server purged events before they were archived.
     Purged,
-    /// The server has begun its binlogs anew.
+    /// The server's binlogs were reset.
     Reset,
     /// The server lost the end of its binlog, which the archive has.
     Diverged,
-    /// Another server, and no way to tell where it goes on.
+    /// Another server, with no way to tell where the archive continues on it.
     OtherServer,
-    /// The server itself says that something is missing in its binlog.
+    /// The server itself reports that something is missing in its binlog.
     Incident,
-    /// What was archived is not in the repository any more.
+    /// Archived events are no longer in the repository.
     NotStored,
 }
 
-/// Events of one server's binlog file without a gap.
+/// Contiguous events of one server's binlog file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
     /// Its number in its run.
@@ -126,13 +126,13 @@ pub struct Stretch {
     pub bytes: u64,
     /// The file's first event, hex.
     pub format: String,
-    /// What the archive had last when this began.
+    /// Where the archive ended when this began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<Place>,
     /// What is missing before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
-    /// By which settings its server left something out of it, with their values.
+    /// Settings by which its server left something out of it, with their values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_out: Option<String>,
     /// Whether the file ends here.
@@ -152,10 +152,10 @@ pub struct Stretch {
     /// The last of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_gtid: Option<String>,
-    /// Transactions before it, where the server names them.
+    /// GTIDs of the transactions before it, where the server assigns them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids_before: Option<String>,
-    /// Transactions before its end.
+    /// GTIDs of the transactions before its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids_after: Option<String>,
 }
@@ -173,8 +173,9 @@ impl Stretch {
         Place { file: self.file.clone(), position: self.end }
     }
 
-    /// Until when it has all that was committed, in microseconds since 1970; `None` where it has no transaction. MariaDB's
-    /// binlog knows seconds: that of the last transaction may not be over where it ends.
+    /// The time until which it has everything that was committed, in microseconds since 1970; `None` if it
+    /// has no transaction. MariaDB's binlog has whole seconds, and that of the last transaction may not be
+    /// over where the stretch ends.
     pub(crate) fn complete_until_us(&self) -> Option<u64> {
         match self.server.flavor() {
             Flavor::MariaDb => self.last_at.map(|at| at.saturating_sub(1_000_000)),
@@ -199,17 +200,17 @@ impl Stretch {
 pub(super) struct Tail {
     /// The server.
     pub server: BinlogServer,
-    /// Behind the last event.
+    /// The end of the last event.
     #[serde(flatten)]
     pub place: Place,
-    /// The last event: a server that has it there is the one that was archived.
+    /// The last event: a server that has it at this place is the one that was archived.
     pub last: LastEvent,
     /// The file's first event, hex.
     pub format: String,
-    /// All transactions so far, where the server names them.
+    /// GTIDs of all transactions so far, where the server assigns them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
-    /// Whether its run has transactions that the server does not name.
+    /// Whether its run has transactions without a GTID.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_nameless: bool,
     /// When the last transaction was committed, in microseconds since 1970.
@@ -218,47 +219,47 @@ pub(super) struct Tail {
     /// The last transaction, as another server must have it (MariaDB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transaction: Option<LastTransaction>,
-    /// The transaction in the middle of which it ends.
+    /// The transaction in the middle of which the archive ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open: Option<OpenTransaction>,
 }
 
-/// A transaction, by what all servers that have it say of it alike. MariaDB's numbers do not tell it from another: a server that
-/// takes the place of one that was lost goes on counting from what it has.
+/// A transaction, identified by what is the same on all servers that have it. MariaDB's GTID alone does not
+/// suffice: a server that takes the place of one that was lost continues counting from what it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LastTransaction {
-    /// Its name.
+    /// Its GTID.
     pub gtid: String,
-    /// What came before it in its domain.
+    /// The GTID before it in its domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
-    /// When its first statement was begun, in seconds since 1970. A replica has another time for when it was committed, and
-    /// other bytes.
+    /// When its first statement began, in seconds since 1970.
+    /// On a replica, the commit time and the bytes differ.
     pub begun_s: u32,
 }
 
-/// A transaction of which the end is not archived yet: what its further events have to be known by.
+/// A transaction whose end is not archived yet: what its further events have to be recognized by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct OpenTransaction {
-    /// Its name, where the server gives it one.
+    /// Its GTID, where the server assigns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtid: Option<String>,
     /// When it was committed, in microseconds since 1970 (MySQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committed_us: Option<u64>,
-    /// When it was committed where it came about, and the server id of that one (MySQL).
+    /// When it was committed on the server where it originated, and the id of that server (MySQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_committed_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<u32>,
-    /// Bytes of all of it (MySQL).
+    /// Bytes of the whole transaction (MySQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u64>,
     /// Bytes so far.
     pub bytes: u64,
-    /// Whether it is ended by a commit.
+    /// Whether a commit ends it.
     pub has_begun: bool,
-    /// When its first statement was begun, in seconds since 1970.
+    /// When its first statement began, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun_s: Option<u32>,
 }
@@ -293,14 +294,14 @@ impl OpenTransaction {
     }
 }
 
-/// An event by which a binlog is known again.
+/// An event by which a binlog is recognized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LastEvent {
     /// Where it begins.
     pub begin: u64,
     /// BLAKE3 of its bytes, hex.
     pub hash: String,
-    /// The next file, where it says that there is one.
+    /// The next file, if the event names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_file: Option<String>,
 }
@@ -315,13 +316,13 @@ impl Tail {
         object(self)
     }
 
-    /// All transactions so far.
+    /// GTIDs of all transactions so far.
     pub(super) fn gtids(&self) -> Result<Option<Gtids>> {
         self.gtids.as_deref().map(|text| parse_gtids(self.server.flavor(), text)).transpose()
     }
 }
 
-/// A position as a server of this flavor writes it.
+/// Parses a position as a server of this flavor writes it.
 pub(super) fn parse_gtids(flavor: Flavor, text: &str) -> Result<Gtids> {
     let parsed = match flavor {
         Flavor::MariaDb => text.parse().map(Gtids::MariaDb),
@@ -334,7 +335,7 @@ pub(super) fn parse_gtids(flavor: Flavor, text: &str) -> Result<Gtids> {
 mod tests {
     use super::*;
 
-    /// Hardware addresses come twice; MySQL's uuid does not, whatever the server's number is.
+    /// Hardware addresses may occur twice; MySQL's UUID does not, whatever the server id is.
     #[test]
     fn the_same_server() {
         let server = |version: &str, server_id: u32| BinlogServer {

@@ -1,7 +1,7 @@
-//! The replication protocol on a connection that is authenticated: commands out, packets in.
+//! The replication protocol on an authenticated connection: commands out, packets in.
 //!
-//! The client library has no means for either, so the session's socket is used directly, which is plain text whatever the
-//! way; the library has nothing buffered between statements.
+//! The client library supports neither, so the session's socket is used directly. It carries plain text
+//! whatever the transport, and the library buffers nothing between statements.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -16,7 +16,7 @@ const PACKET_BYTES_MAX: usize = 0xff_ffff;
 /// More than the largest event that a server can send.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (16 << 20);
 
-/// Reads messages of the server.
+/// Reads messages from the server.
 pub(super) struct Messages {
     input: BufReader<UnixStream>,
 }
@@ -26,7 +26,7 @@ pub(super) struct Commands {
     output: UnixStream,
 }
 
-/// Both ends of a socket.
+/// Splits a socket into its reading and its writing end.
 pub(super) fn split(socket: UnixStream) -> Result<(Messages, Commands), SqlError> {
     let output = socket.try_clone().map_err(|error| lost(&error))?;
     Ok((Messages { input: BufReader::with_capacity(READ_BUFFER_BYTES, socket) }, Commands { output }))
@@ -68,16 +68,16 @@ impl Messages {
 }
 
 impl Commands {
-    /// Sends a command, or an acknowledgement: each begins a sequence of its own.
+    /// Sends a command, or an acknowledgement: each begins a new packet sequence.
     pub(super) fn send(&mut self, command: &[u8]) -> Result<(), SqlError> {
-        // Far below the length from which on it would have to be split.
+        // Far below the length at which it would have to be split.
         let len = (command.len() as u32).to_le_bytes();
         let packet = [&len[..3], &[0], command].concat();
         self.output.write_all(&packet).map_err(|error| lost(&error))
     }
 }
 
-/// What a message says that is no event.
+/// The error in a message that is a refusal.
 pub(super) fn refusal(message: &[u8]) -> SqlError {
     let code = message.get(1..3).map_or(0, |code| u16::from_le_bytes([code[0], code[1]]));
     let text = message.get(3..).unwrap_or_default();
@@ -89,7 +89,7 @@ pub(super) fn refusal(message: &[u8]) -> SqlError {
     SqlError::new(SqlCause::Refused(code), format!("{} (error {code})", text.trim_end()))
 }
 
-/// That a replica is there.
+/// Registers as a replica.
 pub(super) fn register(server_id: u32) -> Vec<u8> {
     const REGISTER: u8 = 0x15;
     let host = b"holdfast";
@@ -102,13 +102,13 @@ pub(super) fn register(server_id: u32) -> Vec<u8> {
     command
 }
 
-/// How a stream is sent.
+/// Flags that say how a stream is sent.
 pub(super) mod flags {
-    /// It ends where the binlog ends.
+    /// The stream ends where the binlog ends.
     pub(in crate::binlog) const NON_BLOCKING: u16 = 1;
-    /// With the statements that rows come from (MariaDB).
+    /// Send the statements that rows come from as well (MariaDB).
     pub(in crate::binlog) const ANNOTATE_ROWS: u16 = 2;
-    /// From transactions, not from a position (MySQL).
+    /// Begin after a set of transactions, not at a position (MySQL).
     pub(in crate::binlog) const THROUGH_GTID: u16 = 4;
 }
 
@@ -123,7 +123,7 @@ pub(super) fn dump(server_id: u32, flags: u16, file: &str, position: u32) -> Vec
     command
 }
 
-/// Asks for all transactions but those of a set (MySQL).
+/// Asks for all transactions except those in a set (MySQL).
 pub(super) fn dump_gtid(server_id: u32, flags: u16, set: &[u8]) -> Vec<u8> {
     const DUMP_GTID: u8 = 0x1e;
     let mut command = vec![DUMP_GTID];

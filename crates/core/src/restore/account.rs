@@ -10,12 +10,12 @@ use crate::{
     server::{Session, programs::OwnAccount},
 };
 
-/// What creates the account.
+/// The file that creates the account.
 const INIT_FILE: &str = "#holdfast-init.sql";
-/// No binlog has our statements, whatever the server is told.
+/// Keeps our statements out of any binlog, whatever the server's options are.
 const UNLOGGED: &str = "SET SESSION sql_log_bin = 0";
 
-/// Puts what makes the account where a server that is started on the target finds it.
+/// Writes what creates the account where a server that is started on the target finds it.
 pub(super) fn write_creation(account: &OwnAccount, ground: &Ground<'_>) -> Result<ItemPath> {
     let tree = ground.tree();
     let init = own_path(INIT_FILE)?;
@@ -28,7 +28,7 @@ pub(super) fn write_creation(account: &OwnAccount, ground: &Ground<'_>) -> Resul
     Ok(init)
 }
 
-/// Leaves no trace of the account, and has the server end.
+/// Removes all traces of the account, and shuts the server down.
 pub(super) fn end(account: &OwnAccount, mut session: Session) -> Result<()> {
     session.exec(UNLOGGED)?;
     session.exec(&format!("DROP USER {}", account.quoted()))?;

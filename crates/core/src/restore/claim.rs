@@ -1,12 +1,12 @@
-//! Whether the target may be written to, and taking it.
+//! Checks whether the target may be written to, and claims it.
 //!
 //! Invariants:
-//! - Nothing is written into a directory that holds anything, unless an interrupted restore of the same backup left
-//!   it, or the user asked for a delta and it is a data directory.
-//! - No server runs on it: none of its files is locked by another process, and the locks that a server takes on its own
-//!   files are taken first.
-//! - The marker is there, durably, before anything else changes, and goes last; it is locked, so that two restores
-//!   never work on one target.
+//! - Nothing is written into a directory that holds anything, unless an interrupted restore of the same
+//!   backup left it, or the user asked for a delta and it is a data directory.
+//! - No server runs on it: none of its files is locked by another process, and the locks that a server takes
+//!   on its own files are taken first.
+//! - The marker is durable before anything else changes, and is removed last; it is locked, so that two
+//!   restores never work on one target.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,13 +29,14 @@ use super::{
 };
 use crate::error::{Context, Error, ErrorKind, Result};
 
-/// Files that a server locks with `fcntl` as long as it runs, by their usual names. The system tablespace may have
-/// another, or be elsewhere; MySQL locks every tablespace that it has open.
+/// Files that a server locks with `fcntl` as long as it runs, by their usual names. The system tablespace may
+/// have another name, or be elsewhere; MySQL locks every tablespace that it has open.
 const SERVER_LOCKS: [&str; 2] = ["ibdata1", "aria_log_control"];
 /// What only a data directory has.
 const DATA_DIRECTORY_SIGNS: [&str; 6] =
     ["ibdata1", "ibdata1.partial", "mysql.ibd", "aria_log_control", MARKER, REPORT];
-/// What is in the place of a file that is set aside, for who looks into it. Much shorter than any such file.
+/// Content of what takes the place of a file set aside, for anyone who looks into it.
+/// Much shorter than any such file.
 const OBSTACLE: &str = "holdfast: the restore into this directory is not complete; run it again\n";
 /// Longest marker that is read.
 const MARKER_BYTES_MAX: u64 = 64 << 20;
@@ -132,11 +133,11 @@ fn read_marker(tree: &Tree) -> Result<Option<Marker>> {
     let Some(file) = tree.open_file(&path).map_err(failed)? else { return Ok(None) };
     let mut text = String::new();
     file.take(MARKER_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    // One that was being written when the power went says nothing.
+    // A marker that was being written when the power failed says nothing.
     Ok(serde_json::from_str(&text).ok())
 }
 
-/// The target, taken.
+/// A claimed target.
 pub(super) struct Claim {
     pub(super) tree: Tree,
     /// Closing it would give up the lock.
@@ -145,7 +146,8 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Makes the target if need be, and puts the marker into it. `held` are the files without which no server starts.
+    /// Makes the target if it does not exist, and puts the marker into it.
+    /// `held` are the files without which no server starts.
     pub(super) fn take(
         target: &Path,
         marker: &Marker,
@@ -177,7 +179,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Says something else in the marker.
+    /// Rewrites the marker.
     pub(super) fn write(&mut self, marker: &Marker) -> Result<()> {
         let text = serde_json::to_vec_pretty(marker).context("write the marker")?;
         let path = own_path(MARKER)?;
@@ -192,10 +194,10 @@ impl Claim {
         writing().map_err(|error| io_failed("write", self.tree.path_of(&path), error))
     }
 
-    /// Puts the files aside without which no server starts, and for those in `held` something in their place that no
-    /// server takes: where there is no system tablespace, MariaDB makes a new one. From here on no server starts, and
-    /// its locks are not needed: they are on files that are to be written, and any closing of such a file would give
-    /// them up anyway.
+    /// Sets aside the files without which no server starts, and in place of those in `held` puts something
+    /// that no server accepts: without a system tablespace, MariaDB would make a new one. From here on no
+    /// server starts, and its locks are not needed: they are on files that are to be written, and closing any
+    /// such file would give them up anyway.
     pub(super) fn set_aside(&mut self, held: &[ItemPath], redo: &ItemPath) -> Result<()> {
         for path in held.iter().chain([redo]) {
             let partial = partial_of(path)?;
@@ -206,7 +208,7 @@ impl Claim {
             if found.kind == FoundKind::File && aside.is_none() {
                 self.tree.rename(path, &partial).map_err(failed)?;
             } else if found.kind != FoundKind::Directory {
-                // What was set aside before is the restore's own; this one somebody made since.
+                // What was set aside before is the restore's own; this one was made by somebody else since.
                 self.tree.remove(path).map_err(failed)?;
             }
         }
@@ -218,7 +220,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Whatever opens this file finds that it is none.
+    /// Puts an obstacle in place of a file, unless something is there, so that whatever opens it rejects it.
     fn block(&self, path: &ItemPath) -> io::Result<()> {
         if self.tree.look(path)?.is_some() {
             return Ok(());
@@ -228,7 +230,7 @@ impl Claim {
         file.sync_all()
     }
 
-    /// Takes the marker away: the restore is complete.
+    /// Removes the marker: the restore is complete.
     pub(super) fn release(self) -> Result<()> {
         let path = own_path(MARKER)?;
         let failed = |error| io_failed("remove", self.tree.path_of(&path), error);
@@ -244,16 +246,16 @@ struct ServerLocks {
 }
 
 impl ServerLocks {
-    /// Looks at all that was `found`, since who knows how the files of that server are called; then takes the locks on
-    /// `held` and on what usually is.
+    /// Checks all files in `found`, because that server's files may have any names; then takes the locks on
+    /// `held` and on the files that servers usually lock.
     fn take(tree: &Tree, found: &BTreeMap<ItemPath, Found>, held: &[ItemPath]) -> Result<Self> {
         let is_running = |path: &ItemPath| {
             let dir = tree.path().display();
             Err(Error::failed(format!("a server is running on {dir}: it holds the lock on {path}"))
                 .hinted("stop it, or restore into another directory"))
         };
-        // Before any lock is ours: closing a file gives up the locks on it, by whichever name it was opened. Another
-        // restore locks the marker, and is no server.
+        // Must come before we hold any lock: closing a file gives up the locks on it, by whichever name it
+        // was opened. The marker may be locked by another restore, which is no server.
         let files = found.iter().filter(|(_, found)| found.kind == FoundKind::File).map(|(path, _)| path);
         for path in files.filter(|path| path.as_bytes() != MARKER.as_bytes()) {
             if tree.is_locked(path).map_err(|error| io_failed("look at", tree.path_of(path), error))? {
@@ -265,7 +267,7 @@ impl ServerLocks {
         let mut files = Vec::new();
         for path in names {
             let failed = |error| io_failed("lock", tree.path_of(path), error);
-            // Something else of that name is no server's.
+            // Anything but a file of that name is no server's.
             let is_file = tree.look(path).map_err(failed)?.is_some_and(|found| found.kind == FoundKind::File);
             let Some(file) = (if is_file { tree.open_file(path).map_err(failed)? } else { None }) else {
                 continue;
@@ -298,7 +300,7 @@ mod tests {
         survey(dir, delta, &id(run)).map(|survey| survey.standing)
     }
 
-    /// Only free directories, our own leavings, and data directories with `delta` are touched.
+    /// Only free directories, our own leftovers, and data directories with `delta` are touched.
     #[test]
     fn what_may_be_touched() {
         let dir = tempfile::tempdir().unwrap();
@@ -324,7 +326,7 @@ mod tests {
         let error = standing(&at("ours"), false, 2).unwrap_err();
         assert!(error.to_string().contains("unfinished restore of db1/physical #1"), "{error}");
         assert!(matches!(standing(&at("ours"), true, 2), Ok(Standing::Other)));
-        // The power went while the marker was written: nothing else was done yet.
+        // The power failed while the marker was written: nothing else was done yet.
         fs::write(at("ours").join(MARKER), "{").unwrap();
         assert!(matches!(standing(&at("ours"), false, 1), Ok(Standing::Free)));
         fs::write(at("ours/x"), "").unwrap();

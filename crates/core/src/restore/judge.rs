@@ -1,9 +1,9 @@
-//! Whether a recovery did what it should: read from what the server logged.
+//! Judges by the server's log whether a recovery did what it should.
 //!
-//! The server's exit code alone is not believed. Recovery must have ended exactly where the captured redo ends,
-//! without an error line, without a missing tablespace, and with unfinished transactions rolled back. The lines were
-//! read off MariaDB 10.11.19 and 11.8.6 and MySQL 9.7.4; a server that words them otherwise fails the restore and
-//! never passes it.
+//! The server's exit code alone is not trusted. Recovery must have ended exactly where the captured redo
+//! ends, without an error line, without a missing tablespace, and with unfinished transactions rolled back.
+//! The lines were read off MariaDB 10.11.19 and 11.8.6 and MySQL 9.7.4; a server that words them differently
+//! makes the restore fail, and never pass.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use holdfast_formats::{Flavor, Lsn, table_name};
 
 use crate::physical::{BinlogPosition, Precision};
 
-/// Error lines that are passed on, at most.
+/// The most error lines that are passed on.
 const LINES_MAX: usize = 20;
 /// A redo block of MySQL: encrypted redo is captured in whole ones.
 const MYSQL_BLOCK_BYTES: u64 = 512;
 
-/// What recovery must come to.
+/// Where recovery must arrive.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expected {
     pub(super) flavor: Flavor,
@@ -24,17 +24,17 @@ pub(super) struct Expected {
     pub(super) precision: Precision,
 }
 
-/// What a good recovery said.
+/// What a good recovery reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recovered {
     pub(super) lsn: Lsn,
     /// The binlog position that InnoDB had stored with its last transaction (MariaDB).
     pub(super) binlog: Option<BinlogPosition>,
-    /// Rows that transactions without a commit had changed, and that were changed back.
+    /// Rows that uncommitted transactions had changed, and that were changed back.
     pub(super) rows_rolled_back: u64,
 }
 
-/// Why a recovery is not believed.
+/// Why a recovery is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     #[error("the server reported errors:\n{}", .lines.join("\n"))]
@@ -107,9 +107,9 @@ fn is_bad(line: &str) -> bool {
     SIGNS.iter().any(|sign| line.contains(sign))
 }
 
-/// Tablespaces that MySQL says are in a wrong directory, because it does not know its own spelling of schemas that are
-/// called like devices: `CON` is in `CON@@@`. It says so at each start, of the source's files too, and goes on to call
-/// the file missing; then it recovers and opens it as any other (verified on 9.7.4).
+/// Tablespaces that MySQL reports in a wrong directory, because it does not know its own spelling of schemas
+/// that are named like devices: `CON` is in `CON@@@`. It says so at each start, on the source's files too,
+/// and then also calls the file missing; yet it recovers and opens it like any other (verified on 9.7.4).
 pub(super) struct FalseAlarms<'a>(BTreeSet<&'a str>);
 
 impl<'a> FalseAlarms<'a> {
@@ -144,7 +144,8 @@ fn leading_number(text: &str) -> Option<u64> {
     text[..end].parse().ok()
 }
 
-/// How far a recovery that runs has come, if it has said so yet. MariaDB tells it where it takes several passes.
+/// How far a running recovery has got, if it has said so yet.
+/// MariaDB says so only if it takes several passes.
 pub(super) fn recovered_up_to(flavor: Flavor, log: &str) -> Option<Lsn> {
     match flavor {
         Flavor::MariaDb => last_number(log, "To recover: LSN "),
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A warning to MySQL, a lost table to its owner.
+    /// What is only a warning to MySQL is a lost table to its owner.
     #[test]
     fn missing_tablespace() {
         let Err(Refused::Errors { lines }) = judge(MYSQL_9_7_MISSING, &expected(Flavor::MySql, 23_721_044))
@@ -227,7 +228,7 @@ mod tests {
         assert!(lines[0].contains("ts1.ibd") && lines[1].contains("MY-012351"), "{lines:?}");
     }
 
-    /// What MySQL says of a schema `CON` is no reason to refuse; what looks like it and is not, is.
+    /// What MySQL says of a schema `CON` is no reason to refuse; anything that only looks like it is refused.
     #[test]
     fn schemas_called_like_devices() {
         const WRONG: &str = "x [ERROR] [MY-013589] [InnoDB] Scanned file '/r/CON@@@/t.ibd' for tablespace CON/t cannot \

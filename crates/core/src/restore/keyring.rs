@@ -1,13 +1,15 @@
-//! What the recovering MySQL server needs besides options to come by the source's keys.
+//! What the recovering MySQL server needs, besides options, to get at the source's keys.
 //!
-//! - `component_keyring_file` is told by `component_keyring_file.cnf` in the data directory, which a backup has, where its
-//!   file is. On the source's own host that file is the running source's, and two servers that write to one keyring lose
-//!   each other's keys. So while the server recovers, the target's configuration says that the file is read only.
-//! - A server without `auto.cnf` gives itself a new UUID, and one with a new UUID needs a master key of its own, which it
-//!   would have to write (verified on 9.7.4). So it has the source's UUID until it has recovered.
+//! - `component_keyring_file.cnf` in the data directory, which a backup has, tells `component_keyring_file`
+//!   where its file is. On the source's own host that is the running source's file, and two servers that
+//!   write to one keyring lose each other's keys. So while the server recovers, the target's configuration
+//!   says that the file is read-only.
+//! - A server without `auto.cnf` gives itself a new UUID, and one with a new UUID needs a master key of its
+//!   own, which it would have to write (verified on 9.7.4).
+//!   So it keeps the source's UUID until it has recovered.
 //!
-//! Both are as they were when [`Keyring::leave`] is done; a restore that was killed before makes them anew when it is run
-//! again.
+//! [`Keyring::leave`] restores both to what they were.
+//! If a restore is killed before that, the next run makes them anew.
 
 use std::{
     io::{Read, Write},
@@ -29,10 +31,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 const COMPONENT: &str = "component_keyring_file";
 const CONFIG: &str = "component_keyring_file.cnf";
-/// The backup's own configuration, meanwhile.
+/// Where the backup's own configuration is meanwhile.
 const CONFIG_ASIDE: &str = "#holdfast-component_keyring_file.cnf";
 const AUTO: &str = "auto.cnf";
-/// A path and a flag.
+/// The file holds a path and a flag.
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
 /// It names a file with keys.
 const MODE: u16 = 0o640;
@@ -61,7 +63,7 @@ pub(super) struct Keyring<'a> {
 }
 
 impl<'a> Keyring<'a> {
-    /// Puts it there.
+    /// Puts everything in place.
     pub(super) fn enter(
         tree: &'a Tree,
         opened: &Opened,
@@ -105,7 +107,7 @@ impl<'a> Keyring<'a> {
         Ok(this)
     }
 
-    /// Makes everything as it was.
+    /// Restores everything to what it was.
     pub(super) fn leave(self) -> Result<()> {
         if self.has_uuid {
             self.remove(AUTO)?;
@@ -148,7 +150,7 @@ impl<'a> Keyring<'a> {
     }
 }
 
-/// The keyring of the server whose data directory `target` is, if it is in there.
+/// The keyring of the server whose data directory is `target`, if it is in there.
 pub(super) fn below(target: &Path) -> Result<Option<ItemPath>> {
     let tree = match Tree::open(target) {
         Ok(tree) => tree,

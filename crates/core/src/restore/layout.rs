@@ -1,15 +1,16 @@
 //! Where each item of a backup goes.
 //!
-//! Everything comes home: files that the source kept outside of its data directory go into the target, unless a
-//! mapping names another place for them. So a restored server can open nothing of the source's, not even on the
-//! source's own host.
+//! Everything comes home: files that the source kept outside of its data directory go into the target, unless
+//! a mapping names another place for them. So a restored server can open nothing of the source's,
+//! not even on the source's own host.
 //!
-//! - MariaDB: a table with DATA DIRECTORY becomes an ordinary one: its file goes where its `.isl` was, the `.isl` is
-//!   dropped, and the captured redo is rewritten to say so ([`super::redo`]).
-//! - MySQL: the dictionary remembers absolute paths, and the server finds a moved file by its space id when it scans
-//!   its data directory ("is moved to"). A general tablespace must not be in a directory below it, but may be in it.
-//!   Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces recovered from there, and were used after that;
-//!   also under another file name, which those get that would have the same one.
+//! - MariaDB: a table with DATA DIRECTORY becomes an ordinary one: its file goes where its `.isl` was, the
+//!   `.isl` is dropped, and the captured redo is rewritten to say so ([`super::redo`]).
+//! - MySQL: the dictionary remembers absolute paths, and the server finds a moved file by its space id when
+//!   it scans its data directory ("is moved to"). A general tablespace must not be in a subdirectory of it,
+//!   but may be directly in it. Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces were
+//!   recovered from there, and used after that; also under another file name, which files get that would
+//!   otherwise have the same one.
 //! - A file of another engine behind a link becomes an ordinary file in the link's place.
 
 use std::{
@@ -27,23 +28,23 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The file that says a restore is not complete.
 pub(super) const MARKER: &str = "holdfast-restore.incomplete";
-/// What a finished restore says of itself.
+/// The report of a finished restore.
 pub(super) const REPORT: &str = "holdfast-restore.json";
-/// What the recovering server has to itself, so that no other finds it: redo, and the log of Aria.
+/// The directory for what no server but the recovering one may find: redo, and the log of Aria.
 pub(super) const PRIVATE: &str = "holdfast-restore.partial";
-/// Begins the names of everything that a restore puts at the top of its target for itself.
+/// Prefix of the names of everything that a restore puts at the top of its target for itself.
 const OWN_PREFIX: &str = "holdfast-restore.";
-/// Ends the names of files without which no server starts, until all others are durable.
+/// Suffix of the names of files without which no server starts, until all others are durable.
 pub(super) const PARTIAL: &str = ".partial";
 
 /// MariaDB's redo log.
 pub(super) const REDO_MARIADB: &str = "ib_logfile0";
-/// The directory of MySQL's.
+/// The directory of MySQL's redo log.
 pub(super) const REDO_MYSQL_DIR: &str = redo::mysql::DIRECTORY;
 
-/// MySQL: begins the paths, in a backup, of files from outside of the data directory.
+/// MySQL: prefix of the paths, in a backup, of files from outside of the data directory.
 const OUTSIDE: &[u8] = b"#outside/";
-/// After all of those.
+/// Sorts after all of those.
 const OUTSIDE_LAST: &[u8] = b"#outside0";
 
 /// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
@@ -77,7 +78,7 @@ pub(super) enum Pointer {
     /// An `.isl` file in the place of this path's `.ibd`; a link in that place while the server recovers, because the
     /// redo leads there.
     Isl { data: ItemPath, isl: ItemPath },
-    /// The same, from the beginning: encrypted redo leads to the mapped place itself.
+    /// An `.isl` file as well, but from the beginning: encrypted redo leads to the mapped place itself.
     IslOnly { isl: ItemPath },
     /// A link.
     Link(ItemPath),
@@ -96,18 +97,18 @@ pub(super) enum Decision {
     Mapped { place: Place, pointer: Pointer },
     /// Not restored, and why.
     Dropped(&'static str),
-    /// Not of the part that was asked for.
+    /// Not in the part that was asked for.
     NotWanted,
     /// The captured redo, laid out on its own.
     Redo,
 }
 
-/// Decides, item by item, and sees to it that no two go to one place.
+/// Decides item by item, and ensures that no two go to the same place.
 pub(super) struct Layout<'a> {
     flavor: Flavor,
     redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
-    /// What of the backup is restored; `None`: all of it.
+    /// The part of the backup to restore; `None`: all of it.
     part: Option<&'a Part>,
     /// Names at the top of the target that several files of the backup would have.
     contested: HashSet<Vec<u8>>,
@@ -119,7 +120,7 @@ impl<'a> Layout<'a> {
         Self { flavor, redo_encrypted, maps, part: None, contested: HashSet::new(), taken: HashSet::new() }
     }
 
-    /// For the items of this backup.
+    /// A layout for the items of a backup.
     pub(super) fn of(opened: &Opened, options: &'a RestoreOptions) -> Result<Self> {
         let mut layout = Self::new(opened.server.version.flavor, opened.redo_encrypted(), &options.maps);
         layout.part = options.part.as_ref();
@@ -264,7 +265,7 @@ impl<'a> Layout<'a> {
             let tail = parts.get(parts.len().saturating_sub(count)..).unwrap_or_default().join(&b'/');
             ItemPath::new(tail).map_err(|error| damaged(format!("outside path of {}: {error}", item.path)))
         };
-        // A server knows these by their ids, whatever their files are called, but for the ending.
+        // A server knows these by their ids, whatever their file names are, except for the extension.
         let top = || {
             let path = tail(1)?;
             match &item.tablespace {
@@ -307,21 +308,22 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Files without which no server starts. The redo is the third kind.
+/// Whether no server starts without the file. The redo, which is laid out on its own, is needed as well.
 fn is_held(item: &Item) -> bool {
     let system = item.tablespace.is_some_and(|tablespace| tablespace.space == SpaceId::SYSTEM);
     system || matches!(item.role, FileRole::SystemTablespace | FileRole::AriaControl)
 }
 
-/// Names that only a restore gives. Backups leave them out now; older ones may hold some, and they mean nothing there.
+/// Whether only a restore gives such a name. Backups leave these files out now; older backups may hold some,
+/// which mean nothing there.
 fn is_of_a_restore(path: &ItemPath) -> bool {
     let path = path.as_bytes();
     let of_ours = |part: &[u8]| part.ends_with(PARTIAL.as_bytes());
     path.starts_with(OWN_PREFIX.as_bytes()) || path.split(|byte| *byte == b'/').any(of_ours)
 }
 
-/// What must not come back, even if a backup has it: it would make the restored server start by itself what nobody
-/// asked for, or point outside.
+/// Why a file must not come back, even if a backup has it: it would make the restored server start by itself
+/// what nobody asked for, or point outside.
 fn never_restored(flavor: Flavor, path: &ItemPath) -> Option<&'static str> {
     let path = path.as_bytes();
     let top_level = !path.contains(&b'/');
@@ -355,13 +357,13 @@ fn isl_of(data: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([stem, b".isl"].concat()).map_err(|error| damaged(format!("{data}: {error}")))
 }
 
-/// The name of a held file until it gets its own.
+/// The name of a held file until it gets its final one.
 pub(super) fn partial_of(path: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([path.as_bytes(), PARTIAL.as_bytes()].concat())
         .map_err(|error| damaged(format!("{path}: {error}")))
 }
 
-/// The name of something while only the recovering server is to find it.
+/// The path of something while only the recovering server may find it.
 pub(super) fn private_of(path: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([PRIVATE.as_bytes(), b"/", path.as_bytes()].concat())
         .map_err(|error| damaged(format!("{path}: {error}")))
@@ -465,7 +467,8 @@ pub(super) mod tests {
         assert!(Layout::new(Flavor::MariaDb, true, &[]).decide(&other).is_ok());
     }
 
-    /// Files from outside that would have one name have their tablespaces' numbers in it, but for what is inside.
+    /// Files from outside that would have the same name get their tablespaces' numbers in it;
+    /// files from inside keep theirs.
     #[test]
     fn equal_names() {
         let mut layout = Layout::new(Flavor::MySql, false, &[]);
@@ -482,7 +485,7 @@ pub(super) mod tests {
         }
     }
 
-    /// No item takes a name of ours, or another's place.
+    /// No item takes one of our names, or another item's place.
     #[test]
     fn collisions() {
         for name in [REDO_MARIADB, "#innodb_redo/#ib_redo0", "#innodb_redo/x"] {

@@ -1,17 +1,17 @@
-//! Restoring a backup into a data directory that a server can be started on.
+//! Restores a backup into a data directory that a server can be started on.
 //!
 //! [`run`] is the outline: plan → assemble → place → prepare → replay → complete. Invariants:
 //!
-//! - Nothing outside of the target and of the places that the user's mappings name is ever written, and nothing
-//!   restored leads outside: not a path of the manifest, not a link in the target, not the redo, not a file that the
-//!   source kept elsewhere ([`target`], [`layout`], [`redo`]).
-//! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup, or on
-//!   request, and never while a server runs on it ([`claim`]).
-//! - No server starts on a half restored directory, whenever the restore ends: the files without which none starts
-//!   have other names until the recovery was judged, and something else is in their places ([`claim`], [`place`]). The
-//!   recovering server is told the other names ([`prepare`]).
-//! - A restore that ended anywhere can be run again and completes what is there.
-//! - Every page is verified by its hash, recovery by where it arrives ([`judge`]).
+//! - Nothing outside the target and the places that the user's mappings name is ever written, and nothing
+//!   restored leads outside: no path of the manifest, no link in the target, not the redo, and no file that
+//!   the source kept elsewhere ([`target`], [`layout`], [`redo`]).
+//! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup,
+//!   or on request, and never while a server runs on it ([`claim`]).
+//! - No server starts on a half-restored directory, whenever the restore stops: until the recovery has been
+//!   judged, the files without which no server starts have other names, and something else is in their places
+//!   ([`claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
+//! - A restore that stopped anywhere can be run again, and completes what is there.
+//! - Every page is verified by its hash, and recovery by where it ends ([`judge`]).
 
 mod account;
 mod assemble;
@@ -162,16 +162,17 @@ pub fn run_and_replay(
     Ok(report)
 }
 
-/// What is done with restored files while only servers of ours find them.
+/// Work on restored files while only our own servers find them.
 pub(crate) trait Errand {
-    /// They are recovered, and nothing is replayed yet. Says to which tables transactions are applied; `None`: to all.
+    /// Called when the files are recovered and nothing is replayed yet. Returns the tables to which
+    /// transactions are to be applied; `None`: to all.
     fn recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>>;
 
-    /// They are where they were to arrive.
+    /// Called when the files are at the requested moment.
     fn arrived(&mut self, connect: &ConnectOptions) -> Result<()>;
 }
 
-/// What came of it.
+/// The result of [`run_apart`].
 pub(crate) struct Apart {
     pub(crate) server_version: String,
     pub(crate) position: Position,
@@ -181,8 +182,8 @@ pub(crate) struct Apart {
     pub(crate) redo_bytes: u64,
 }
 
-/// Restores a backup, or a [`Part`] of it, for an errand. The target stays what no other server starts on, and is the caller's
-/// to remove.
+/// Restores a backup, or a [`Part`] of it, for an errand. No other server ever starts on the target, and
+/// removing it is up to the caller.
 pub(crate) fn run_apart(
     repo: &Arc<Repo>,
     (log, which): (&LogName, RunNo),
@@ -223,7 +224,7 @@ pub(crate) fn run_apart(
     })
 }
 
-/// Opens the backup and plans, and refuses what will be refused. Changes nothing.
+/// Opens the backup, plans, and refuses what will be refused. Changes nothing.
 fn look(
     repo: &Arc<Repo>,
     (log, which): (&LogName, RunNo),
@@ -241,7 +242,7 @@ fn look(
     Ok((opened, plan))
 }
 
-/// Says what somebody should know before he uses the result.
+/// Warns of what a user should know before using the result.
 fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn Listener) {
     if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
         let text = "everything restored will belong to root, and no server that runs as another user can be started on \
@@ -301,7 +302,7 @@ fn write(
     Ok((claim, roots, written))
 }
 
-/// Says in the target what it is, and takes the marker away.
+/// Writes into the target what it is, and removes the marker.
 fn complete(claim: Claim, plan: &Plan, roots: &Roots, report: &RestoreReport) -> Result<()> {
     let tree = roots.target();
     let path = layout::own_path(layout::REPORT)?;

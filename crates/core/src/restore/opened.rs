@@ -1,4 +1,4 @@
-//! A backup, opened for restoring: what its manifest says, in the words of this crate.
+//! A backup, opened for restoring: what its manifest says, in the types of this crate.
 
 use std::sync::Arc;
 
@@ -22,20 +22,20 @@ use crate::{
 pub(super) struct Opened {
     pub(super) id: BackupId,
     pub(super) backup: Backup,
-    /// Of pages, to compare what is in the target.
+    /// Hashes pages, to compare them with what is in the target.
     pub(super) hash_key: HashKey,
     pub(super) server: ServerFacts,
     pub(super) redo: CapturedRedo,
     pub(super) redo_item: Item,
     pub(super) position: Position,
-    /// What a user must be told of it.
+    /// What a user must be told about it.
     pub(super) flags: Vec<String>,
 }
 
 impl Opened {
     pub(super) fn open(repo: &Arc<Repo>, log: &LogName, which: RunNo) -> Result<Self> {
         let id = BackupId::of_physical(repo, log, which)?;
-        // What is wrong with other runs shall not keep anybody from this one.
+        // Damage in other runs must not keep anybody from restoring this one.
         let mut damage = None;
         let history = History::salvage(repo, log, &mut |run, error| {
             if run == which {

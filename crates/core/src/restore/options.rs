@@ -1,4 +1,4 @@
-//! What the user decides about a restore.
+//! The user's choices for a restore.
 
 use std::{num::NonZero, path::PathBuf, thread};
 
@@ -13,29 +13,29 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// How to restore.
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
-    /// Where to. Absent, empty, or what an interrupted restore of the same backup left; anything else only with
-    /// `delta`.
+    /// The directory to restore into: absent, empty, or left by an interrupted restore of the same backup;
+    /// anything else only with `delta`.
     pub target_dir: PathBuf,
     /// Make the data directory in the target into the backup: write only pages that differ, delete what the backup
     /// does not have.
     pub delta: bool,
-    /// Let the server recover the files now, and see that it arrives where the backup ends.
+    /// Let the server recover the files now, and check that recovery ends where the backup ends.
     pub prepare: bool,
     /// Prefixes of paths outside the source's data directory, and where such files go.
     pub maps: Vec<(PathBuf, PathBuf)>,
-    /// The server program that recovers; `None`: one of the same release series, found.
+    /// The server program that recovers; `None`: one of the same release series is searched for.
     pub server_binary: Option<PathBuf>,
-    /// Directories to look for it first.
+    /// Directories to search for it first.
     pub search_path: Vec<PathBuf>,
-    /// User and group of everything restored, which only root may say; `None`: those of an existing target. Only where
-    /// these are root's, or there is no target yet, those of `server_user`, else our own.
+    /// User and group of everything restored, which only root may set. `None`: those of an existing target;
+    /// if these are root's, or there is no target yet, those of `server_user`, else our own.
     pub owner: Option<(u32, u32)>,
-    /// Whom servers run as on this host.
+    /// User and group that servers run as on this host.
     pub server_user: Option<(u32, u32)>,
     /// Threads.
     pub parallel: usize,
-    /// Memory for buffers, caches and page maps, at least [`MEMORY_BYTES_MIN`](Self::MEMORY_BYTES_MIN). There are fewer
-    /// threads where it does not do for all.
+    /// Memory for buffers, caches and page maps, at least [`MEMORY_BYTES_MIN`](Self::MEMORY_BYTES_MIN). If it
+    /// does not suffice for all threads, fewer are used.
     pub memory_bytes: u64,
     /// Buffer pool of the recovery; `None`: by the amount of redo.
     pub prepare_memory_bytes: Option<u64>,
@@ -45,21 +45,22 @@ pub struct RestoreOptions {
     pub prepare_options: Vec<String>,
     /// MySQL: the file with the keys of `component_keyring_file`; only read. `None`: where the source had it.
     pub keyring: Option<PathBuf>,
-    /// The zone of the source's host, for transactions that are replayed; `None`: what the backup says, if that is UTC.
+    /// The zone of the source's host, for replayed transactions; `None`: the backup's, if that is UTC.
     pub time_zone: Option<String>,
-    /// Make holes of all pages of zeros, not only of those that were holes.
+    /// Make holes for all pages of zeros, not only for those that were holes.
     pub sparse: bool,
-    /// What of the backup is restored; `None`: all of it. A part is for a server of ours only ([`super::run_apart`]).
+    /// The part of the backup to restore; `None`: all of it.
+    /// A part is only for a server of ours ([`super::run_apart`]).
     pub part: Option<Part>,
-    /// MySQL: the largest file that the redo becomes.
+    /// MySQL: the most bytes in one file of the laid-out redo.
     pub redo_file_bytes_max: u64,
 }
 
 impl RestoreOptions {
-    /// No restore takes less.
+    /// No restore takes less memory.
     pub const MEMORY_BYTES_MIN: u64 = 80 << 20;
 
-    /// What an expert would choose.
+    /// The settings that an expert would choose.
     #[must_use]
     pub fn new(target_dir: impl Into<PathBuf>) -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
@@ -72,7 +73,7 @@ impl RestoreOptions {
             search_path: Vec::new(),
             owner: None,
             server_user: None,
-            // Each waits for the disk while it writes.
+            // Each thread waits for the disk while it writes.
             parallel: (2 * processors).min(PARALLEL_MAX),
             memory_bytes: MEMORY_BYTES,
             prepare_memory_bytes: None,

@@ -1,12 +1,14 @@
-//! What every server is told that a restore runs on its own files: for their recovery ([`super::prepare`]), and to
-//! replay transactions ([`super::replay`]).
+//! The options of every server that a restore runs on its own files: for their recovery ([`super::prepare`]),
+//! and to replay transactions ([`super::replay`]).
 //!
-//! It has no network, binlog, event scheduler, persisted settings, or general logs, and a temporary directory of its own.
-//! The system tablespace keeps the name that it was assembled under, redo and the log of Aria are in a directory of their
-//! own ([`super::private`]), and only this server is told so: nobody else's can start on the files meanwhile.
+//! Such a server has no network, binlog, event scheduler, persisted settings, or general logs, and a
+//! temporary directory of its own. The system tablespace keeps the name that it was assembled under, redo and
+//! the log of Aria are in a directory of their own ([`super::private`]), and only this server is told so: no
+//! other server can start on the files meanwhile.
 //!
-//! Durability while it runs is not needed: what is cut off is begun again from the repository. Behind it the filesystem
-//! is synchronised as a whole: MyISAM and others never do that for what they were told.
+//! Durability is not needed while it runs: if it is cut off, everything starts over from the repository.
+//! After it ends, the whole filesystem is synced,
+//! because MyISAM and others never sync what they were told to write.
 
 use std::{
     ffi::OsString,
@@ -35,12 +37,13 @@ use crate::{
     },
 };
 
-/// Everything of such a server that is not data. In the target, where the right user can go.
+/// The directory for everything of such a server that is not data.
+/// In the target, where the right user has access.
 const SCRATCH: &str = "#holdfast-prepare";
-/// A directory that is nowhere, in the private one.
+/// A directory that does not exist, below the private one.
 const NO_PLUGINS: &str = "no-plugins";
 
-/// The restored files while only servers of ours are to find them.
+/// The restored files, while only our own servers may find them.
 pub(super) struct Ground<'a> {
     pub(super) opened: &'a Opened,
     pub(super) plan: &'a Plan,
@@ -52,7 +55,7 @@ pub(super) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Moves what others are not to find, and puts in place what ours need.
+    /// Moves what other servers must not find, and puts in place what ours need.
     pub(super) fn enter(
         opened: &'a Opened,
         plan: &'a Plan,
@@ -66,7 +69,7 @@ impl<'a> Ground<'a> {
         Ok(Self { opened, plan, roots, binary, options, keyring, private })
     }
 
-    /// Takes everything back, under names with which still no server starts.
+    /// Moves everything back, still under names with which no server starts.
     pub(super) fn leave(self) -> Result<()> {
         self.keyring.leave()?;
         self.private.leave()
@@ -99,7 +102,7 @@ impl<'a> Ground<'a> {
         run.start()
     }
 
-    /// Its options, but for what it is to do.
+    /// Its options, except for what it is to do.
     fn arguments(&self, buffer_pool_bytes: u64) -> Vec<OsString> {
         let server = &self.opened.server;
         let (datadir, private) = (self.tree().path(), &*self.private.path());
@@ -114,21 +117,23 @@ impl<'a> Ground<'a> {
         let redo_size = server.innodb.redo_size;
         match server.flavor() {
             Flavor::MariaDb => {
-                // With less than what the captured redo was laid out in, recovery calls the log too small while it
+                // With a size below that of the laid-out redo, recovery calls the log too small while it
                 // still holds redo. The server's own next start makes it the size it is configured for.
                 let laid_out = std::fs::metadata(private.join(REDO_MARIADB)).map_or(0, |log| log.len());
                 add(format!("--innodb-log-file-size={}", laid_out.max(redo_size)));
                 arguments.push(option_of("--aria-log-dir-path=", private));
             }
             Flavor::MySql => {
-                // The lines that are judged are notes.
+                // The lines that are judged are logged as notes.
                 add("--log-error-verbosity=3".to_owned());
                 if !needs_plugins(server) {
-                    // Components of the user's are loaded whatever else is said (verified), so there are none to be found.
+                    // The user's components are loaded whatever else is said
+                    // (verified), so none may be found.
                     add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
                 }
                 add(format!("--innodb-redo-log-capacity={redo_size}"));
-                // As on the source, whatever this version begins with; where it may change, what is replayed may be of both.
+                // As on the source, whatever this version's default is. If the mode may change, replayed
+                // transactions may be of both kinds.
                 let (mode, is_consistent) = match gtid_mode(server) {
                     Some("ON") => ("ON", "ON"),
                     Some("ON_PERMISSIVE") => ("ON_PERMISSIVE", "ON"),
@@ -141,8 +146,8 @@ impl<'a> Ground<'a> {
         arguments
     }
 
-    /// Keeps the server from loading plugins of the source's, which could reach other servers or files; unless it cannot read
-    /// the backup without some. MySQL is told in any case.
+    /// The option that keeps the server from loading the source's plugins, which could reach other servers or
+    /// files; `None` if it cannot read the backup without some. MySQL gets it with its other options.
     pub(super) fn without_plugins(&self) -> Option<OsString> {
         let options = &self.plan.shown.server_options;
         let needs_some = needs_plugins(&self.opened.server)
@@ -151,7 +156,7 @@ impl<'a> Ground<'a> {
         (self.opened.server.flavor() == Flavor::MariaDb && !needs_some).then_some(none)
     }
 
-    /// Takes out of what the server logged that it misses what it was not to find.
+    /// Removes from the log what the server says about missing what it was not to find.
     pub(super) fn forget_absent(&self, log: &mut Vec<String>) {
         if !needs_plugins(&self.opened.server) {
             log.retain(|line| !is_of_absent_component(line));
@@ -159,7 +164,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// Whether the source names all its transactions (MySQL; MariaDB always does).
+/// Whether all of the source's transactions have GTIDs (MySQL; on MariaDB they always do).
 pub(super) fn uses_gtids(server: &ServerFacts) -> bool {
     gtid_mode(server) == Some("ON")
 }
@@ -168,32 +173,33 @@ fn gtid_mode(server: &ServerFacts) -> Option<&str> {
     server.binlog.as_ref()?.gtid_mode.as_deref()
 }
 
-/// Who has the keys of the source's files is a plugin or a component.
+/// Whether the source needs plugins: a plugin or a component provides the keys of its files.
 fn needs_plugins(server: &ServerFacts) -> bool {
     !server.encryption.key_providers.is_empty()
 }
 
-/// What MySQL says when it does not find a component that the source had installed. It goes on without.
+/// Whether a line says that MySQL does not find a component that the
+/// source had installed. It continues without.
 fn is_of_absent_component(line: &str) -> bool {
     const NO_LIBRARY: &str = "MY-001126 - ";
     const NOT_LOADED: &str = "MY-003529 - ";
     line.contains("[MY-013129]") && (line.contains(NO_LIBRARY) || line.contains(NOT_LOADED))
 }
 
-/// What MariaDB says when it does not find a plugin that the source had installed. It goes on without; a table or a
-/// statement that needs it fails by itself.
+/// Whether a line says that MariaDB does not find a plugin that the source had installed. It continues
+/// without; a table or a statement that needs the plugin fails by itself.
 pub(super) fn is_of_absent_plugin(line: &str) -> bool {
     line.contains("Can't open shared library") || line.contains("Couldn't load plugin")
 }
 
-/// What MySQL says of channels of the source, which are in its tables, and whose relay logs no backup has. It tells nothing
-/// of data: no such server replicates from anybody.
+/// Whether a line is an error of MySQL about the source's channels, which are in its tables, and whose relay
+/// logs no backup has. It says nothing about data: no such server replicates from anybody.
 pub(super) fn is_of_replication(line: &str) -> bool {
     line.contains("[ERROR]") && line.contains("[Repl]")
 }
 
-/// Options that the source's own would have to be overruled by where they lead out of the data directory: a server that was
-/// started with those would take what is left there, such as redo and undo of the server that was lost, for its own.
+/// Options that overrule the source's own where those lead out of the data directory: a server started with
+/// the source's would take what is left there, such as redo and undo of the lost server, for its own.
 fn home_options(server: &ServerFacts) -> Vec<String> {
     let (innodb, aria) = (&server.innodb, server.aria.as_ref());
     let elsewhere =
@@ -226,7 +232,7 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
     if let Some(aria) = &server.aria {
         options.push(format!("--aria-block-size={}", aria.block_size));
     }
-    // What was ciphertext at the source is not written in clear.
+    // What was ciphertext on the source must not be written in clear.
     match server.version.flavor {
         Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
         Flavor::MySql => {
@@ -245,7 +251,7 @@ fn at_home(data_file_path: &str) -> String {
     data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
 }
 
-/// `innodb_data_file_path` with every file under the name that it has until all is done.
+/// `innodb_data_file_path` with every file under the name that it has until the restore is done.
 fn set_aside(data_file_path: &str) -> String {
     let aside = |file: &str| {
         let (name, rest) = file.split_once(':').map_or((file, None), |(name, rest)| (name, Some(rest)));
@@ -255,13 +261,13 @@ fn set_aside(data_file_path: &str) -> String {
     at_home(data_file_path).split(';').map(aside).collect::<Vec<_>>().join(";")
 }
 
-/// Where such a server has what is not data.
+/// Where such a server keeps what is not data.
 fn scratch(target: &Path) -> PathBuf {
     let scratch = target.join(SCRATCH);
     if takes_socket(&scratch) {
         scratch
     } else {
-        // In a container, the next process has the number of the one that was killed there.
+        // In a container, the next process has the pid of the one that was killed there.
         let (pid, now) = (rustix::process::getpid().as_raw_nonzero(), jiff::Timestamp::now());
         let name = format!("holdfast-prepare-{pid}-{:x}", now.as_nanosecond());
         Path::new(SHORT_PLACE).join(name)
@@ -291,7 +297,7 @@ mod tests {
         );
     }
 
-    /// What a killed process leaves in a directory of all is in nobody's way.
+    /// What a killed process leaves in a shared directory is in nobody's way.
     #[test]
     fn scratch_directories() {
         let deep = Path::new("/").join("x".repeat(100));

@@ -1,13 +1,14 @@
 //! A part of a backup: some tables, and whatever a server's recovery needs besides.
 //!
-//! Recovery knows the system tablespace, undo, the dictionary, the server's own schemas, the logs, and every tablespace
-//! that the redo names. Rows of unfinished transactions are rolled back table by table: where a table's files are absent the
-//! server passes it over, and what it does to others does not change (verified on MariaDB 10.11.19 and 11.8.6, and on MySQL
-//! 9.7.4). What may belong to a wanted table under a name of its own (full-text indexes, files of an interrupted `ALTER`,
-//! triggers) is kept with its schema; so is every tablespace that holds several tables.
+//! Recovery deals with the system tablespace, undo, the dictionary, the server's own schemas, the logs, and
+//! every tablespace that the redo names. Rows of unfinished transactions are rolled back table by table: the
+//! server skips a table whose files are absent, and what it does to others does not change (verified on
+//! MariaDB 10.11.19 and 11.8.6, and on MySQL 9.7.4). Files that may belong to a wanted table under another
+//! name (full-text indexes, files of an interrupted `ALTER`, triggers) are kept with its schema, and every
+//! tablespace that holds several tables is kept.
 //!
-//! Which tablespaces the redo names is said by the server that recovers, where it is not known before: it refuses to go on
-//! without them, by name or number, and they are added ([`MissingTablespaces`]).
+//! If it is not known beforehand which tablespaces the redo names, the recovering server says so: it refuses
+//! to continue without them, by name or number, and they are added ([`MissingTablespaces`]).
 
 use std::{collections::BTreeSet, fmt};
 
@@ -22,7 +23,7 @@ use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};
 pub struct Part {
     flavor: Flavor,
     selection: Selection,
-    /// Tables that are needed besides, by schema and name.
+    /// Further tables that are needed, by schema and name.
     also: BTreeSet<(String, String)>,
     /// Tablespaces that recovery asks for.
     spaces: BTreeSet<SpaceId>,
@@ -31,11 +32,11 @@ pub struct Part {
 /// What a file is, as far as its name tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Named {
-    /// Of this table.
+    /// It belongs to this table.
     Table { schema: String, table: String },
-    /// Of some table or other of this schema.
+    /// It belongs to some table of this schema.
     InSchema(String),
-    /// Of the server.
+    /// It belongs to the server.
     Server,
 }
 
@@ -45,14 +46,14 @@ impl Part {
         Self { flavor, selection, also: BTreeSet::new(), spaces: BTreeSet::new() }
     }
 
-    /// Adds tables; whether any is new.
+    /// Adds tables. Returns whether any is new.
     pub(crate) fn add_tables(&mut self, tables: impl IntoIterator<Item = (String, String)>) -> bool {
         let before = self.also.len();
         self.also.extend(tables);
         self.also.len() > before
     }
 
-    /// Adds tablespaces; whether any is new.
+    /// Adds tablespaces. Returns whether any is new.
     pub(crate) fn add_spaces(&mut self, spaces: &BTreeSet<SpaceId>) -> bool {
         let before = self.spaces.len();
         self.spaces.extend(spaces);
@@ -63,14 +64,15 @@ impl Part {
         self.selection.touches(schema) || self.also.iter().any(|(name, _)| name == schema)
     }
 
-    /// Whether a file is of it, which is at `home` in the data directory.
+    /// Whether the file of an item, which is at `home` in the data directory, belongs to the part.
     pub(super) fn has(&self, item: &Item, home: &ItemPath) -> bool {
         let tablespace = item.tablespace;
         let is_shared = |flags: u32| self.flavor == Flavor::MySql && flags & FLAG_SHARED != 0;
         if tablespace.is_some_and(|it| self.spaces.contains(&it.space) || is_shared(it.flags)) {
             return true;
         }
-        // So new that its first page was not written: the redo makes it, and nobody knows yet which it is.
+        // So new that its first page was not written yet: the redo makes it,
+        // and nothing tells yet which tablespace it is.
         if tablespace.is_none() && home.as_bytes().ends_with(b".ibd") {
             return true;
         }
@@ -84,7 +86,7 @@ impl Part {
     }
 }
 
-/// Whose file is at a path of a data directory. Where the name does not tell, it is the server's.
+/// What the file at a path of a data directory belongs to. If its name does not tell, it is the server's.
 pub(crate) fn named(path: &ItemPath) -> Named {
     let Ok(path) = std::str::from_utf8(path.as_bytes()) else { return Named::Server };
     let Some((directory, file)) = path.split_once('/').filter(|(_, file)| !file.contains('/')) else {
@@ -95,7 +97,7 @@ pub(crate) fn named(path: &ItemPath) -> Named {
         return Named::Server;
     }
     let (stem, ending) = file.split_once('.').unwrap_or((file, ""));
-    // Names of tables have neither a point nor a hash: both are written as numbers.
+    // Table names have neither a dot nor a hash in file names: both are written as numbers.
     let base = stem.split('#').next().unwrap_or(stem);
     if base.is_empty() || is_fulltext(base) || ending == "TRN" {
         return Named::InSchema(schema.to_string());
@@ -114,12 +116,12 @@ fn is_fulltext(name: &str) -> bool {
     rest.is_some_and(|(id, _)| id.len() == DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// What a server says of an absent file before it says which, and of a tablespace that it cannot find.
+/// What a server logs about an absent file before it says which, and about a tablespace that it cannot find.
 const BEFORE: [&str; 4] =
     ["Operating system error number 2 ", "Error number 2 means", "[MY-012592]", "[MY-012593]"];
 
 impl Part {
-    /// Takes out of what a server logged that it misses files which it was not given, and nothing else.
+    /// Removes from a server's log that it misses files which it was not given, and nothing else.
     pub(super) fn forget_absent(&self, log: &mut Vec<String>) {
         let mut kept = Vec::with_capacity(log.len());
         let mut before = Vec::new();
@@ -127,7 +129,7 @@ impl Part {
             if BEFORE.iter().any(|text| line.contains(text)) {
                 before.push(line);
             } else if file_that_is_missed(&line).is_some_and(|file| self.leaves_out(file)) {
-                // Who says it says so first that there is no such file.
+                // Before this line, the server says that there is no such file.
                 before.clear();
             } else {
                 kept.push(line);
@@ -151,7 +153,7 @@ impl Part {
     }
 }
 
-/// The file, or the tablespace by the name of its file without an ending, of a line that says it is not there.
+/// The file that a line says is not there, or the tablespace by its file name without the extension.
 fn file_that_is_missed(line: &str) -> Option<&str> {
     let between = |before: &str, after: &str| Some(line.split_once(before)?.1.split_once(after)?.0);
     between("Cannot open datafile for read-only: '", "' OS error: ")
@@ -222,7 +224,8 @@ mod tests {
         }
     }
 
-    /// What is forgotten is that files are absent that were left out; not that a wanted one is, nor any other error.
+    /// Lines about absent files that were left out are forgotten;
+    /// not those about a wanted file, nor any other error.
     #[test]
     fn what_is_forgotten() {
         let lines = |table: &str| {

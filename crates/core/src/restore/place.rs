@@ -1,8 +1,8 @@
-//! Giving the files to their owner and making them durable; and, once the recovery was judged, or where it is left to the
-//! user's server, giving those their names without which no server starts.
+//! Gives the files to their owner and makes them durable. Once the recovery has been judged, or if it is left
+//! to the user's server, also gives the files without which no server starts their final names.
 //!
-//! From then on the target is what was judged, or a crash image that a server can recover: to exactly the backup's
-//! position, and without leaving the target. The marker stays until the whole restore is done.
+//! From then on the target is what was judged, or a crash image that a server can recover: to exactly the
+//! backup's position, and without leaving the target. The marker stays until the whole restore is done.
 
 use holdfast_repo::format::item::ItemPath;
 
@@ -28,12 +28,13 @@ pub(super) fn settle(opened: &Opened, plan: &Plan, roots: &Roots, options: &Rest
     Ok(())
 }
 
-/// Gives the files their names without which no server starts, the first of the system tablespace last.
+/// Gives the files without which no server starts their final names,
+/// the first file of the system tablespace last.
 pub(super) fn give_names(plan: &Plan, roots: &Roots) -> Result<()> {
     roots.sync_names()?;
     let tree = roots.target();
     let failed = |path: &ItemPath, error| io_failed("give its name to", tree.path_of(path), error);
-    // The recovering server of MySQL has left redo of its own, under the right names.
+    // A recovering MySQL server has left its own redo, under the right names.
     for path in plan.redo.paths().rev() {
         let partial = partial_of(path)?;
         if tree.look(&partial).map_err(|error| failed(path, error))?.is_some() {
@@ -42,7 +43,7 @@ pub(super) fn give_names(plan: &Plan, roots: &Roots) -> Result<()> {
         }
     }
     roots.sync_names()?;
-    // In order of names: ibdata1 before ibdata2.
+    // `held` is in order of names, ibdata1 before ibdata2.
     for path in plan.held.iter().rev() {
         tree.rename(&partial_of(path)?, path).map_err(|error| failed(path, error))?;
         point("restore.file.named");
@@ -70,11 +71,11 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
                 .map_err(|error| io_failed("give away", tree.path_of(&place.path), error))?;
         }
     }
-    // The server makes new files beside. What was there before is not the restore's to give.
+    // The server makes new files beside these. What was there before is not the restore's to give away.
     roots.give_made(owner)
 }
 
-/// Gives away what was made since: pointers and the report. What a server made is its user's already.
+/// Gives away what was made since: pointers and the report. What a server made belongs to its user already.
 pub(super) fn give_new(plan: &Plan, roots: &Roots) -> Result<()> {
     let Some(owner) = plan.owner else { return Ok(()) };
     let tree = roots.target();

@@ -42,15 +42,15 @@ const ROOM_PREPARE_BYTES: u64 = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RestoreMode {
-    /// Nothing is there.
+    /// The target is absent or empty.
     Fresh,
     /// An interrupted restore of the same backup is completed.
     Continue,
-    /// What is there is made into the backup.
+    /// The data directory there is made into the backup.
     Delta,
 }
 
-/// A file, by where it goes.
+/// A file, and where it goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedPath {
     /// Absolute.
@@ -68,14 +68,14 @@ pub struct ExternalFile {
     pub goes_to: PathBuf,
 }
 
-/// Room in one place.
+/// Disk space in one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedRoom {
     /// The directory, or the existing one above it.
     pub path: PathBuf,
-    /// Most that the restore takes there.
+    /// The most that the restore takes there.
     pub needed_bytes: u64,
-    /// Free there, for whoever restores.
+    /// Free there, for the user who restores.
     pub free_bytes: u64,
 }
 
@@ -93,11 +93,11 @@ pub struct PlannedOwner {
 pub struct PlannedPrepare {
     /// The program.
     pub program: PathBuf,
-    /// What it is.
+    /// Its version.
     pub version: ServerVersion,
     /// Its buffer pool.
     pub buffer_pool_bytes: u64,
-    /// It takes no less time than this: so long where the pages that the redo changes fit the buffer pool.
+    /// The least time that it takes: this long if the pages that the redo changes fit the buffer pool.
     pub least_ms: u64,
 }
 
@@ -106,13 +106,13 @@ pub struct PlannedPrepare {
 pub struct RestorePlan {
     /// The backup.
     pub backup: BackupId,
-    /// The server it is of.
+    /// The server it was taken from.
     pub server_version: ServerVersion,
     /// Where it goes.
     pub target_dir: PathBuf,
     /// How the target was found.
     pub mode: RestoreMode,
-    /// Whom everything is given to; `None` if we may not say, and it stays ours.
+    /// The owner of everything restored; `None` if we may not set it, and everything stays ours.
     pub owner: Option<PlannedOwner>,
     /// Files of the backup.
     pub files: u64,
@@ -122,37 +122,37 @@ pub struct RestorePlan {
     pub redo_bytes: u64,
     /// Files to be made.
     pub create: Vec<PlannedPath>,
-    /// Files that are there and get the backup's content; pages that are right stay.
+    /// Existing files that get the backup's content; pages that are right stay.
     pub replace: Vec<PlannedPath>,
-    /// What is there and does not belong to the backup.
+    /// What is in the target and does not belong to the backup.
     pub delete: Vec<PathBuf>,
-    /// Files from outside.
+    /// Files that the source kept outside of its data directory.
     pub external: Vec<ExternalFile>,
     /// Files of the backup that are not restored, and why.
     pub dropped: Vec<LeftOut>,
-    /// Room.
+    /// Disk space, by place.
     pub room: Vec<PlannedRoom>,
     /// The recovery; `None` if the first start of the restored server is to do it.
     pub prepare: Option<PlannedPrepare>,
-    /// Options that a server needs on these files, beside those of its own configuration.
+    /// Options that a server needs on these files, besides those of its own configuration.
     pub server_options: Vec<String>,
 }
 
-/// The plan and what carrying it out needs besides.
+/// The plan, and what else carrying it out needs.
 pub(super) struct Plan {
     pub(super) shown: RestorePlan,
     pub(super) survey: Survey,
-    /// Whom everything is given to, if we may say.
+    /// The owner of everything restored, if we may set it.
     pub(super) owner: Option<(u32, u32)>,
     pub(super) redo: RedoLayout,
     /// Directories of the target, in order.
     pub(super) directories: Vec<(ItemPath, u16)>,
     /// Files without which no server starts.
     pub(super) held: Vec<ItemPath>,
-    /// Logs of Aria, which the recovering server has to itself.
+    /// Logs of Aria, which only the recovering server may find.
     pub(super) aria_logs: Vec<ItemPath>,
     pub(super) pointers: Vec<(Pointer, PathBuf)>,
-    /// To be removed, what is in a directory before it.
+    /// What to remove; the contents of a directory come before it.
     pub(super) delete: Vec<ItemPath>,
     /// Files in mapped places.
     pub(super) mapped: Vec<PathBuf>,
@@ -225,7 +225,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     })
 }
 
-/// Root restores for others: what belongs to root, no server that runs as a user of its own can be started on.
+/// Root restores for others: a server that runs as a user of its own cannot start on what belongs to root.
 fn owner(
     named: Option<(u32, u32)>,
     of_target: Option<(u32, u32)>,
@@ -236,7 +236,7 @@ fn owner(
     named.or(somebodys).or(server_user).or(of_target).unwrap_or((ROOT, ROOT))
 }
 
-/// Directories of the mapped places that are the restore's own; others are somebody else's and stay so.
+/// Directories of the mapped places that are the restore's own; others belong to somebody else, and stay so.
 fn made(maps: &[(PathBuf, PathBuf)], mapped: &[PathBuf], standing: &Standing) -> Vec<PathBuf> {
     let before = match standing {
         Standing::Ours(marker) => marker.made.as_slice(),
@@ -397,7 +397,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// What stands in the place of a file that is held is set aside or gives way to an obstacle in one step; a
+    /// Whatever is in the place of a held file is set aside, or gives way to an obstacle, in one step. A
     /// directory could not, and no server has one there.
     fn check_held(&self, path: &ItemPath, goes_to: &Path) -> Result<()> {
         match self.survey.found.get(path).map(|found| found.kind) {
@@ -409,8 +409,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Without its provider a server cannot recover a compressed table. Where the file does not tell which that is, it
-    /// can be any that the source had.
+    /// Without its provider a server cannot recover a compressed table. If the file does not tell which
+    /// provider that is, it can be any that the source had.
     fn note_providers(&mut self, item: &Item) {
         let server = &self.opened.server;
         let geometry = |tablespace: Tablespace| {
@@ -451,7 +451,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A file in a mapped place may be there already only if it is ours, or the user wants what is there replaced.
+    /// A file in a mapped place may exist already only if it is ours, or if the user wants it replaced and
+    /// the redo is not encrypted.
     fn check_mapped(&self, goes_to: &Path) -> Result<()> {
         let ours = match &self.survey.standing {
             Standing::Ours(marker) => marker.mapped.iter().any(|path| path == goes_to),
@@ -491,7 +492,7 @@ impl<'a> Planner<'a> {
 
     fn redo(&mut self, redo: &RedoLayout) -> Result<()> {
         self.create.push(PlannedPath { path: join(&self.target, &redo.path), bytes: redo.file_bytes });
-        // Made anew in any case: what is there goes. Its directory stays.
+        // Always made anew: an existing file is removed. Its directory stays.
         self.keep_with_parents(&redo.path, false)?;
         self.keep.remove(&redo.path);
         Ok(())
@@ -511,8 +512,9 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// What is in the target and may not stay, the inside of a directory before it. Not what stands in the place of a
-    /// held file: setting aside has put an obstacle there, which must stay. And no keys: there may be no others.
+    /// What is in the target and may not stay, the contents of a directory before it. Not what is in the
+    /// place of a held file: setting aside has put an obstacle there, which must stay.
+    /// And no keys: there may be no other copy.
     fn delete(&self) -> Result<Vec<ItemPath>> {
         let keys = self.keys()?;
         let has_keys = |path: &ItemPath| {
@@ -529,7 +531,7 @@ impl<'a> Planner<'a> {
             };
             (!stays && path.as_bytes() != LOST_AND_FOUND).then(|| path.clone())
         };
-        // Path order puts a directory before its inside.
+        // Path order puts a directory before its contents.
         Ok(self.survey.found.iter().rev().filter_map(goes).collect())
     }
 
@@ -577,7 +579,7 @@ impl<'a> Planner<'a> {
                 room.needed_bytes = room.needed_bytes.saturating_sub(freed);
             }
             if room.needed_bytes > room.free_bytes {
-                // Sizes count holes; the maps know how much of them there is.
+                // Sizes count holes; the page maps know how many there are.
                 let holes = self.hole_bytes(roots, cancel)?;
                 room.needed_bytes = room.needed_bytes.saturating_sub(holes);
             }
@@ -641,7 +643,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// Whether a file can be made right in place: a file of several names is somebody else's as well.
+/// Whether a file can be corrected in place: a file with several names belongs to somebody else as well.
 pub(super) fn is_reusable(found: &Found) -> bool {
     found.kind == FoundKind::File && found.links == 1
 }
@@ -663,7 +665,8 @@ fn room_at(path: &Path) -> Result<(PathBuf, Room)> {
 mod tests {
     use super::*;
 
-    /// What a person names counts first, then what is there, then what is usual; root is nobody's choice but a person's.
+    /// The owner that a user names counts first, then the existing one, then the usual one; root only if a
+    /// user names it, or if there is no other.
     #[test]
     fn whose_it_will_be() {
         let (dba, mysql, root) = (Some((7, 8)), Some((101, 102)), Some((0, 0)));

@@ -11,13 +11,13 @@ use crate::error::Result;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum When {
-    /// Whatever a server needs that recovers now or is started by the user.
+    /// What a server needs, whether it recovers now or is started by the user.
     BeforeRecovery,
-    /// In place of the links that recovery needed.
+    /// What replaces the links that recovery needed.
     AfterRecovery,
 }
 
-/// Makes the pointers of this time.
+/// Makes the pointers that are due at this time.
 pub(super) fn write(plan: &Plan, roots: &Roots, when: When) -> Result<()> {
     let tree = roots.target();
     for (pointer, goes_to) in &plan.pointers {

@@ -1,8 +1,8 @@
-//! Letting the server recover the restored files: its own crash recovery, once, with nothing else.
+//! Lets the server recover the restored files: its own crash recovery, once, with nothing else.
 //!
-//! The server runs as [`super::own_server`] says, without plugins of the user's, as the user the files belong to. What it
-//! logged is then judged ([`super::judge`]): it must have arrived exactly where the backup ends. A process that is killed
-//! here leaves a directory on which no server starts.
+//! The server runs as [`super::own_server`] says, without the user's plugins, as the user who owns the files.
+//! What it logged is then judged ([`super::judge`]): recovery must have ended exactly where the backup ends.
+//! If the process is killed here, it leaves a directory on which no server starts.
 
 use std::{ffi::OsString, fs::File, io::Write, os::unix::fs::FileExt};
 
@@ -38,7 +38,7 @@ use crate::{
 /// What MySQL executes once it is up.
 const INIT_FILE: &str = "#holdfast-init.sql";
 
-/// Sets the GTIDs of the position, where the source used them, then stops.
+/// Statements that set the GTIDs of the position, if the source used them, and then stop the server.
 fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
     let gtids = if uses_gtids(server) { set_gtids(&server.version, position) } else { None };
     let statements = gtids.into_iter().flatten().chain(["SHUTDOWN".to_owned()]);
@@ -50,13 +50,13 @@ const BUFFER_POOL_MAX: u64 = 1 << 30;
 /// A server does not start with less.
 const BUFFER_POOL_LEAST: u64 = 32 << 20;
 
-/// From a server's start to its end, without redo.
+/// From a server's start to its shutdown, without redo.
 const MARIADB_START_MS: u64 = 500;
 const MYSQL_START_MS: u64 = 2000;
 const MARIADB_REDO_BYTES_PER_MS: u64 = 500_000;
 const MYSQL_REDO_BYTES_PER_MS: u64 = 150_000;
 
-/// The buffer pool of the recovery: recovery keeps parsed redo in it, and pages of it are read once each.
+/// The buffer pool of the recovery, which keeps parsed redo in it and reads each page once.
 pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u64 {
     let wanted = options
         .prepare_memory_bytes
@@ -66,8 +66,8 @@ pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u6
     wanted.min(ram / 2).max(BUFFER_POOL_LEAST) >> 20 << 20
 }
 
-/// The least time that recovery takes: what a server needs to start and to end, and to read and apply so much redo where
-/// all pages that it changes fit the buffer pool (measured with 20 GiB, `docs/guide/restore.md`).
+/// The least time that recovery takes: what a server needs to start and stop, and to read and apply this much
+/// redo if all pages that it changes fit the buffer pool (measured with 20 GiB, `docs/guide/restore.md`).
 pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
     let (start_ms, bytes_per_ms) = match flavor {
         Flavor::MariaDb => (MARIADB_START_MS, MARIADB_REDO_BYTES_PER_MS),
@@ -77,8 +77,9 @@ pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
 }
 
 fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
-    // Loads no plugins and functions of the user's: the backup would choose code that runs here.
-    // A server that shuts down slowly waits for the rollback of unfinished transactions; else it ends between two of them.
+    // Loads none of the user's plugins and functions: otherwise the backup would choose code that runs here.
+    // With a slow shutdown, the server waits for the rollback of unfinished transactions;
+    // otherwise it stops between two of them.
     let mut orders = vec!["--skip-grant-tables".into(), "--innodb-fast-shutdown=0".into()];
     match flavor {
         Flavor::MariaDb => orders.push("--bootstrap".into()),
@@ -137,7 +138,7 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
     })
 }
 
-/// Tells how much of the redo is recovered.
+/// Reports how much of the redo is recovered.
 fn tell_progress(opened: &Opened, log: &[String], listener: &dyn Listener) {
     let (begin, end) = (opened.redo.checkpoint_lsn(), opened.redo.stop_lsn());
     let reached = recovered_up_to(opened.server.version.flavor, &log.join("\n"));
@@ -188,7 +189,8 @@ fn check_clean_log(roots: &Roots) -> Result<()> {
     }
 }
 
-/// Says what may be missing where the source had keys and the recovering server was not told of any.
+/// Adds a hint about what may be missing, if the source had keys and
+/// the recovering server was not told of any.
 fn hinted(error: Error, opened: &Opened, options: &RestoreOptions) -> Error {
     let encryption = &opened.server.encryption;
     let was_told = !options.prepare_options.is_empty() || options.keyring.is_some();
@@ -208,8 +210,9 @@ fn hinted(error: Error, opened: &Opened, options: &RestoreOptions) -> Error {
     ))
 }
 
-/// InnoDB stores the position of its own last transaction; what other engines wrote after it is not in it. So the
-/// server's may be before the backup's, and not after it.
+/// Warns if the recovered position is later than the backup's. InnoDB stores the position of its own last
+/// transaction, without what other engines wrote after it. So the server's position may be before the
+/// backup's, but not after it.
 fn compare_binlog(
     recorded: Option<&BinlogPosition>,
     found: Option<&BinlogPosition>,
@@ -230,7 +233,7 @@ fn compare_binlog(
 mod tests {
     use super::*;
 
-    /// Files are numbered on where six digits do not do.
+    /// File numbers continue beyond six digits.
     #[test]
     fn a_later_place_in_the_binlog_is_warned_of() {
         struct Heard(std::sync::Mutex<usize>);
@@ -252,7 +255,7 @@ mod tests {
         }
     }
 
-    /// The buffer pool follows the redo, within bounds, and the user's word counts.
+    /// The buffer pool follows the redo, within bounds, and the user's choice counts.
     #[test]
     fn buffer_pool() {
         let mut options = RestoreOptions::new("x");

@@ -1,4 +1,5 @@
-//! Making a restored copy of a replica a replica of the same primaries: what a backup of a replica is mostly taken for.
+//! Makes a restored copy of a replica a replica of the same primaries,
+//! which is what most backups of a replica are for.
 
 use holdfast_formats::Flavor;
 
@@ -10,8 +11,8 @@ use crate::{
 
 /// The statements, one text for each channel whose place is known; `<…>` is to be filled in.
 ///
-/// A channel that found its place by GTID does so again: on MySQL by what the copy has executed, on MariaDB by what the
-/// source had applied. Others go on at the recorded place in the primary's binlog.
+/// A channel that found its place by GTID does so again: on MySQL by what the copy has executed, on MariaDB
+/// by what the source had applied. Others continue at the recorded place in the primary's binlog.
 pub(super) fn primary_statements(version: &ServerVersion, position: &Position) -> Vec<String> {
     let statement = |of: &ReplicaPosition| match version.flavor {
         Flavor::MariaDb => mariadb(of, position.replica_gtid.as_deref()),
@@ -80,7 +81,7 @@ mod tests {
         }
     }
 
-    /// Each channel goes on in its own way, and what nobody knows, or would do harm, is no statement.
+    /// Each channel continues in its own way, and what is unknown or would do harm becomes no statement.
     #[test]
     fn statements() {
         let say = |version: &str, replica_of: Vec<ReplicaPosition>| {

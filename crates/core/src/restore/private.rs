@@ -1,5 +1,6 @@
-//! What the recovering server has to itself: redo, and the log of Aria, in a directory below the target that no other
-//! server looks into. Renames within one filesystem; what a killed restore leaves of it is deleted by the next.
+//! What no server but the recovering one may find: redo, and the log of Aria, in a directory below the target
+//! that no other server looks into. Moving them is a rename within one filesystem; what a killed restore
+//! leaves is deleted by the next.
 
 use std::path::PathBuf;
 
@@ -16,7 +17,7 @@ use crate::error::{Context, Result};
 const ARIA_CONTROL: &str = "aria_log_control";
 const ARIA_LOG: &str = "aria_log.";
 
-/// What the recovering server has to itself.
+/// What only the recovering server may find.
 pub(super) struct Private<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
@@ -24,7 +25,7 @@ pub(super) struct Private<'a> {
 }
 
 impl<'a> Private<'a> {
-    /// Moves it there.
+    /// Moves everything there.
     pub(super) fn enter(
         tree: &'a Tree,
         plan: &'a Plan,
@@ -55,7 +56,7 @@ impl<'a> Private<'a> {
         Ok(this)
     }
 
-    /// Moves back what the server has made of it: under names with which still none starts.
+    /// Moves back what the server has made of it, still under names with which no server starts.
     pub(super) fn leave(self) -> Result<()> {
         match self.flavor {
             Flavor::MySql => {

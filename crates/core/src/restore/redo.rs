@@ -1,9 +1,10 @@
-//! Laying the captured redo out as the log that the server recovers from.
+//! Lays the captured redo out as the log that the server recovers from.
 //!
-//! The captured bytes go where the log's layout wants them, like the pages of any file; the header is made here. Then
-//! what would take up a discarded tablespace again is made harmless, and absolute paths in MariaDB's file records are
-//! replaced by relative ones, for every restore: recovery opens what they name, and on the source's own host that is the source's file. Redo that still leads outside after that is
-//! refused.
+//! The captured bytes go where the log's layout wants them, like the pages of any file; the header is made
+//! here. Then records that would bring back a discarded tablespace are made harmless, and absolute paths in
+//! MariaDB's file records are replaced by relative ones. Every restore does that: recovery opens what they
+//! name, and on the source's own host that is the source's file.
+//! Redo that still leads outside after that is refused.
 
 use std::{
     fs::File,
@@ -37,14 +38,14 @@ use crate::{
 
 /// The redo is walked in pieces of this size; a mini-transaction that does not fit makes the piece grow.
 const PIECE_BYTES: usize = 8 << 20;
-/// Moved from file to file between two looks at whether to go on.
+/// Bytes moved between files between two checks for cancellation.
 const MOVE_BYTES: u64 = 256 << 20;
 /// Mode of the redo log.
 pub(super) const REDO_MODE: u16 = 0o640;
 /// No mini-transaction is larger than this; damaged redo must not cost more memory.
 const MTR_BYTES_MAX: usize = 64 << 20;
 
-/// How the log will look.
+/// The layout of the log.
 pub(super) struct RedoLayout {
     /// Its first file.
     pub(super) path: ItemPath,
@@ -54,7 +55,7 @@ pub(super) struct RedoLayout {
     pub(super) data_offset: u64,
     /// Size of the file while it has everything; what is not captured is a hole.
     pub(super) file_bytes: u64,
-    /// The files that take the end of it, in their order.
+    /// The files that take the rest of it, in order.
     pub(super) rest: Vec<RestOfRedo>,
     /// Bytes captured.
     pub(super) captured_bytes: u64,
@@ -68,7 +69,7 @@ impl RedoLayout {
     }
 }
 
-/// A file that goes on where another ends.
+/// A file that continues where another ends.
 pub(super) struct RestOfRedo {
     pub(super) path: ItemPath,
     file: RedoFile,
@@ -155,7 +156,8 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> 
     }
 }
 
-/// Moves the end of the redo in `file`, the last of it first, so that little more room is needed than there is.
+/// Moves the end of the redo in `file` into the other files, the last part first,
+/// so that little more room is needed than there is.
 pub(super) fn split(layout: &RedoLayout, file: &File, tree: &Tree, cancel: &Cancel) -> Result<()> {
     let mut file = file;
     for RestOfRedo { path, file: part } in layout.rest.iter().rev() {
@@ -192,7 +194,8 @@ fn check_length(item: &Item, expected: Option<u64>) -> Result<()> {
     Err(damaged(format!("the captured redo has {} bytes, and the manifest says {expected}", item.size_bytes)))
 }
 
-/// The manifest keeps the header block; the checkpoint, which it keeps as numbers, is put where a log has it.
+/// Makes the header. The manifest keeps the header block; the checkpoint,
+/// which it keeps as numbers, is put where a log has it.
 fn mariadb_header(block: &[u8], checkpoint: Checkpoint, file_bytes: u64) -> Result<LogHeader> {
     const CHECKPOINT_AT: usize = 0x1000;
     const CHECKSUM_AT: usize = 60;
@@ -206,7 +209,7 @@ fn mariadb_header(block: &[u8], checkpoint: Checkpoint, file_bytes: u64) -> Resu
     LogHeader::parse(&prefix, file_bytes).map_err(|error| damaged("read the redo header").caused_by(error))
 }
 
-/// The first bytes of a log are few.
+/// The header of a log is small.
 const HEX_MAX: usize = 1 << 16;
 
 fn hex(text: &str) -> Result<Vec<u8>> {
@@ -214,8 +217,8 @@ fn hex(text: &str) -> Result<Vec<u8>> {
     (text.len() <= HEX_MAX).then(|| from_hex(text)).flatten().ok_or_else(bad)
 }
 
-/// Makes the redo in `file` lead nowhere outside, and take up no tablespace again that was discarded; returns how many paths
-/// were changed.
+/// Makes the redo in `file` lead nowhere outside, and bring back no tablespace that was discarded. Returns
+/// how many paths were changed.
 pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<u64> {
     let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
     let refused = |error| damaged("make the redo stay in the target").caused_by(error);
@@ -234,8 +237,8 @@ pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Res
     Ok(changed)
 }
 
-/// Reads the captured redo of MariaDB in pieces that begin with a mini-transaction. `walk` is told how many bytes are
-/// before the piece, and says how many of it are whole mini-transactions.
+/// Reads the captured redo of MariaDB in pieces that begin with a mini-transaction. `walk` gets a piece and
+/// the number of bytes before it, and returns how many of its bytes are whole mini-transactions.
 pub(super) fn each_piece(
     layout: &RedoLayout,
     file: &File,

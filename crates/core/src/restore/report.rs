@@ -1,4 +1,4 @@
-//! What a restore came to: returned, and kept in the target as `holdfast-restore.json`.
+//! The result of a restore: returned, and kept in the target as `holdfast-restore.json`.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ use crate::{
     watch::PhaseTime,
 };
 
-/// Of the report and of `holdfast-restore.json`. Fields are added without raising it.
+/// Schema version of the report and of `holdfast-restore.json`. Fields are added without raising it.
 pub const RESTORE_SCHEMA: u32 = 1;
 
-/// Which backup.
+/// The identity of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupId {
     /// Id of the repository, hex.
@@ -34,7 +34,7 @@ pub struct BackupId {
 }
 
 impl BackupId {
-    /// Of a physical backup, which it must be.
+    /// The identity of a backup, which must be a physical one.
     pub(crate) fn of_physical(repo: &Repo, log: &LogName, run: RunNo) -> Result<Self> {
         if log.kind != Kind::Physical {
             let error = Error::new(ErrorKind::Usage, format!("{log} {run} is not a physical backup"));
@@ -57,20 +57,20 @@ impl std::fmt::Display for BackupId {
     }
 }
 
-/// What the files took.
+/// What writing the files took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Files of the backup in the target.
     pub files: u64,
-    /// Of these, files that were there already and were made right in place.
+    /// Of these, files that existed already and were corrected in place.
     pub files_reused: u64,
     /// Their size.
     pub bytes: u64,
-    /// Fetched from the repository and written.
+    /// Bytes that were fetched from the repository and written.
     pub bytes_written: u64,
-    /// Found in the target already, by hash; and zeros, which are not stored.
+    /// Bytes that were found in the target already, by hash; and zeros, which are not stored.
     pub bytes_kept: u64,
-    /// Things that were in the target and do not belong to the backup.
+    /// How many things were deleted from the target because they do not belong to the backup.
     pub deleted: u64,
 }
 
@@ -95,13 +95,13 @@ pub struct Prepared {
     /// The binlog position that the server found in its files (MariaDB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binlog: Option<BinlogPosition>,
-    /// Rows of unfinished transactions, changed back.
+    /// Rows of unfinished transactions that were changed back.
     pub rows_rolled_back: u64,
     /// How long the server ran.
     pub ms: u64,
 }
 
-/// What a restore came to.
+/// The result of a restore.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RestoreReport {
     /// [`RESTORE_SCHEMA`].
@@ -110,13 +110,13 @@ pub struct RestoreReport {
     pub backup: BackupId,
     /// Where it is now.
     pub target_dir: PathBuf,
-    /// The server it is of.
+    /// The server it was taken from.
     pub server_version: ServerVersion,
-    /// The state it is in, as replication knows it.
+    /// The state of the restored files, as a replication position.
     pub position: Position,
     /// Whether a server has recovered it already. If not, the first start does.
     pub prepared: Option<Prepared>,
-    /// Transactions that followed the backup, where it was restored to a later moment.
+    /// Transactions replayed after the backup, if it was restored to a later moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
     /// What was written.
@@ -126,23 +126,24 @@ pub struct RestoreReport {
     pub dropped: Vec<LeftOut>,
     /// Every phase.
     pub phases: Vec<PhaseTime>,
-    /// Options that a server needs on these files, beside those of its own configuration.
+    /// Options that a server needs on these files, besides those of its own configuration.
     pub server_options: Vec<String>,
     /// Statements that make the restored server a replica of its source; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicate_statement: Option<String>,
-    /// MariaDB, where the source had a binlog: the statement by which the restored server, before anybody writes to it, counts
-    /// its transactions from far behind all that the source can have had. A binlog that begins again at 1, or where the backup
-    /// ends, gives numbers twice, and a replica of the source that finds its own number in it passes over all before.
+    /// MariaDB, if the source had a binlog: the statement that makes the restored server, before anybody
+    /// writes to it, count its transactions from far beyond all that the source can have had. A binlog that
+    /// begins again at 1, or where the backup ends, assigns numbers twice, and a replica of the source that
+    /// finds its own number in it skips everything before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continue_statement: Option<String>,
-    /// Where the source was a replica itself: statements that make the restored server one of the same primaries, one text
-    /// for each channel whose place is known; `<…>` is to be filled in.
+    /// If the source was a replica itself: statements that make the restored server a replica of the same
+    /// primaries, one text for each channel whose place is known; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub primary_statements: Vec<String>,
 }
 
-/// Where a server is that was at `position` and has replayed transactions.
+/// The position of a server that was at `position` and then replayed transactions.
 pub(super) fn position_after(position: &Position, replayed: Option<&Replayed>) -> Position {
     let mut position = position.clone();
     let Some(Replayed { reached, .. }) = replayed.filter(|replayed| replayed.reached.transactions > 0) else {
@@ -153,13 +154,14 @@ pub(super) fn position_after(position: &Position, replayed: Option<&Replayed>) -
         (Some(before), Some(after)) => Some(join_gtids(before, after)),
         (before, after) => after.clone().or_else(|| before.clone()),
     };
-    // Where the source stood as a replica, it has gone on since.
+    // The source's own position as a replica has moved on since.
     position.replica_gtid = None;
     position.replica_of.clear();
     position
 }
 
-/// MariaDB: of each domain the last. MySQL: all of both.
+/// Joins two positions. MariaDB: for each domain the GTID of `after`,
+/// else that of `before`. MySQL: both sets.
 fn join_gtids(before: &str, after: &str) -> String {
     let (Ok(old), Ok(new)) = (before.parse::<MariaDbGtidPos>(), after.parse::<MariaDbGtidPos>()) else {
         return format!("{before},{after}");
@@ -169,7 +171,7 @@ fn join_gtids(before: &str, after: &str) -> String {
     kept.chain(new.iter()).map(|gtid| gtid.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The statements to replicate from the source on; `None` where nothing is known of a position. `prepared`: the
+/// The statements that replicate from the source; `None` if nothing is known of a position. `prepared`: the
 /// restored server has been told its GTIDs.
 pub(super) fn replicate_statement(
     version: &ServerVersion,
@@ -209,7 +211,7 @@ pub(super) fn replicate_statement(
     }
 }
 
-/// The source may have had so many transactions of a domain behind what was restored.
+/// Up to this many transactions of a domain may have followed on the source after what was restored.
 const NUMBERS_PASSED_OVER: u64 = 1_000_000_000;
 
 /// See [`RestoreReport::continue_statement`].
@@ -224,11 +226,11 @@ pub(super) fn continue_statement(version: &ServerVersion, position: &Position) -
     Some(format!("SET GLOBAL gtid_binlog_state = '{}';", beyond.collect::<Vec<_>>().join(",")))
 }
 
-/// What makes a restored MySQL say its GTIDs: those of the position and the copy's own, as neither has all. Those of
-/// transactions that no InnoDB table took part in are in the source's binlog only, until it rotates: the copy's own list
-/// has gaps (verified on 9.7.4). What the copy lists it holds, and the position can be behind that: where the redo goes on
-/// after it, and where a replica does not log what it applies, which lists a GTID only when the transaction is in the redo
-/// (verified on 9.7.4).
+/// Statements that make a restored MySQL report its GTIDs: those of the position and the copy's own, as
+/// neither is complete. GTIDs of transactions that no InnoDB table took part in are only in the source's
+/// binlog, until it rotates, so the copy's own list has gaps (verified on 9.7.4). The copy holds what it
+/// lists, and the position can be behind that: where the redo continues after it, and on a replica that does
+/// not log what it applies, which lists a GTID only when the transaction is in the redo (verified on 9.7.4).
 pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<[String; 3]> {
     if version.flavor != Flavor::MySql {
         return None;
@@ -242,7 +244,8 @@ pub(super) fn set_gtids(version: &ServerVersion, position: &Position) -> Option<
     ])
 }
 
-/// The GTIDs on one line. They come from the repository and become part of statements: nothing else passes.
+/// The GTIDs on one line. They come from the repository and become part of statements:
+/// anything else is rejected.
 pub(super) fn gtid_text(gtid: Option<&str>) -> Option<String> {
     let gtid = gtid.filter(|gtid| gtid.chars().all(in_gtid))?;
     let gtid: String = gtid.split_whitespace().collect();
@@ -275,7 +278,7 @@ mod tests {
         }
     }
 
-    /// A GTID is used where there is one, else file and offset; nothing that is no position reaches a statement.
+    /// A GTID is used where there is one, else file and offset; nothing but a position reaches a statement.
     #[test]
     fn statements() {
         let say = |flavor, gtid, binlog| {

@@ -23,7 +23,7 @@ struct Mapped {
     tree: Tree,
     /// Directories in it that the restored files are in.
     directories: BTreeSet<ItemPath>,
-    /// Of these, those that the restore makes.
+    /// Those among them that the restore makes.
     made: BTreeSet<ItemPath>,
     /// Whether it makes the place itself.
     is_made: bool,
@@ -82,8 +82,8 @@ impl Roots {
         Ok(())
     }
 
-    /// Makes durable what a server has written. InnoDB does that itself, and what its log covers Aria; for tables of
-    /// other engines nobody does.
+    /// Makes durable what a server has written. InnoDB does that itself, and so does Aria for what its log
+    /// covers; for tables of other engines nobody does.
     pub(super) fn sync_contents(&self) -> Result<()> {
         let trees = [&self.target].into_iter().chain(self.mapped.iter().flatten().map(|mapped| &mapped.tree));
         for tree in trees {
@@ -92,7 +92,8 @@ impl Roots {
         Ok(())
     }
 
-    /// Makes the names in all directories durable. The files are, by those who wrote them.
+    /// Makes the names in all directories durable. The files are durable already:
+    /// whoever wrote them has synced them.
     pub(super) fn sync_names(&self) -> Result<()> {
         let found = self.target.walk().map_err(|error| io_failed("list", self.target.path(), error))?;
         let directories = found.iter().filter(|(_, found)| found.kind == FoundKind::Directory);

@@ -1,5 +1,5 @@
-//! Running a server on restored files for somebody who asks it something. What it logs is not judged: the files were, and who
-//! asks sees what he is answered.
+//! Runs a server on restored files for a caller that asks it something. Its log is not judged: the files were
+//! judged already, and the caller sees the answers.
 
 use super::{account, own_server::Ground, prepare, target::io_failed};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Starts it, has `ask` talk to it, and ends it.
+/// Starts the server, lets `ask` talk to it, and shuts it down.
 pub(super) fn run(
     ground: &Ground<'_>,
     cancel: &Cancel,
@@ -25,7 +25,7 @@ pub(super) fn run(
     let mut orders = vec![option_of("--init-file=", &tree.path_of(&init))];
     orders.extend(ground.without_plugins());
     let mut server = ground.start(prepare::buffer_pool_bytes(ground.options, 0), orders, None)?;
-    // An idle session would not outlive what takes hours.
+    // An idle session would not survive hours of asking.
     drop(own.connect(&mut server, DOING, cancel)?);
     point("restore.serving");
     let asked = ask(&own.options(&server));

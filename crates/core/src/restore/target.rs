@@ -1,10 +1,10 @@
 //! A directory that a restore writes into, and the only way it touches anything below it.
 //!
-//! Paths come from a manifest, and what is in the directory comes from anybody. So every name is resolved by the
-//! kernel beneath the directory's own descriptor and without following a link (`openat2`, Linux 5.6): a path that
-//! leads outside, or through a link that somebody planted, is an error and never a write elsewhere. Nothing but
-//! regular files and directories is made, except the links that a mapping asks for, and no mode has more than
-//! permission bits.
+//! Paths come from a manifest, and what is in the directory may come from anybody. So the kernel resolves
+//! every name beneath the directory's own descriptor and without following a link (`openat2`, Linux 5.6): a
+//! path that leads outside, or through a planted link, is an error and never a write elsewhere. Only regular
+//! files and directories are made, except for the links that a mapping asks for,
+//! and no mode has more than permission bits.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use rustix::{
 
 use crate::error::{Error, ErrorKind};
 
-/// A directory on ext4 that is a mount point has this, and it is nobody's data.
+/// A directory that is a mount point of ext4 contains this, and it is nobody's data.
 pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// An open directory.
@@ -41,9 +41,10 @@ pub(super) struct Tree {
 pub(super) struct Found {
     pub(super) kind: FoundKind,
     pub(super) size_bytes: u64,
-    /// What it really takes on disk.
+    /// Bytes that it really takes on disk.
     pub(super) allocated_bytes: u64,
-    /// Names of the file. A file of several names must not be changed in place: it is somebody else's as well.
+    /// How many names the file has. A file with several names must not be changed in place:
+    /// it belongs to somebody else as well.
     pub(super) links: u64,
 }
 
@@ -73,7 +74,7 @@ impl Found {
     }
 }
 
-/// Room in a filesystem, for whoever restores.
+/// Room in a filesystem, for the user who restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     pub(super) free_bytes: u64,
@@ -97,7 +98,7 @@ impl Tree {
         &self.path
     }
 
-    /// Where something below it is, to be named in a message or handed to a server.
+    /// The path of something below it, to be named in a message or handed to a server.
     pub(super) fn path_of(&self, path: &ItemPath) -> PathBuf {
         self.path.join(OsStr::from_bytes(path.as_bytes()))
     }
@@ -114,7 +115,7 @@ impl Tree {
         }
     }
 
-    /// The directory in which `path` is, and its last part.
+    /// The directory that contains `path`, and the last part of `path`.
     fn parent<'a>(&self, path: &'a ItemPath) -> io::Result<(OwnedFd, &'a OsStr)> {
         let bytes = path.as_bytes();
         let (parent, name) = match bytes.iter().rposition(|byte| *byte == b'/') {
@@ -125,7 +126,7 @@ impl Tree {
         Ok((parent, OsStr::from_bytes(name)))
     }
 
-    /// Makes a directory and those above it that are missing. One that is there is as good.
+    /// Makes a directory, and missing ones above it. An existing one is fine.
     pub(super) fn create_dir(&self, path: &ItemPath, mode: u16) -> io::Result<()> {
         let bytes = path.as_bytes();
         let ends = bytes.iter().enumerate().filter_map(|(at, byte)| (*byte == b'/').then_some(at));
@@ -144,14 +145,14 @@ impl Tree {
             let directory =
                 self.resolve(above.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
             if made.is_ok() {
-                // The process's mask took bits away.
+                // The process's umask has removed bits.
                 rustix::fs::fchmod(directory, mode)?;
             }
         }
         Ok(())
     }
 
-    /// Makes the directory in which `path` is.
+    /// Makes the directory that contains `path`.
     pub(super) fn create_parent(&self, path: &ItemPath) -> io::Result<()> {
         match path.as_bytes().iter().rposition(|byte| *byte == b'/') {
             Some(slash) => {
@@ -162,7 +163,7 @@ impl Tree {
         }
     }
 
-    /// Makes a file. There must be nothing of that name.
+    /// Makes a file. Nothing of that name may exist.
     pub(super) fn create_file(&self, path: &ItemPath, mode: u16) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let mode = permissions(mode | OWNER_OF_FILE);
@@ -185,7 +186,8 @@ impl Tree {
         Ok(Some(file))
     }
 
-    /// Whether another process has a lock on a file. One that we may not read is no server's that we could run beside.
+    /// Whether another process has a lock on a file. A file that we may not read counts as unlocked: it
+    /// belongs to no server that we could run beside.
     pub(super) fn is_locked(&self, path: &ItemPath) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         match self.resolve(path.as_bytes(), flags, Mode::empty()) {
@@ -199,7 +201,7 @@ impl Tree {
         }
     }
 
-    /// Opens a regular file once more, for writing past the page cache; `None` where that is not known.
+    /// Opens a regular file once more, for writing past the page cache; `None` where that is not supported.
     pub(super) fn open_direct(&self, path: &ItemPath) -> io::Result<Option<File>> {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::DIRECT;
         match self.resolve(path.as_bytes(), flags, Mode::empty()) {
@@ -221,7 +223,7 @@ impl Tree {
         }
     }
 
-    /// Everything below, each directory before what is in it. Links are not followed.
+    /// Everything below, each directory before its contents. Links are not followed.
     pub(super) fn walk(&self) -> io::Result<BTreeMap<ItemPath, Found>> {
         let mut found = BTreeMap::new();
         let mut todo = vec![Vec::new()];
@@ -244,7 +246,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// What is in the directory at `path`, by name; without what a server that runs on it takes away meanwhile.
+    /// The contents of the directory at `path`, by name, without what a running server removes meanwhile.
     pub(super) fn list(&self, path: &[u8]) -> io::Result<Vec<(Vec<u8>, Found)>> {
         let opened: &[u8] = if path.is_empty() { b"." } else { path };
         let fd = self.resolve(opened, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
@@ -263,14 +265,14 @@ impl Tree {
         Ok(found)
     }
 
-    /// Gives something another name, replacing what has that name.
+    /// Renames something, replacing what has the new name.
     pub(super) fn rename(&self, from: &ItemPath, to: &ItemPath) -> io::Result<()> {
         let (from_parent, from_name) = self.parent(from)?;
         let (to_parent, to_name) = self.parent(to)?;
         Ok(renameat(&from_parent, from_name, &to_parent, to_name)?)
     }
 
-    /// Removes what is at `path`, whatever it is; a directory must be empty. Nothing there is fine too.
+    /// Removes what is at `path`, whatever it is; a directory must be empty. It is fine if nothing is there.
     pub(super) fn remove(&self, path: &ItemPath) -> io::Result<()> {
         let Some(found) = self.look(path)? else { return Ok(()) };
         let flags = if found.kind == FoundKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -287,7 +289,7 @@ impl Tree {
         Ok(symlinkat(to, &parent, name)?)
     }
 
-    /// Makes durable whatever was written to the filesystem that it is in.
+    /// Makes everything that was written to its filesystem durable.
     pub(super) fn sync_all(&self) -> io::Result<()> {
         Ok(syncfs(&self.root)?)
     }
@@ -312,7 +314,7 @@ impl Tree {
         Ok(fchown(&self.root, Some(uid), Some(gid))?)
     }
 
-    /// Whose the directory is.
+    /// The owner of the directory.
     pub(super) fn owner(&self) -> io::Result<(u32, u32)> {
         let stat = rustix::fs::fstat(&self.root)?;
         Ok((stat.st_uid, stat.st_gid))
@@ -340,8 +342,9 @@ fn permissions(mode: u16) -> Mode {
     Mode::from_raw_mode(u32::from(mode) & 0o777)
 }
 
-/// Makes a directory, where it is not there, with all above it, and the names of those that may be new durable. Who may not
-/// look into the directory above can have made nothing there, and some filesystems sync no directories.
+/// Makes a directory, and all above it, if missing, and makes the names that may be new durable. An
+/// unreadable directory above is not synced, because we can have made nothing there;
+/// and some filesystems do not sync directories.
 pub(super) fn create_durably(path: &Path) -> Result<(), Error> {
     let made = path.ancestors().take_while(|above| !above.is_dir()).count();
     fs::create_dir_all(path).map_err(|error| io_failed("make", path, error))?;
@@ -357,7 +360,7 @@ pub(super) fn create_durably(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says which thing could not be done, with a hint for the usual causes.
+/// An error that says what failed and on which path, with a hint for the usual causes.
 pub(super) fn io_failed(doing: &str, path: impl AsRef<Path>, error: io::Error) -> Error {
     let path = path.as_ref().display();
     let failed = |hint: &str| {
@@ -435,7 +438,7 @@ mod tests {
         assert_eq!(fs::read(elsewhere.path().join("t.ibd")).unwrap(), b"theirs");
     }
 
-    /// Whatever the manifest says, no set-uid bit and no unreadable file comes of it.
+    /// Whatever the manifest says, no file gets a set-uid bit, and none is unreadable.
     #[test]
     fn modes() {
         let (dir, tree) = tree();
@@ -479,7 +482,7 @@ mod tests {
         assert_eq!(tree.room().unwrap().device, fs::metadata(dir.path()).unwrap().dev());
     }
 
-    /// A server makes and removes files of its own while somebody looks whether one runs.
+    /// A server makes and removes files of its own while somebody checks whether one runs.
     #[test]
     fn walking_beside_a_server() {
         let (dir, tree) = tree();

@@ -1,4 +1,4 @@
-//! Restores of backups that the repository's own writer made of invented files. No server.
+//! Restores of backups that the repository's own writer made of invented files. No server is involved.
 
 #![allow(clippy::unwrap_used)]
 
@@ -75,7 +75,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Enough pages that a window does not hold them, enough files that it does not hold those.
+/// More pages than a window holds, and more files than a window holds.
 fn source() -> Files {
     let mut files = Files::new();
     let system =
@@ -382,7 +382,7 @@ fn is_startable(target: &Path) -> bool {
     ["ibdata1", "aria_log_control", "ib_logfile0"].into_iter().all(is_real)
 }
 
-/// Everything is there, as it was; holes are holes and zeros have room; nothing is kept that should not come back.
+/// Everything is there as it was: holes are holes, zeros take space, and nothing comes back that should not.
 #[test]
 fn into_an_empty_directory() {
     let world = World::new();
@@ -451,7 +451,7 @@ fn mapped() {
     assert_eq!(world.restore(run, &again).unwrap_err().kind(), ErrorKind::Usage);
 }
 
-/// What was in a mapped place before stays whose it is; what the restore makes there goes to the owner.
+/// What was in a mapped place before keeps its owner; what the restore makes there goes to the given one.
 #[test]
 fn mapped_places_of_others() {
     let world = World::new();
@@ -478,7 +478,7 @@ fn mapped_places_of_others() {
     }
 }
 
-/// A stale directory becomes the backup: what is equal is not fetched, what does not belong goes.
+/// A stale directory becomes the backup: equal pages are not fetched, and what does not belong is removed.
 #[test]
 fn delta_onto_a_stale_directory() {
     let world = World::new();
@@ -563,7 +563,7 @@ fn delta_onto_a_spoiled_directory() {
     symlink("/etc/hostname", at("aria_log_control")).unwrap();
     fs::write(at("ibdata1.partial"), "from another time").unwrap();
 
-    // Of these, set aside, none comes back in the place of what keeps servers away.
+    // Once set aside, none of these comes back in place of what keeps servers away.
     for point in ["restore.deleted", "restore.files.written"] {
         let status = world.child(run, "target", "kill", point).env("CHILD_DELTA", "1").status().unwrap();
         assert_eq!(status.signal(), Some(9), "{point}");
@@ -584,7 +584,7 @@ fn delta_onto_a_spoiled_directory() {
     assert_eq!(fs::read(theirs.join("ibdata1")).unwrap(), files["ibdata1"].content);
 }
 
-/// No server has a directory in the place of a system file: whoever made it must look.
+/// No server has a directory in the place of a system file: whoever made it must look at it.
 #[test]
 fn delta_onto_a_directory_in_the_place_of_a_system_file() {
     let world = World::new();
@@ -617,7 +617,7 @@ fn damaged_repository() {
     assert!(options.target_dir.join(MARKER).exists());
 }
 
-/// Cancelled, it stops, and goes on when it is run again.
+/// A cancelled restore stops, and continues when it is run again.
 #[test]
 fn cancelled() {
     struct CancelAtOnce(Cancel);
@@ -641,8 +641,8 @@ fn cancelled() {
     assert_restored(&options.target_dir, &files);
 }
 
-/// Killed at any named point, a restore leaves nothing that a server would start on unless it is complete, and run
-/// again it completes.
+/// Killed at any named point, a restore leaves nothing that a server would start
+/// on unless it is complete; run again, it completes.
 #[test]
 fn killed_at_every_point() {
     let world = World::new();
@@ -672,7 +672,7 @@ fn killed_at_every_point() {
     }
 }
 
-/// A file that cannot be written is named, and the restore goes on when there is room.
+/// A file that cannot be written is named, and the restore continues once there is room.
 #[test]
 fn no_room() {
     let world = World::new();
@@ -702,7 +702,7 @@ fn locked() {
     let run = world.backup(&files);
     let options = RestoreOptions { delta: true, ..world.options("target") };
     world.restore(run, &options).unwrap();
-    // However the files of that server are called, wherever they are.
+    // Whatever the names of that server's files are, and wherever they are.
     for name in ["ibdata1", "aria_log_control", "ibdata_a", "sub/system"] {
         if !options.target_dir.join(name).exists() {
             fs::create_dir_all(options.target_dir.join(name).parent().unwrap()).unwrap();

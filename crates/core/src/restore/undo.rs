@@ -1,13 +1,14 @@
 //! Room in undo tablespaces of MariaDB for pages that were cut off while they were backed up.
 //!
-//! A file that was copied behind its truncation is short, and the redo has changes of before, of pages behind its end. A
-//! server that reads all redo before it applies any knows of the truncation by then and passes them over. One that has not
-//! the memory for that applies what it has read so far, writes such a page, and dies: "Trying to write .. outside the
-//! bounds of the file" (seen on 10.11.19). So the file is as long as the redo needs it, by a hole; recovery cuts it
-//! off when it comes to the truncation.
+//! A file that was copied after its truncation is short, and the redo has earlier changes of pages beyond its
+//! end. A server that reads all redo before it applies any knows of the truncation by then, and skips these
+//! changes. A server without the memory for that applies what it has read so far, writes such a page, and
+//! dies: "Trying to write .. outside the bounds of the file" (seen on 10.11.19). So the file is made as long
+//! as the redo needs it, by a hole; recovery cuts it off when it comes to the truncation.
 //!
-//! All redo is read once more for that. Encrypted redo does not tell which pages it is of: a restore fails if it comes to
-//! that there, and memory for all of the redo (`--prepare-memory`) is all that can be done about it.
+//! This takes another pass over all redo. Encrypted redo does not tell which pages it changes: there, a
+//! restore that comes to such a page fails, and memory for all of the
+//! redo (`--prepare-memory`) is the only remedy.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::{error::Result, event::Cancel, physical::CapturedRedo};
 
-/// Of a file, the server uses whole extents only: 4 MiB at most, of pages of 64 KiB.
+/// The server uses only whole extents of a file: at most 4 MiB, with pages of 64 KiB.
 const EXTENT_BYTES_MAX: u64 = 4 << 20;
 
 /// The undo tablespaces that were written.
@@ -37,12 +38,12 @@ struct UndoFile {
     path: PathBuf,
     size_bytes: u64,
     page_bytes: u64,
-    /// How long the redo needs it.
+    /// The length that the redo needs.
     needed_bytes: u64,
 }
 
 impl UndoFiles {
-    /// Takes note of a file, if it is one of these.
+    /// Takes note of a file, if it is an undo tablespace that may need room.
     pub(super) fn note(&mut self, opened: &Opened, item: &Item, file: &File, path: &Path) -> Result<()> {
         let (CapturedRedo::MariaDb { encrypted: false, .. }, FileRole::UndoTablespace, Some(tablespace)) =
             (&opened.redo, item.role, item.tablespace)
@@ -60,7 +61,7 @@ impl UndoFiles {
         Ok(())
     }
 
-    /// Makes those longer that are too short for the redo in `file`.
+    /// Makes the files longer that are too short for the redo in `file`.
     pub(super) fn make_room(mut self, layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());

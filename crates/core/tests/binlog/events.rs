@@ -1,8 +1,8 @@
-//! Every kind of event that a server writes: archived as it is, and understood.
+//! Every kind of event that a server writes: archived unchanged, and parsed correctly.
 
 use super::*;
 
-/// Statements whose events differ.
+/// Statements that generate different events.
 pub(crate) fn write_all_kinds(server: &Server) {
     let big = "y".repeat(17 << 20);
     let mut statements = vec![
@@ -13,7 +13,7 @@ pub(crate) fn write_all_kinds(server: &Server) {
         "UPDATE d.t SET v = 'zwei' WHERE id = 2".to_owned(),
         "DELETE FROM d.t WHERE id = 1".to_owned(),
         "INSERT INTO d.m VALUES (1, 'eins')".to_owned(),
-        // More than a packet of the protocol.
+        // More than one packet of the protocol.
         format!("INSERT INTO d.t VALUES (3, '{big}')"),
         "BEGIN".to_owned(),
         "INSERT INTO d.t VALUES (4, 'vier')".to_owned(),
@@ -104,8 +104,8 @@ pub(crate) fn write_all_kinds(server: &Server) {
     }
 }
 
-/// Archived files are the server's, and what was done is found in them: each transaction once, with its name, its tables
-/// and its statements.
+/// Archived files equal the server's, and their contents are found: each transaction once, with its name, its
+/// tables and its statements.
 fn all_kinds(kind: ServerKind) {
     let begun = jiff::Timestamp::now().as_microsecond() as u64;
     let mut stage = Stage::new(kind);
@@ -150,9 +150,9 @@ fn all_kinds(kind: ServerKind) {
     assert!(mentioning("create user") == 1);
     match kind.is_mariadb() {
         true => {
-            // Compressed.
+            // The event is compressed.
             assert_eq!(mentioning("CREATE TABLE d.compressed_statement"), 1);
-            // Of all rows the statement is logged.
+            // The statement is logged for all rows.
             assert_eq!(mentioning("zwei"), 1);
         }
         false => {
@@ -165,13 +165,13 @@ fn all_kinds(kind: ServerKind) {
             assert_eq!(compressed.count(), 1);
         }
     }
-    // MariaDB's binlog knows seconds.
+    // MariaDB's binlog has a resolution of one second.
     let now = jiff::Timestamp::now().as_microsecond() as u64;
     for summary in &summaries {
         assert!((begun - 1_000_000..=now + 1_000_000).contains(&summary.at), "{summary:?}");
     }
 
-    // Nothing new, and then a little; the end of a file that a server closes when it is stopped, and starts of servers.
+    // Nothing new, then a little; then the end of a file that a server closes on shutdown, and server starts.
     stage.once();
     stage.server.exec("INSERT INTO d.t VALUES (200, 'x')").unwrap();
     stage.once();

@@ -1,4 +1,4 @@
-//! Where an archive goes on, on the same server and on another, and what it says where it cannot.
+//! Where an archive continues, on the same server and on another, and what it reports if it cannot.
 
 use std::os::unix::fs::symlink;
 
@@ -23,7 +23,7 @@ fn last_file(server: &Server) -> String {
 }
 
 pub(crate) fn purge(server: &Server) {
-    // A file that recovery may still need stays for a moment.
+    // A file that recovery may still need is kept for a moment.
     let begin = Instant::now();
     while server.query::<mysql::Row>("SHOW BINARY LOGS").unwrap().len() > 1 {
         server.exec(format!("PURGE BINARY LOGS TO '{}'", last_file(server))).unwrap();
@@ -38,7 +38,8 @@ fn reset(server: &Server) {
         .unwrap();
 }
 
-/// What was purged after it was archived is not missed; what was purged before is, and so is a binlog that was begun anew.
+/// Binlogs purged after they were archived are not missed; those purged earlier are reported as
+/// a gap, and so is a reset.
 fn purged_and_reset(kind: ServerKind) {
     let stage = Stage::new(kind);
     write(&stage.server, 3);
@@ -66,7 +67,7 @@ fn purged_and_reset(kind: ServerKind) {
     write(&stage.server, 2);
     assert!(stage.once().gaps.is_empty());
 
-    // Nor is it what was archived where as many transactions were made since, in files of lower numbers.
+    // A reset is also noticed if just as many transactions were made since, in files with lower numbers.
     stage.server.exec("FLUSH BINARY LOGS").unwrap();
     stage.server.exec("FLUSH BINARY LOGS").unwrap();
     write(&stage.server, 2);
@@ -81,14 +82,14 @@ fn purged_and_reset(kind: ServerKind) {
     let archive = stage.archive();
     let chains = archive.chains().unwrap();
     assert_eq!(chains.len(), 4, "{:#?}", archive.stretches());
-    // Across a gap nothing is replayed.
+    // Nothing is replayed across a gap.
     let error =
         archive.transactions(&Behind::Stretch(0), &mut |_| Ok(ControlFlow::Continue(()))).unwrap_err();
     assert!(error.to_string().contains("gap"), "{error}");
     archive.transactions(&Behind::Stretch(chains[3].first), &mut |_| Ok(ControlFlow::Continue(()))).unwrap();
 }
 
-/// A server whose binlogs are begun anew while it is archived, and whose file has the same name again, is noticed.
+/// A server whose binlogs are reset during archiving, so that a file name is reused, is noticed.
 fn reset_while_connected(kind: ServerKind) {
     let stage = Stage::new(kind);
     write(&stage.server, 20);
@@ -130,8 +131,8 @@ fn mysql_9_7_purged_and_reset() {
     purged_and_reset(ServerKind::MySql97);
 }
 
-/// A replica that takes its primary's place is gone on with by GTID: each transaction is there once. What the archive has
-/// and it has not is a gap.
+/// An archive continues by GTID on a replica that replaces its primary: each transaction is archived once.
+/// Transactions that the archive has and the new primary lacks are a gap.
 fn failover(kind: ServerKind) {
     let stage = Stage::new(kind);
     write(&stage.server, 3);
@@ -139,7 +140,7 @@ fn failover(kind: ServerKind) {
     write(&stage.server, 3);
     replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     stage.once();
-    // Of one that takes long a replica says otherwise when it was committed.
+    // A replica records another commit time for a long transaction.
     let mut conn = stage.server.conn().unwrap();
     for statement in [
         "BEGIN",
@@ -174,7 +175,7 @@ fn failover(kind: ServerKind) {
     assert_eq!(names.len(), unique.len(), "{names:?}");
     assert_eq!(inserts(&archive_now), 3 + 3 + 2 + 4 + 1, "{names:?}");
 
-    // The old primary went on by itself.
+    // The old primary has continued on its own.
     write(&stage.server, 1);
     let error =
         archive(&stage.repo, &ArchiveOptions { once: true, ..stage.options() }, &Told, &Cancel::default());
@@ -204,8 +205,8 @@ fn inserts(archive: &Archive) -> usize {
     inserts
 }
 
-/// The same under an archiver that goes on: what it had of the one server and what it gets of the other are kept apart, also
-/// where their files have the same names.
+/// The same with an archiver that keeps running: data of the two servers are kept apart, even if their files
+/// have the same names.
 fn failover_of_an_archiver_that_goes_on(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     write(&stage.server, 3);
@@ -219,7 +220,7 @@ fn failover_of_an_archiver_that_goes_on(kind: ServerKind) {
     wait_archived_by(&stage, &mut archiver);
     replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
     replica::detach(&second).unwrap();
-    // What it writes stands nearer to the beginning of its file than what the first one wrote.
+    // The new server writes at a lower file offset than the first one did.
     second.exec("FLUSH BINARY LOGS").unwrap();
     fs::remove_file(&address).unwrap();
     symlink(second.socket(), &address).unwrap();
@@ -248,7 +249,7 @@ fn mysql_9_7_failover_of_an_archiver_that_goes_on() {
     failover_of_an_archiver_that_goes_on(ServerKind::MySql97);
 }
 
-/// A run that is due when its server comes back ends with what it has.
+/// A run that becomes due while its server is away ends with what it has when the server is back.
 fn away_until_the_run_is_due(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     let options = ArchiveOptions { run_age: Duration::from_secs(1), ..stage.options() };
@@ -279,7 +280,7 @@ fn mysql_9_7_away_until_the_run_is_due() {
     away_until_the_run_is_due(ServerKind::MySql97);
 }
 
-/// A server that loses the end of its binlog says something else than what was archived from it.
+/// A server that lost the end of its binlog contradicts what was archived from it.
 #[test]
 fn a_server_that_forgot() {
     let mut stage = Stage::with(
@@ -290,7 +291,7 @@ fn a_server_that_forgot() {
     stage.once();
     write(&stage.server, 2);
     assert!(stage.once().gaps.is_empty());
-    // Begun anew under the same name, and longer than it was.
+    // Reset under the same file name, and longer than before.
     reset(&stage.server);
     write(&stage.server, 20);
     let report = stage.once();
@@ -300,7 +301,7 @@ fn a_server_that_forgot() {
     assert!(stage.once().gaps.is_empty());
 }
 
-/// One archiver at a time; one without privileges is told which it lacks.
+/// Only one archiver at a time; an account without privileges is told which ones it lacks.
 #[test]
 fn refusals() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -334,7 +335,8 @@ fn refusals() {
     assert!(error.to_string().contains("no binlog"), "{error}");
 }
 
-/// A replica whose binlog lacks what it replicates is not archived; what else a server leaves out is told.
+/// A replica whose binlog lacks replicated transactions is refused; other transactions that a server leaves
+/// out are reported.
 #[test]
 fn servers_that_leave_something_out() {
     let primary = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -354,7 +356,7 @@ fn servers_that_leave_something_out() {
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
 }
 
-/// The same of a server that is made such a replica while it is archived.
+/// The same for a server that becomes such a replica during archiving.
 #[test]
 fn a_server_that_begins_to_leave_something_out_ends_its_archiver() {
     let primary = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -369,8 +371,9 @@ fn a_server_that_begins_to_leave_something_out_ends_its_archiver() {
     assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("log_slave_updates"), "{error}");
 }
 
-/// A replica that leaves out some of what it replicates has the GTIDs of all, or later ones: it would go on with the archive of
-/// its primary without a gap, and without what it leaves out. It must be told that it may.
+/// A replica that filters part of what it replicates has the GTIDs of everything, or later ones.
+/// It would continue its primary's archive without a gap, but also without the filtered transactions, so
+/// archiving it requires explicit consent.
 fn a_replica_that_filters(kind: ServerKind) {
     let stage = Stage::new(kind);
     write(&stage.server, 1);
@@ -390,7 +393,7 @@ fn a_replica_that_filters(kind: ServerKind) {
     let once = ArchiveOptions { once: true, ..super::options(&replica) };
     refused(&once);
     refused(&ArchiveOptions { standby: true, ..super::options(&replica) });
-    // So must one whose account may see no more than it needs.
+    // The same applies if the account may see no more than it needs.
     replica
         .exec_all([
             "CREATE USER a@localhost IDENTIFIED BY 'p'",
@@ -427,7 +430,7 @@ fn mysql_9_7_a_replica_that_filters() {
     a_replica_that_filters(ServerKind::MySql97);
 }
 
-/// The same of one that begins to while it is archived.
+/// The same for a replica that starts to filter during archiving.
 #[test]
 fn mysql_9_7_a_replica_that_begins_to_filter_ends_its_archiver() {
     let stage = Stage::new(ServerKind::MySql97);
@@ -447,7 +450,8 @@ fn mysql_9_7_a_replica_that_begins_to_filter_ends_its_archiver() {
     assert!(error.to_string().contains("replicate_wild_ignore_table g.log_%"), "{error}");
 }
 
-/// That commits wait is for the server to decide: one that is not to is refused, and what lets commits return before is told.
+/// The server decides whether commits wait: a server that does not make them wait is refused, and settings
+/// that let commits return earlier are reported.
 fn commits_that_do_not_wait(kind: ServerKind) {
     let stage = Stage::new(kind);
     write(&stage.server, 1);
@@ -474,7 +478,7 @@ fn commits_that_do_not_wait(kind: ServerKind) {
     };
     wait_for(&format!("60000 ms ({prefix}_timeout)"));
     wait_archived(&stage);
-    // A replica that acknowledges, too.
+    // Another replica acknowledges, too.
     let store = Arc::new(FsStore::create(stage.dir.path().join("other")).unwrap());
     let password = Password::new("a password".to_owned()).unwrap();
     let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
@@ -500,7 +504,7 @@ fn mysql_9_7_commits_that_do_not_wait() {
     commits_that_do_not_wait(ServerKind::MySql97);
 }
 
-/// Waiting does not help against a password that was changed: it is said, and ends.
+/// Waiting does not help after a password change: the archiver reports that and ends.
 fn a_server_that_refuses(kind: ServerKind) {
     let stage = Stage::new(kind);
     stage
@@ -533,7 +537,7 @@ fn mysql_9_7_refuses() {
     a_server_that_refuses(ServerKind::MySql97);
 }
 
-/// A server that is behind what another's archive has begins no run, however long it waits.
+/// A server that lags behind another server's archive begins no run, however long it waits.
 #[test]
 fn a_server_that_is_behind_begins_no_run() {
     let stage = Stage::new(ServerKind::MySql97);

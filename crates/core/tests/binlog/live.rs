@@ -1,4 +1,5 @@
-//! An archiver that goes on while the server works, goes away and comes back, and the repository does.
+//! An archiver that keeps running while the server works, or the server or the repository
+//! goes away and comes back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +23,7 @@ fn flush(server: &Server) {
     server.exec("FLUSH BINARY LOGS").unwrap();
 }
 
-/// Where nothing but TLS is let in, the archive comes by TLS, from a server whose certificate names it.
+/// If only TLS is allowed, the archiver connects by TLS, to a server whose certificate names it.
 fn by_tls(kind: ServerKind) {
     let required = ServerOptions::default().arg("--require-secure-transport=ON");
     let options = tls::server_options().into_iter().fold(required, ServerOptions::arg);
@@ -50,7 +51,7 @@ fn by_tls(kind: ServerKind) {
     archive(&stage.repo, &plain, &Told, &Cancel::default()).unwrap_err();
     let archiver = Archiver::start(&stage.repo, options);
     let counter = Counter::start(&stage.server);
-    // More than fits into any buffer on the way.
+    // More than any buffer on the way can hold.
     stage.server.exec("INSERT INTO c.t VALUES (0, REPEAT('y', 4000))").unwrap();
     stage
         .server
@@ -79,7 +80,7 @@ fn mysql_9_7_by_tls() {
     by_tls(ServerKind::MySql97);
 }
 
-/// Nothing is missing or there twice, and what the last commit wrote is there.
+/// Nothing is missing or duplicated, and the last commit is archived.
 #[track_caller]
 fn complete(stage: &Stage, last: u64) {
     let archive = stage.archive();
@@ -97,8 +98,8 @@ fn complete(stage: &Stage, last: u64) {
     assert_eq!(inserts, last);
 }
 
-/// Under load, with short runs and files, what is committed can be read while the run goes on, and all of it when it has
-/// ended; segments of runs that ended are gone.
+/// Under load, with short runs and files, committed transactions can be read while the run is active, and all
+/// of them when it has ended; segments of ended runs are gone.
 fn under_load(kind: ServerKind) {
     let stage = Stage::new(kind);
     let options = ArchiveOptions {
@@ -137,8 +138,8 @@ fn mysql_9_7_under_load() {
     under_load(ServerKind::MySql97);
 }
 
-/// Who has opened the archive while a run was under way reads all that it had then, though the run has ended since, and
-/// its segments are gone; also where another run has taken them over.
+/// An archive opened during a run still yields everything that it contained then, even though the run has
+/// ended since and its segments are gone; also if another run has taken over the segments.
 #[test]
 fn a_run_that_ends_while_it_is_read() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -173,14 +174,14 @@ fn a_run_that_ends_while_it_is_read() {
             .unwrap();
         inserts
     };
-    // In the middle of it, and before the first event.
+    // The run ends in the middle of the reading, and before its first event.
     assert_eq!(read(5), last);
     assert_eq!(read(0), last);
     let (during, after) = places.split_at(places.len() / 2);
     assert_eq!(during, after);
 }
 
-/// Who has opened the archive reads what it had then, whatever becomes of what is stored since.
+/// An archive yields what it contained when it was opened, whatever happens to data stored later.
 #[test]
 fn what_comes_while_it_is_read() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -215,7 +216,7 @@ fn what_comes_while_it_is_read() {
     assert_eq!(events().unwrap(), before);
 }
 
-/// An archiver whose place another has taken, since it gave no sign of life, acknowledges nothing any more, and ends.
+/// An archiver that was replaced because it showed no sign of life acknowledges nothing more, and ends.
 #[test]
 fn an_ousted_archiver_acknowledges_nothing() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -243,7 +244,7 @@ fn an_ousted_archiver_acknowledges_nothing() {
     stage.compare_files();
 }
 
-/// A server that is shut down, and one that crashes, are waited for, and nothing is missed.
+/// The archiver waits for a server that is shut down or has crashed, and misses nothing.
 fn server_comes_and_goes(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     let mut archiver = stage.start();
@@ -264,14 +265,15 @@ fn server_comes_and_goes(kind: ServerKind) {
     wait_archived(&stage);
     let report = archiver.stop();
     assert!(report.reconnects >= 1, "{report:?}");
-    // A commit of whose success the client did not hear may have succeeded.
+    // A commit without a response may have succeeded.
     let rows: u64 = stage.server.value("SELECT COUNT(*) FROM c.t").unwrap();
     assert!(rows >= last && rows <= last + 3, "{rows} {last}");
     complete(&stage, rows);
 }
 
-/// A server that dies in the middle of an event leaves a file of which it sends no more than what was before it. What was
-/// whole is archived, and the archive goes on with the next file, without a gap: one under way, and one that begins later.
+/// A server that dies in the middle of an event leaves a file, of which it only sends what comes before that
+/// event. Complete events are archived, and the archive continues with the next file without a gap, both in a
+/// running archiver and in one that starts later.
 fn an_event_is_torn(kind: ServerKind) {
     const TORN: usize = 30;
     let mut stage = Stage::new(kind);
@@ -334,7 +336,7 @@ fn mysql_9_7_comes_and_goes() {
     server_comes_and_goes(ServerKind::MySql97);
 }
 
-/// The stage's repository; while the flag is set, its store takes nothing.
+/// The stage's repository; while the flag is set, its store accepts nothing.
 pub(super) fn repo_that_goes_away(stage: &Stage) -> (Arc<Repo>, Arc<AtomicBool>) {
     let is_away = Arc::new(AtomicBool::new(false));
     let store: Arc<dyn Store> = Arc::new(FaultyStore::new(Arc::clone(stage.repo.store()), {
@@ -345,7 +347,7 @@ pub(super) fn repo_that_goes_away(stage: &Stage) -> (Arc<Repo>, Arc<AtomicBool>)
     (Arc::new(Repo::open(store, Some(&password)).unwrap()), is_away)
 }
 
-/// A repository that takes nothing for a while costs nothing but time, whatever the run was doing.
+/// A repository that accepts nothing for a while only costs time, whatever the run was doing.
 #[test]
 fn the_repository_comes_and_goes() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -369,7 +371,8 @@ fn the_repository_comes_and_goes() {
     complete(&stage, last);
 }
 
-/// Who drops parts of an archive is let in by an archiver that goes on for ever, and goes on behind him: nothing is missed.
+/// A continuous archiver makes way for a run that drops parts of the archive, and continues afterwards:
+/// nothing is missed.
 #[test]
 fn an_archiver_makes_room_for_an_expire() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -395,8 +398,8 @@ fn an_archiver_makes_room_for_an_expire() {
     assert!(names.len() as u64 > last, "{} {last}", names.len());
 }
 
-/// A repository that takes nothing while commits wait for it, and a connection that breaks meanwhile: where the next one
-/// begins is no word for what is not stored.
+/// The repository accepts nothing while commits wait for it, and a connection breaks meanwhile: the start
+/// position of the next connection does not acknowledge transactions that are not stored.
 fn a_connection_breaks_while_commits_wait(kind: ServerKind) {
     let stage = Stage::new(kind);
     enable_semi_sync(&stage.server);
@@ -448,8 +451,8 @@ fn mysql_9_7_a_connection_breaks_while_commits_wait() {
     a_connection_breaks_while_commits_wait(ServerKind::MySql97);
 }
 
-/// With semi-synchronous replication a commit returns only when it is in the repository: whatever the server has answered
-/// is there, should the server be gone the next moment.
+/// With semi-synchronous replication, a commit returns only when it is in the repository: every commit that
+/// the server has answered is there, even if the server is lost the next moment.
 fn semi_sync(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     enable_semi_sync(&stage.server);
@@ -469,7 +472,7 @@ fn semi_sync(kind: ServerKind) {
     }
     assert_eq!(count("no_tx"), 0);
     stage.server.kill9().unwrap();
-    // What it was told before.
+    // Commits answered before the kill.
     let last = counter.stop();
     let archive = stage.archive();
     let mut archived = 0;

@@ -1,4 +1,5 @@
-//! The binlog archive. The judge is the server's own files: what is archived of them must be the same, byte for byte.
+//! The binlog archive.
+//! The reference is the server's own files: their archived contents must be identical, byte for byte.
 
 use std::{
     fs,
@@ -62,7 +63,7 @@ impl Stage {
         once(&self.repo, &self.server)
     }
 
-    /// An archiver that goes on.
+    /// Starts a continuous archiver.
     pub(crate) fn start(&self) -> Archiver {
         Archiver::start(&self.repo, self.options())
     }
@@ -71,7 +72,7 @@ impl Stage {
         Archive::open(&self.repo, &source()).unwrap()
     }
 
-    /// The server's files but the last, and all of them where it is stopped.
+    /// Compares the server's files except the last, and all of them if it is stopped.
     pub(crate) fn compare_files(&self) -> usize {
         compare_files(&self.archive(), &self.server)
     }
@@ -85,13 +86,13 @@ pub(crate) fn options(server: &Server) -> ArchiveOptions {
     ArchiveOptions { name: Some(source()), ..ArchiveOptions::new(super::server::options(server)) }
 }
 
-/// Archives what the server has by now.
+/// Archives what the server has so far.
 pub(crate) fn once(repo: &Arc<Repo>, server: &Server) -> ArchiveReport {
     let options = ArchiveOptions { once: true, ..options(server) };
     archive(repo, &options, &Told, &Cancel::default()).unwrap()
 }
 
-/// A replica that has all that its source has, in its own binlog, too.
+/// A replica that has everything its source has, also in its own binlog.
 pub(crate) fn start_replica(source: &Server, options: ServerOptions) -> Server {
     let is_mariadb = source.kind().is_mariadb();
     let updates = if is_mariadb { "--log-slave-updates=ON" } else { "--log-replica-updates=ON" };
@@ -101,7 +102,7 @@ pub(crate) fn start_replica(source: &Server, options: ServerOptions) -> Server {
     replica
 }
 
-/// An archiver on a thread of its own.
+/// An archiver on its own thread.
 pub(crate) struct Archiver {
     pub(crate) cancel: Cancel,
     thread: Option<JoinHandle<Result<ArchiveReport, Error>>>,
@@ -122,7 +123,7 @@ impl Archiver {
         self.thread.take().unwrap().join().unwrap().unwrap()
     }
 
-    /// Why it ends, within a minute, without being asked to.
+    /// The error with which it ends within a minute, without being asked to.
     pub(crate) fn ended_by_itself(mut self) -> Error {
         let (begin, thread) = (Instant::now(), self.thread.take().unwrap());
         while !thread.is_finished() {
@@ -135,7 +136,7 @@ impl Archiver {
         thread.join().unwrap().unwrap_err()
     }
 
-    /// It has not ended by itself.
+    /// Fails if it has ended by itself.
     #[track_caller]
     pub(crate) fn check(&mut self) {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
@@ -163,7 +164,7 @@ pub(crate) fn files_of(server: &Server) -> Vec<(String, Vec<u8>)> {
             let number = name.strip_prefix("binlog.")?;
             number.parse::<u64>().ok()?;
             let mut bytes = fs::read(entry.path()).unwrap();
-            // Set while the file is written, or where the server died.
+            // The flag is set while the file is being written, or if the server has crashed.
             if let Some(flags) = bytes.get_mut(4 + 17) {
                 *flags &= !1;
             }
@@ -174,7 +175,7 @@ pub(crate) fn files_of(server: &Server) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// What the archive has of each file: stretches that go on from each other are one.
+/// The archived contents of each file, with consecutive stretches joined.
 pub(crate) fn archived_files(archive: &Archive) -> Vec<(String, u64, Vec<u8>)> {
     let mut files: Vec<(String, u64, Vec<u8>)> = Vec::new();
     let mut last = None;
@@ -196,7 +197,8 @@ pub(crate) fn archived_files(archive: &Archive) -> Vec<(String, u64, Vec<u8>)> {
     files
 }
 
-/// All of the server's files are in the archive, each once, without a gap and with the same bytes. Returns how many.
+/// Checks that each of the server's files is in the archive once, without a gap and with the same bytes.
+/// Returns their number.
 pub(crate) fn compare_files(archive: &Archive, server: &Server) -> usize {
     let own = files_of(server);
     let archived = archived_files(archive);
@@ -219,12 +221,12 @@ pub(crate) fn compare_files(archive: &Archive, server: &Server) -> usize {
     own.len()
 }
 
-/// Waits until the archive has what the server has now.
+/// Waits until the archive contains everything that the server has now.
 pub(crate) fn wait_archived(stage: &Stage) {
     wait_while(stage, &mut || {});
 }
 
-/// The same; the archiver must go on meanwhile.
+/// The same; also fails if the archiver ends meanwhile.
 pub(crate) fn wait_archived_by(stage: &Stage, archiver: &mut Archiver) {
     wait_while(stage, &mut || archiver.check());
 }
@@ -248,7 +250,8 @@ fn wait_while(stage: &Stage, check: &mut dyn FnMut()) {
     }
 }
 
-/// One transaction after the other with a number of its own, until told to stop; the last that was committed.
+/// Commits transactions in sequence, each with its own number, until stopped; returns
+/// the last committed number.
 pub(crate) struct Counter {
     cancel: Cancel,
     thread: Option<JoinHandle<u64>>,
@@ -270,7 +273,7 @@ impl Counter {
                 let mut number = 0;
                 let mut conn = None;
                 while !cancel.is_cancelled() {
-                    // The server may be away.
+                    // The server may be down.
                     let Some(open) = &mut conn else {
                         conn = mysql::Conn::new(opts.clone()).ok();
                         if let Some(open) = &mut conn {
@@ -306,7 +309,7 @@ impl Drop for Counter {
     }
 }
 
-/// Has a server wait with its commits until a replica has answered.
+/// Makes a server's commits wait until a replica has acknowledged.
 pub(crate) fn enable_semi_sync(server: &Server) {
     let settings: &[&str] = if server.kind().is_mariadb() {
         &["SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_timeout = 60000, \
@@ -320,7 +323,7 @@ pub(crate) fn enable_semi_sync(server: &Server) {
     server.exec_all(settings).unwrap();
 }
 
-/// The transactions behind a position, by name.
+/// The transactions after a position, by name.
 pub(crate) fn gtids_behind(archive: &Archive, behind: &Behind) -> Vec<String> {
     let mut all = Vec::new();
     archive

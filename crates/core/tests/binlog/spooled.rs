@@ -1,5 +1,5 @@
-//! Acknowledged once this host's disk has it: commits do not wait for the repository, and nothing that was acknowledged is
-//! missing when it comes back.
+//! Acknowledgement as soon as data is on this host's disk: commits do not wait for the repository, and no
+//! acknowledged commit is missing when the repository is back.
 
 use std::{path::PathBuf, sync::atomic::Ordering};
 
@@ -22,7 +22,7 @@ fn spooling(stage: &Stage, bytes_max: u64) -> ArchiveOptions {
     ArchiveOptions { spool: Some(spool), ..stage.options() }
 }
 
-/// The segments that lie in the spool.
+/// The segments in the spool.
 fn spooled(stage: &Stage) -> Vec<PathBuf> {
     let id = stage.repo.info().repository_id.to_string();
     let folder = stage.dir.path().join("spool").join(id).join(log().source.as_str());
@@ -45,7 +45,8 @@ fn rows_archived(stage: &Stage) -> u64 {
     archived
 }
 
-/// An archiver whose repository goes away before it can end its run: what it had is on this host only.
+/// An archiver whose repository goes away before the run can be ended, so that its data are only on this
+/// host.
 fn left_in_the_spool(stage: &Stage, semi_sync: bool) -> u64 {
     let (repo, is_away) = repo_that_goes_away(stage);
     let options = ArchiveOptions { semi_sync, ..spooling(stage, SPOOL_MAX) };
@@ -63,7 +64,7 @@ fn left_in_the_spool(stage: &Stage, semi_sync: bool) -> u64 {
     archiver.check();
     let last = counter.stop();
     assert!(last > before, "commits go on while the repository is away: {before} then, {last} now");
-    // All that was answered is on this host by now, at the latest a second later.
+    // All answered commits are on this host by now: at most a second late.
     sleep(Duration::from_millis(1500));
     let error = archiver.ended_by_cancel();
     assert_eq!(error.kind(), ErrorKind::Store, "{error}");
@@ -78,15 +79,15 @@ impl Archiver {
     }
 }
 
-/// The server is lost with its files while the repository is away: what its clients were told is in the archive once this
-/// host can send it, although there is nobody left to ask.
+/// The server and its files are lost while the repository is away: commits that were answered are archived
+/// once this host can send them, although the server no longer exists.
 fn the_server_is_lost(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     enable_semi_sync(&stage.server);
     let last = left_in_the_spool(&stage, true);
     stage.server.kill9().unwrap();
     assert!(rows_archived(&stage) < last);
-    // One that began, and has stored nothing, has not gone on.
+    // A run that began but stored nothing has not continued the archive.
     let run = Run::begin(&stage.repo, &log(), &RunOptions::of_this_process()).unwrap();
     run.abandon("a test").unwrap();
     let cancel = Cancel::default();
@@ -108,14 +109,14 @@ fn mysql_9_7_is_lost_while_the_repository_is_away() {
     the_server_is_lost(ServerKind::MySql97);
 }
 
-/// While another archives in its place, what was left is kept; when the archive has come further, it goes, and nothing is
-/// there twice.
+/// Segments left in the spool are kept while another archiver continues in its place.
+/// When the archive contains their data they are removed, and nothing is duplicated.
 #[test]
 fn another_has_taken_the_place() {
     let stage = Stage::new(ServerKind::MariaDb1011);
     let last = left_in_the_spool(&stage, false);
     let left = spooled(&stage);
-    // From another host, which does not have this spool.
+    // Archive from another host, which does not have this spool.
     stage.once();
     assert_eq!(spooled(&stage), left);
     stage.server.exec(format!("INSERT INTO c.t VALUES ({}, 'x')", last + 1)).unwrap();
@@ -127,14 +128,15 @@ fn another_has_taken_the_place() {
     stage.compare_files();
 }
 
-/// Another went on without what was left, which no server has any more: it stays where it is.
+/// Another archiver continued without the spooled segments, which no server has any
+/// more: they stay in the spool.
 #[test]
 fn what_came_too_late_is_kept() {
     let stage = Stage::new(ServerKind::MySql97);
     left_in_the_spool(&stage, false);
     let left = spooled(&stage);
     let server = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
-    // From another host, which has taken over what was there.
+    // Archive from another host, which has taken over the archive.
     let options = ArchiveOptions { once: true, new_identity: true, ..options(&server) };
     archive(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
     let options = ArchiveOptions { spool: spooling(&stage, SPOOL_MAX).spool, ..options };
@@ -143,8 +145,8 @@ fn what_came_too_late_is_kept() {
     assert_eq!(spooled(&stage), left);
 }
 
-/// A replica that never had the last acknowledged transactions takes its primary's place, and gives their numbers to others.
-/// They are on this host only, and stay there.
+/// A replica that never received the last acknowledged transactions replaces its primary, and reuses their
+/// numbers. They exist only on this host, and are kept there.
 #[test]
 fn mariadb_what_a_promoted_replica_never_had_is_kept() {
     let mut stage = Stage::new(ServerKind::MariaDb1011);
@@ -153,7 +155,7 @@ fn mariadb_what_a_promoted_replica_never_had_is_kept() {
     let stored = stage.archive().stretches().last().unwrap().stretch.gtids_after.clone().unwrap();
     let last = |server: &Server| server.value::<String>("SELECT @@gtid_binlog_pos").unwrap();
     assert_ne!(last(&stage.server), stored);
-    // It comes as far as the archive, and no further.
+    // It has as much as the archive, and no more.
     let options = ServerOptions::default().arg("--log-slave-updates=ON");
     let replica = Server::start(ServerKind::MariaDb1011, options).unwrap();
     stage
@@ -192,7 +194,8 @@ fn mariadb_what_a_promoted_replica_never_had_is_kept() {
     assert_eq!(spooled(&stage), left);
 }
 
-/// A spool that is full takes no more until the repository does; nothing is lost, and one process at a time uses it.
+/// A full spool accepts nothing until the repository does; nothing is lost, and only one
+/// process at a time uses a spool.
 #[test]
 fn a_full_spool() {
     let stage = Stage::new(ServerKind::MariaDb118);

@@ -1,5 +1,5 @@
-//! Commits that wait for an archiver, longer than anybody would watch: whatever the server does not answer meanwhile, the
-//! archiver lets them go on.
+//! Commits that wait for an archiver for a very long time: the archiver lets them continue, whatever the
+//! server fails to answer meanwhile.
 
 use std::{
     collections::BTreeSet,
@@ -11,9 +11,9 @@ use mysql::{Conn, OptsBuilder};
 
 use super::{live::repo_that_goes_away, *};
 
-/// More than the archiver's looks would let through if each held up all commits.
+/// More commits than would get through if each of the archiver's checks held up all commits.
 const COMMITS_MIN: u64 = 300;
-/// In good order it takes a quarter of this.
+/// Normally it takes a quarter of this.
 const GO_ON_MAX: Duration = Duration::from_secs(90);
 
 /// Several clients that write one row after the other.
@@ -82,7 +82,7 @@ impl Waiting {
         self.stage.server.query::<(String, u64)>(query).unwrap()[0].1
     }
 
-    /// Waits until the server does not list its files any more, since commits wait.
+    /// Waits until the server no longer lists its files, because commits are waiting.
     fn wait_until_silent(&self) {
         let begin = Instant::now();
         while self.count("wait_sessions") == 0 {
@@ -90,7 +90,7 @@ impl Waiting {
             sleep(Duration::from_millis(50));
         }
         if !self.stage.server.kind().is_mariadb() {
-            // Of MySQL somebody must end a file, too. That hangs.
+            // On MySQL, someone must also try to end a file, which hangs.
             let opts = self.stage.server.opts();
             thread::spawn(move || Conn::new(opts).unwrap().query_drop("FLUSH BINARY LOGS"));
         }
@@ -102,8 +102,8 @@ impl Waiting {
     }
 }
 
-/// An archiver is gone while commits wait for it. The next one lets them go on, and goes on looking at the server without
-/// holding them up; all that was answered is archived.
+/// An archiver disappears while commits wait for it. The next one lets them continue, and keeps checking the
+/// server without holding them up; all answered commits are archived.
 fn the_next_archiver(kind: ServerKind) {
     let waiting = Waiting::new(kind);
     let Waiting { stage, options, .. } = &waiting;
@@ -112,7 +112,7 @@ fn the_next_archiver(kind: ServerKind) {
     wait_archived_by(stage, &mut first);
     stage.server.exec_all(["CREATE DATABASE c", "CREATE TABLE c.t (id BIGINT PRIMARY KEY)"]).unwrap();
     wait_archived_by(stage, &mut first);
-    // It leaves nothing of what comes from now on, as if it were killed.
+    // From now on it stores nothing, as if it had been killed.
     is_away.store(true, Ordering::Release);
     let writers = Writers::start(&stage.server, 4);
     waiting.wait_until_silent();
@@ -154,8 +154,8 @@ fn mysql_9_7_the_next_archiver_lets_commits_go_on() {
     the_next_archiver(ServerKind::MySql97);
 }
 
-/// With nothing archived, the server must list its files: an archiver that is started while it does not says what is in the
-/// way, and does not try for ever.
+/// If nothing is archived yet, the server must list its files: an archiver started while it cannot do so
+/// reports the obstacle, instead of trying forever.
 #[test]
 fn mariadb_the_first_archiver_says_what_is_in_the_way() {
     let waiting = Waiting::new(ServerKind::MariaDb1011);
@@ -168,7 +168,7 @@ fn mariadb_the_first_archiver_says_what_is_in_the_way() {
     let error = Archiver::start(&stage.repo, waiting.options.clone()).ended_by_itself();
     let hint = error.hint().unwrap_or_default();
     assert!(error.to_string().contains("as long as commits wait"), "{error}");
-    // What it advises helps.
+    // Its advice works.
     assert!(hint.contains("SET GLOBAL rpl_semi_sync_master_enabled = OFF"), "{hint}");
     stage.server.exec("SET GLOBAL rpl_semi_sync_master_enabled = OFF").unwrap();
     while writers.committed() < 100 {

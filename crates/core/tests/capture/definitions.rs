@@ -1,6 +1,6 @@
-//! Definitions that change at the worst moments: before a table's file is read, in the middle of it, and when all has been
-//! copied. Each change has a schema of its own at each moment, and rows are changed afterwards, so that a copy that lacks
-//! pages shows.
+//! Definitions that change at the worst moments: before a table's file is read, in the middle of it, and when
+//! everything has been copied. Each change has its own schema at each moment, and rows are changed
+//! afterwards, so that a copy without the necessary pages is detected.
 
 use std::time::Instant;
 
@@ -9,24 +9,24 @@ use mysql::{Conn, prelude::Queryable};
 use super::*;
 use crate::capture::races::recovered;
 
-/// When something is changed.
+/// When a change is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// After the checkpoint that the capture begins with, before any file is read.
+    /// After the checkpoint that the capture starts from, before any file is read.
     Copy,
     /// When the first pages of a file of the schema have been read.
     MidFile,
-    /// After the last look without a lock.
+    /// After the last check without a lock.
     Stop,
 }
 
 const MOMENTS: [Moment; 3] = [Moment::Copy, Moment::MidFile, Moment::Stop];
 
-/// A change: its name, what is there before besides the tables `a` and `b`, and its statements. In them `@` stands for the
-/// schema; one that begins with `!` must fail.
+/// A change: its name, the statements that prepare it besides creating the tables `a` and `b`, and its own
+/// statements. In them `@` stands for the schema; a statement that begins with `!` must fail.
 type Change = (&'static str, &'static [&'static str], &'static [&'static str]);
 
-/// The table `p`: `a` in partitions, and `x` with rows of the first of them.
+/// The table `p`, which is `a` with partitions, and `x` with the rows of the first partition.
 const PARTITIONED: &[&str] = &[
     "CREATE TABLE p LIKE a",
     "ALTER TABLE p PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (300),
@@ -219,7 +219,7 @@ fn schema(moment: Moment, change: &Change) -> String {
     format!("d_{moment:?}_{}", change.0).to_lowercase()
 }
 
-/// Each statement does what it is expected to.
+/// Runs statements, each of which must succeed or fail as expected.
 fn run(conn: &mut Conn, schema: &str, statements: &[&str]) {
     for statement in statements {
         let statement = statement.replace('@', schema);
@@ -248,7 +248,7 @@ impl Changing<'_> {
         }
         let mut conn = self.server.conn().unwrap();
         for moment in MOMENTS {
-            // More than is read at once, where that matters.
+            // More rows than are read at once, where that matters.
             let rows = if moment == Moment::MidFile { 8000 } else { 1200 };
             for change in &self.changes {
                 let fill = format!(
@@ -357,8 +357,9 @@ fn mysql_9_7_definitions_that_change_at_any_moment_are_captured() {
     changes_are_captured(ServerKind::MySql97);
 }
 
-/// Has an index built while rows come of which the last is one too many: the build fails when it has written pages and is
-/// about to catch up. Nothing of it is left but redo for pages that no redo has made.
+/// Builds an index while rows are inserted, the last of which is a duplicate: the build fails after it has
+/// written pages, when it is about to catch up.
+/// Only redo is left, for pages whose creation is not in the redo.
 fn fail_late(server: &Server, table: &str, build: &str) {
     const TRIES_MAX: u32 = 50;
     const DUPLICATE: u16 = 1062;
@@ -379,8 +380,8 @@ fn fail_late(server: &Server, table: &str, build: &str) {
                 assert!(begun.elapsed() < WAIT_MAX, "{table} is not altered");
             }
             let first = 1_000_000 * (number + 1);
-            // One transaction: the build waits for its end before it ends. The last row comes too late if the index is
-            // there already.
+            // One transaction, because the build waits for its end before it ends.
+            // If the index exists already, the last row comes too late.
             for statement in [
                 "BEGIN".to_owned(),
                 format!(

@@ -1,5 +1,5 @@
-//! Encryption that is switched on or off while a tablespace is copied: its first pages are in the copy as they were
-//! before, its other pages as they are after.
+//! Encryption switched on or off while a tablespace is copied: the copy has the first pages as they were
+//! before, and the other pages as they are after.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::physical::encrypted::key_options;
 
 const SWITCH_MAX: Duration = Duration::from_secs(600);
 
-/// Waits until what `query` counts is none.
+/// Waits until `query` returns a count of zero.
 fn wait_for_none(server: &Server, query: &str) {
     let begun = Instant::now();
     while server.value::<u64>(query).unwrap() > 0 {
@@ -19,7 +19,7 @@ fn wait_for_none(server: &Server, query: &str) {
     }
 }
 
-/// Tables large enough that they are not read at once.
+/// Fills a table with so many rows that they are not read at once.
 fn fill(server: &Server, table: &str) {
     server
         .exec_all([
@@ -33,8 +33,8 @@ fn fill(server: &Server, table: &str) {
         .unwrap();
 }
 
-/// Captures `source`: does `at_extent` with the path of a tablespace and the number of a stretch of its pages that has
-/// just been read, and `at_stop` when all has been copied.
+/// Captures `source`. Calls `at_extent` with the path of a tablespace and the number of the extent that has
+/// just been read, and `at_stop` when everything has been copied.
 fn captured(
     source: &Server,
     target: &Path,
@@ -67,7 +67,7 @@ fn captured(
     extents
 }
 
-/// Switches encryption of everything on or off, and waits until threads have written all of `names` anew.
+/// Switches encryption of everything on or off, and waits until threads have rewritten all of `names`.
 fn switch_all(server: &Server, on: bool, names: &str) {
     let (value, left) = if on { ("ON", "= 0") } else { ("OFF", "> 0") };
     server
@@ -90,8 +90,8 @@ fn switch_all(server: &Server, on: bool, names: &str) {
     );
 }
 
-/// What encryption threads change bit by bit, and nobody waits for: switched when the first pages of a table have been
-/// read, and once more when the next have, if `twice`.
+/// Changes that encryption threads make gradually, and that nothing waits for: switched when the first pages
+/// of a table have been read, and again after the next pages if `twice`.
 fn mariadb_switched(kind: ServerKind, on: bool, twice: bool) {
     let dir = tempfile::tempdir().unwrap();
     let keys = key_options(dir.path()).into_iter().fold(ServerOptions::default(), ServerOptions::init_arg);
@@ -134,7 +134,8 @@ fn mariadb_11_8_tables_whose_encryption_changes_meanwhile_are_whole() {
     mariadb_switched(ServerKind::MariaDb118, true, false);
 }
 
-/// Pages of the second file of the system tablespace are encrypted when the first has been copied, whose page 0 tells how.
+/// Pages in the second file of the system tablespace are encrypted after the first file was copied, whose
+/// page 0 describes the encryption.
 #[test]
 fn mariadb_a_system_tablespace_that_is_encrypted_between_its_files_is_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -170,10 +171,12 @@ fn mariadb_a_system_tablespace_that_is_encrypted_between_its_files_is_whole() {
     assert_equal_checksums(&source, &copy).unwrap();
 }
 
-/// A tablespace is encrypted in its place, or decrypted, or both, while it is copied; the dictionary, and undo, too.
+/// A tablespace is encrypted in place, or decrypted, or both, while it is copied; also
+/// the dictionary and undo.
 #[test]
 fn mysql_tablespaces_whose_encryption_changes_meanwhile_are_whole() {
-    // Before, when its first pages have been read, its next, and all has been copied.
+    // State before the copy, when its first pages have been read, at the next pages, and when
+    // everything has been copied.
     const CASES: [(&str, [&str; 4]); 7] = [
         ("g_on", ["N", "Y", "Y", "Y"]),
         ("g_off", ["Y", "N", "N", "N"]),
@@ -234,9 +237,9 @@ fn mysql_tablespaces_whose_encryption_changes_meanwhile_are_whole() {
     assert_equal_checksums(&source, &copy).unwrap();
 }
 
-/// A new master key, in the middle of a file or when all has been copied, fails the capture, whatever else the copy would
-/// be worth: nothing tells the statement from those that switch redo off and on. What is captured later is opened with the
-/// keys as they are afterwards, even if there is a newer one by then.
+/// A new master key, in the middle of a file or when everything has been copied, fails the capture, no matter
+/// how good the copy is: nothing tells the statement from those that switch redo off and on.
+/// A later capture is opened with the keys as they are afterwards, even if there is a newer one by then.
 #[test]
 fn mysql_a_rotated_master_key_fails_the_capture_and_the_keys_of_after_open_the_next_one() {
     const ROTATE: &str = "ALTER INSTANCE ROTATE INNODB MASTER KEY";

@@ -1,4 +1,4 @@
-//! Tables of other engines than InnoDB that the server writes to until commits are blocked.
+//! Tables of engines other than InnoDB, which the server writes to until commits are blocked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,8 +15,8 @@ fn sums(server: &Server) -> Vec<(String, Option<u64>)> {
     server.query(format!("CHECKSUM TABLE {}", STATISTICS.join(", "))).unwrap()
 }
 
-/// Statistics are in no log, and their tables are written to until commits are blocked: here, while definitions already
-/// are and the last other tables are copied.
+/// Statistics are in no log, and their tables are written to until commits are blocked: here, when DDL is
+/// already blocked and the last other tables are copied.
 #[test]
 fn mariadb_statistics_are_captured_as_they_are_at_the_end() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
@@ -64,7 +64,7 @@ fn mariadb_statistics_are_captured_as_they_are_at_the_end() {
     }
 }
 
-/// The same while they are written to all the time.
+/// The same with statistics that are written to continuously.
 #[test]
 fn mariadb_statistics_that_are_written_to_are_whole() {
     let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -93,8 +93,9 @@ fn mariadb_statistics_that_are_written_to_are_whole() {
     });
 }
 
-/// Rows that an Aria table gets while it is empty are in no log, and its pages are written at the end of the statement. One
-/// that runs when everything else has been copied is in a copy as a whole or not at all.
+/// Rows inserted into an empty Aria table are in no log, and its pages are written at the end of the
+/// statement.
+/// If such a statement runs when everything else has been copied, the copy contains all of its rows or none.
 #[test]
 fn mariadb_a_bulk_insert_into_aria_is_captured_whole() {
     const ROWS: u64 = 300;
@@ -130,7 +131,7 @@ fn mariadb_a_bulk_insert_into_aria_is_captured_whole() {
     }
 }
 
-/// Tables that somebody keeps beside the server's own are locked with the others; only its logs cannot be.
+/// User tables beside the server's own are locked with the others; only the server's log tables cannot be.
 #[test]
 fn mysql_tables_beside_its_logs_are_locked() {
     let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();

@@ -6,14 +6,14 @@ use super::*;
 
 const FILES: &str = "--innodb-data-file-path=ibdata1:12M;ibdata2:1M:autoextend";
 
-/// Tables in the system tablespace, which grows in small steps, in the second of its files.
+/// Tables in the system tablespace, whose second file grows in small steps.
 struct Growing<'a> {
     server: &'a Server,
     tables: AtomicU32,
 }
 
 impl Growing<'_> {
-    /// Makes a table of some megabytes.
+    /// Creates a table of several megabytes.
     fn grow(&self) {
         let before = self.last_file_bytes();
         let table = format!("g.t{}", self.tables.fetch_add(1, Ordering::SeqCst));
@@ -37,7 +37,8 @@ impl Growing<'_> {
     }
 }
 
-/// It grows before its last file is read, in the middle of that, and when all has been copied.
+/// The tablespace grows before its last file is read, in the middle of that, and when
+/// everything has been copied.
 fn a_growing_system_tablespace_is_captured(kind: ServerKind) {
     let options = ServerOptions::default()
         .init_arg(FILES)
@@ -77,7 +78,7 @@ fn a_growing_system_tablespace_is_captured(kind: ServerKind) {
     growing.grow();
 }
 
-/// What nobody touches is copied once, also where its file has no page 0 of its own.
+/// Files without changes are copied once, even if they have no page 0 of their own.
 #[test]
 fn mysql_a_system_tablespace_at_rest_is_copied_once() {
     let options = ServerOptions::default().init_arg(FILES).arg("--innodb-file-per-table=OFF");

@@ -1,7 +1,7 @@
-//! DISCARD and IMPORT TABLESPACE around a capture, by when each of them happens.
+//! DISCARD and IMPORT TABLESPACE around a capture, by the moment of each.
 //!
-//! IMPORT rewrites pages without redo; DISCARD notes a deletion in it that makes recovery ignore what is written to the
-//! table later. Without writes after the import that would not show, so each is followed by some.
+//! IMPORT rewrites pages without redo; DISCARD logs a deletion that makes recovery ignore later writes to the
+//! table. Without writes after the import, errors would not show, so each import is followed by some.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,13 +14,13 @@ use crate::physical::encrypted::mariadb_options;
 /// When something is done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// Before the checkpoint that the capture begins with.
+    /// Before the checkpoint that the capture starts from.
     Before,
     /// After that checkpoint, before the table's file is read.
     Start,
     /// While its file is read.
     MidFile,
-    /// After the last look without a lock.
+    /// After the last check without a lock.
     Stop,
     /// Not at all.
     Never,
@@ -28,7 +28,8 @@ enum Moment {
 
 use Moment::{Before, MidFile, Never, Start, Stop};
 
-/// Name of the table, when it is discarded and its file put in place, and when it is imported and written to.
+/// The name of the table, when it is discarded and its file put in place, and when it is
+/// imported and written to.
 const CASES: [(&str, Moment, Moment); 10] = [
     ("before_before", Before, Before),
     ("before_start", Before, Start),
@@ -42,7 +43,7 @@ const CASES: [(&str, Moment, Moment); 10] = [
     ("never_never", Never, Never),
 ];
 
-/// Rows of each table at first.
+/// The initial number of rows in each table.
 const ROWS: u32 = 1 << 14;
 
 struct Imports<'a> {
@@ -60,7 +61,7 @@ impl Imports<'_> {
         }
     }
 
-    /// Writes to the tables that were imported before `moment`: what their copies may lack.
+    /// Writes to the tables imported before `moment`, since their copies may lack these writes.
     fn write_on(&self, moment: Moment) {
         let is_imported = |(_, _, imported): &(_, _, Moment)| (*imported as u8) < moment as u8;
         for (table, ..) in CASES.into_iter().filter(is_imported) {
@@ -73,7 +74,7 @@ impl Imports<'_> {
         }
     }
 
-    /// Does what is due for the tables that `chosen` names.
+    /// Does what is due at `moment` for the tables selected by `chosen`.
     fn at(&self, moment: Moment, chosen: impl Fn(&str) -> bool) {
         for (table, discarded, imported) in CASES.into_iter().filter(|(table, ..)| chosen(table)) {
             if discarded == moment {
@@ -107,7 +108,7 @@ impl Listener for Imports<'_> {
     }
 }
 
-/// The statement that makes a server write a checkpoint.
+/// The statement that forces a checkpoint.
 fn checkpoint_now(kind: ServerKind) -> &'static str {
     match kind.is_mariadb() {
         true => "SET GLOBAL innodb_log_checkpoint_now = ON",
@@ -115,8 +116,8 @@ fn checkpoint_now(kind: ServerKind) -> &'static str {
     }
 }
 
-/// `foreign`: the files that are put in place are another server's, with its space ids. `checkpoint`: what is done
-/// before the capture is done before its checkpoint, not after.
+/// With `foreign`, the files put in place are from another server, with its space ids.
+/// With `checkpoint`, the steps before the capture come before its checkpoint instead of after it.
 fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign: bool, checkpoint: bool) {
     let fill = |server: &Server| {
         server
@@ -175,7 +176,7 @@ fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign:
         CASES.iter().filter(is_midfile).map(|case| (case.0, AtomicBool::new(false))).collect();
     let sink = Watched {
         inner: DirectorySink::new(dir.path().join("staging")),
-        // When the first pages of a table's file have come.
+        // The first pages of a table's file have arrived.
         on_pages: |path: &str, _: &Pages<'_>| {
             let table = path.strip_prefix("imp/").and_then(|name| name.strip_suffix(".ibd")).unwrap_or("");
             if let Some(done) = done.get(table)
@@ -217,7 +218,8 @@ fn mariadb_tables_of_another_server_that_are_imported_at_any_moment_are_whole() 
     imported_tables_are_whole(ServerKind::MariaDb1011, &ServerOptions::default(), true, true);
 }
 
-/// Encrypted redo does not name what was discarded, after its checkpoint and before the capture least of all.
+/// Encrypted redo does not show which tables were discarded, least of all between its
+/// checkpoint and the capture.
 #[test]
 fn encrypted_mariadb_tables_that_are_imported_at_any_moment_are_whole() {
     for (kind, foreign, checkpoint) in [
@@ -240,15 +242,15 @@ fn mysql_tables_of_another_server_that_are_imported_at_any_moment_are_whole() {
     imported_tables_are_whole(ServerKind::MySql97, &ServerOptions::default(), true, true);
 }
 
-/// Encrypted redo does not tell what was discarded after the checkpoint that it is followed from. An import ends with a
-/// checkpoint of its own, so one that was done before the capture is no danger; none may be done between that checkpoint
-/// and the moment when definitions cannot be changed any more.
+/// Encrypted redo does not show which tables were discarded after the checkpoint from which it is followed.
+/// An import ends with its own checkpoint, so an import before the capture is harmless; no import may happen
+/// between that checkpoint and the moment when DDL is blocked.
 #[test]
 fn encrypted_mysql_tables_that_are_imported_around_the_start_are_whole() {
     let dir = tempfile::tempdir().unwrap();
     let (program, keyring) = (dir.path().join("server"), dir.path().join("keyring"));
     fs::create_dir(&program).unwrap();
-    // The server writes pages only when it must, so that its checkpoint stays where it is.
+    // Make the server write pages only when it must, so that its checkpoint does not move.
     let options = [
         "--innodb-redo-log-encrypt=ON",
         "--innodb-idle-flush-pct=0",
@@ -325,7 +327,8 @@ fn encrypted_mysql_tables_that_are_imported_around_the_start_are_whole() {
     }
 }
 
-/// The server closes an imported table only while it holds no table of another engine: such a backup cannot be had now.
+/// The server closes an imported table only while it holds no table of another engine, so such a backup is
+/// impossible at that moment.
 #[test]
 fn mysql_a_table_imported_beside_tables_of_other_engines_fails_the_capture() {
     let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
@@ -364,8 +367,8 @@ fn mysql_a_table_imported_beside_tables_of_other_engines_fails_the_capture() {
     attempt(&Told).unwrap();
 }
 
-/// A partition is imported, or a table that was imported takes a partition's place: the file has a name from which the
-/// table that is to be closed does not follow at once. Rows of it are changed afterwards.
+/// A partition is imported, or an imported table takes a partition's place: its file name does not directly
+/// tell which table has to be closed. Rows are changed afterwards.
 fn imported_partitions_are_whole(kind: ServerKind) {
     let source = Server::start(kind, ServerOptions::default()).unwrap();
     let columns = "id INT PRIMARY KEY, v VARCHAR(200)";
@@ -391,7 +394,7 @@ fn imported_partitions_are_whole(kind: ServerKind) {
         ])
         .unwrap();
     let kept = tempfile::tempdir().unwrap();
-    // MariaDB and MySQL differ in the case of what is between the names.
+    // MariaDB and MySQL write the separators between the names in different case.
     let partition = if kind.is_mariadb() { "p@002dt#P#p0" } else { "p@002dt#p#p0" };
     let put = |file: &str, out: bool| {
         for suffix in ["ibd", "cfg"] {
@@ -448,8 +451,8 @@ fn mysql_partitions_that_were_imported_are_whole() {
     imported_partitions_are_whole(ServerKind::MySql97);
 }
 
-/// A table is made, given the file of another and put in its place while a backup runs, as one that is loaded anew: the
-/// redo has how its first pages were made, that it was deleted, and its new name.
+/// While a backup runs, a table is created, given another table's file and swapped into its place, as when it
+/// is reloaded. The redo contains the creation of its first pages, its deletion, and its new name.
 fn a_table_made_imported_and_renamed_is_whole(kind: ServerKind, options: &ServerOptions) {
     for (phase, is_written_to) in [("copy", false), ("copy", true), ("stop", false), ("stop", true)] {
         let source = Server::start(kind, options.clone()).unwrap();
@@ -516,8 +519,8 @@ fn mysql_a_table_made_imported_and_renamed_meanwhile_is_whole() {
     a_table_made_imported_and_renamed_is_whole(ServerKind::MySql97, &ServerOptions::default());
 }
 
-/// Encrypted redo cannot be changed: there such a backup fails and names the table, and one that begins behind a checkpoint
-/// is whole. A table that was imported and kept its name is no reason.
+/// Encrypted redo cannot be changed: there, such a backup fails and names the table, and a backup that starts
+/// after a checkpoint is whole. An imported table that kept its name does not make it fail.
 #[test]
 fn encrypted_mariadb_a_table_imported_and_renamed_meanwhile_fails_the_capture() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Indexes whose pages no redo makes: those that are built while the table is locked, on columns that come with them, and of
-//! full texts. Where nothing is written afterwards, a copy that lacks them recovers without a word.
+//! Indexes whose pages are not created by redo: those built while the table is locked, those on columns added
+//! along with them, and full-text indexes.
+//! If nothing is written afterwards, a copy without these pages recovers without any error.
 
 use std::{
     io,
@@ -13,10 +14,10 @@ use mysql::prelude::Queryable;
 use super::*;
 use crate::capture::races::{OnEvents, recovered, recovered_told};
 
-/// A table's name, what of it differs, and what is done to it after the last look without a lock.
+/// A table's name, its special options, and what is done to it after the last check without a lock.
 type Built = (&'static str, &'static str, &'static [&'static str]);
 
-/// Rows that are written while the index is there.
+/// Rows written while the index exists.
 const GONE: &[&str] = &[
     "ALTER TABLE @ ADD KEY k (v), ALGORITHM=INPLACE, LOCK=SHARED",
     "UPDATE @ SET v = REVERSE(v)",
@@ -87,7 +88,7 @@ const BUILT_ON_MYSQL: &[Built] = &[
     ),
 ];
 
-/// A schema `i` with a table for each.
+/// Creates a schema `i` with a table for each case.
 fn prepare(source: &Server, built: &[Built]) {
     source.exec("CREATE DATABASE i").unwrap();
     if !source.kind().is_mariadb() {
@@ -119,7 +120,7 @@ fn prepare(source: &Server, built: &[Built]) {
     }
 }
 
-/// How often a word is found, by the index of full texts.
+/// How often the full-text index finds a word.
 fn found(server: &Server, table: &str) -> u64 {
     let query = format!("SELECT COUNT(*) FROM {table} WHERE MATCH (v) AGAINST ('word3')");
     server.query::<u64>(query).unwrap()[0]
@@ -155,7 +156,7 @@ fn mysql_9_7_indexes_built_under_locks_are_captured() {
     indexes_are_captured(ServerKind::MySql97);
 }
 
-/// Has an index of full texts built from the beginning of the copy on, until its end.
+/// Builds a full-text index from the beginning of the copy to its end.
 struct Sorting<'a> {
     source: &'a Server,
     building: Mutex<Option<JoinHandle<()>>>,
@@ -185,12 +186,12 @@ impl Listener for Sorting<'_> {
     }
 }
 
-/// The files of an index of full texts are there when its building begins, and are filled when it ends. MySQL does not say
-/// meanwhile which indexes there are.
+/// The files of a full-text index are created when its build begins, and filled when it ends.
+/// Meanwhile, MySQL does not reveal which indexes exist.
 fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
     let source = Server::start(kind, ServerOptions::default()).unwrap();
     prepare(&source, &[]);
-    // On MySQL enough for longer than a session waits for a lock.
+    // On MySQL, enough to take longer than a session waits for a lock.
     let times = if kind.is_mariadb() { 10 } else { 60 };
     source
         .exec_all([
@@ -208,13 +209,13 @@ fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
     assert_eq!(found(&copy.server, "i.t"), found(&source, "i.t"));
 }
 
-/// Captures while indexes are built, from the beginning of the copy on, and dropped when the tablespaces are copied.
-/// Returns whether they were still being built by then.
+/// Captures while indexes are being built, starting with the copy, and drops them when the tablespaces are
+/// copied. Returns whether they were still being built by then.
 fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
     let building = Mutex::default();
     let begin = || {
         let mut conn = source.conn().unwrap();
-        // Several of them, sorted in small parts, to take their time.
+        // Several indexes, sorted in small parts, so that it takes long.
         conn.query_drop(
             "SET innodb_ddl_buffer_size = 65536, innodb_ddl_threads = 1, innodb_parallel_read_threads = 1",
         )
@@ -223,14 +224,14 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
         let statement = format!("ALTER TABLE i.t {keys} ALGORITHM=INPLACE, LOCK=SHARED");
         let build = move || conn.query_drop(statement).unwrap();
         let build = thread::spawn(build);
-        // The roots are made before this state.
+        // The roots are created before this state is reached.
         let is_sorting = "SELECT COUNT(*) FROM information_schema.processlist
             WHERE info LIKE 'ALTER TABLE i.t ADD KEY%' AND state = 'altering table'";
         while source.value::<u64>(is_sorting).unwrap() == 0 && !build.is_finished() {
             sleep(Duration::from_millis(5));
         }
         *building.lock().unwrap() = Some(build);
-        // The redo goes on, so that the root was made clearly before the copy begins.
+        // The redo advances, so that the root was clearly created before the copy begins.
         source
             .exec_all(["INSERT INTO i.other SELECT n, SHA2(n, 512) FROM i.numbers", "FLUSH ENGINE LOGS"])
             .unwrap();
@@ -261,7 +262,7 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
             conn.query_drop("LOCK TABLES i.in_use WRITE").unwrap();
             *in_use.lock().unwrap() = Some(conn);
         }
-        // By the end of the second try the redo of the first one's end has been read.
+        // By the end of the second try, the redo up to the end of the first try has been read.
         Event::Warning { text }
             if text.contains("FLUSH TABLES") && refused.fetch_add(1, Ordering::Relaxed) == 1 =>
         {
@@ -282,15 +283,16 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
     half_built
 }
 
-/// An index is being built while its table, which is locked, is copied: its root is there and its leaves are not. It is
-/// written to, without a page being made, and dropped, before anybody looks at the indexes again. It is copied once
-/// more for that, or twice where the redo of the end is read late, and not for each try to lock what must be locked.
+/// An index is being built while its locked table is copied: its root exists, but its leaves do not.
+/// It is written to without a page being created, and dropped before the indexes are examined again.
+/// The table is copied once more because of that, or twice if the end of the redo is read late, but not for
+/// each try to lock the tables.
 #[test]
 fn mysql_an_index_half_built_at_the_copy_and_gone_since_is_captured() {
     an_index_half_built_at_the_copy_is_captured("");
 }
 
-/// The same where other tables are in the tablespace: then only pages are copied again.
+/// The same with other tables in the tablespace: then only pages are copied again.
 #[test]
 fn mysql_an_index_half_built_in_a_shared_tablespace_is_captured() {
     an_index_half_built_at_the_copy_is_captured("TABLESPACE general");
@@ -324,8 +326,8 @@ fn an_index_half_built_at_the_copy_is_captured(place: &str) {
     assert!(met.is_some(), "each time it was built before its table was copied");
 }
 
-/// In tablespaces that tables share, tables are made, emptied, filled, and dropped again at every step. Of the copies no
-/// more is copied again than pages that were allocated since.
+/// In shared tablespaces, tables are created, emptied, filled, and dropped again at every step.
+/// Only pages allocated since then are copied again.
 #[test]
 fn mysql_tables_made_in_shared_tablespaces_cost_only_their_pages() {
     let options = ServerOptions::default().arg("--innodb-file-per-table=OFF");
@@ -387,7 +389,7 @@ fn mysql_tables_made_in_shared_tablespaces_cost_only_their_pages() {
     println!(
         "{files_recopied} files, {pages_recopied} pages copied again; {bytes_under_ddl_lock} of {shared_bytes} bytes"
     );
-    // A table of the server's own, made right before on a new server, may be.
+    // A table of the server's own that was just created on a new server may be.
     let copied_again = copied_again.into_inner().unwrap();
     assert!(files_recopied <= 1, "{copied_again:?}");
     let is_whole = |text: &String| text.contains("ibdata1") || text.contains("general.ibd");

@@ -1,11 +1,11 @@
-//! Logs in the data directory that are written to all the time.
+//! Logs in the data directory that are written to continuously.
 
 use std::time::Instant;
 
 use super::*;
 
-/// The logs of the server and of its plugins grow and are rotated while their directory is copied: that is no concern of
-/// the backup, which has none of them.
+/// Logs of the server and of its plugins grow and are rotated while their directory is copied.
+/// This does not affect the backup, which contains none of them.
 #[test]
 fn logs_that_grow_in_the_data_directory_are_left() {
     let plain = ServerOptions::default()

@@ -1,5 +1,5 @@
-//! The capture by itself, into a plain directory: no repository, no restore. A server started on the directory recovers
-//! it, becomes a replica at the position, and must then equal the source.
+//! The capture alone, into a plain directory: no repository, no restore. A server started on the directory
+//! recovers it, becomes a replica at the position, and must then equal the source.
 
 use std::{
     cell::RefCell,
@@ -58,7 +58,7 @@ mod races;
 mod replicas;
 mod roles;
 
-/// Files under their number until their names are settled.
+/// Stores files under their numbers until their names are final.
 struct DirectorySink {
     staging: PathBuf,
     state: Mutex<State>,
@@ -86,7 +86,7 @@ impl DirectorySink {
             .unwrap()
     }
 
-    /// Puts everything in its place.
+    /// Moves all files to their places.
     fn place(self, target: &Path) -> BTreeMap<String, (FileSpec, u64)> {
         let state = self.state.into_inner().unwrap();
         for directory in &state.directories {
@@ -150,10 +150,10 @@ impl Sink for DirectorySink {
     }
 }
 
-/// Tells of pages before they are kept.
+/// Reports pages before they are stored.
 struct Watched<F: Fn(&str, &Pages<'_>) + Sync> {
     inner: DirectorySink,
-    /// Is given the path of the file.
+    /// Gets the path of the file.
     on_pages: F,
 }
 
@@ -260,15 +260,15 @@ fn capture_by(
     source.capture(sink, listener, &Cancel::default())
 }
 
-/// Goes away when the thread that waits may go on.
+/// Dropped when the waiting thread may continue.
 type Waiting = Sender<()>;
 
 thread_local! {
-    /// The point at which this thread waits, and who is told.
+    /// The point at which this thread waits, and the channel that is notified.
     static AT_POINT: RefCell<Option<(&'static str, Sender<Waiting>)>> = const { RefCell::new(None) };
 }
 
-/// Runs `body`, and `action` whenever it passes the point `name` on its own thread.
+/// Runs `body` on another thread, and `action` each time that thread passes the point `name`.
 fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() -> T + Send) -> T {
     set_hook(|passed| {
         AT_POINT.with_borrow(|waits| {
@@ -277,7 +277,7 @@ fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() 
             {
                 let (done, is_done) = channel();
                 tell.send(done).unwrap();
-                // Ends when the other side has dropped it.
+                // Returns when the other side has dropped it.
                 let _ = is_done.recv();
             }
         });
@@ -302,7 +302,7 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
 }
 
-/// Lays out the redo for recovery.
+/// Lays out the redo log for recovery.
 fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
     let mut captured = fs::read(target.join(REDO_ITEM)).unwrap();
     fs::remove_file(target.join(REDO_ITEM)).unwrap();
@@ -374,7 +374,7 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &Serv
     );
     let checksums: Vec<_> = captured.stats.pages_by_checksum.keys().copied().collect();
     match kind.is_mariadb() {
-        // Since the storm truncates undo and imports, some tablespaces have the older kind.
+        // Since the storm truncates undo and imports tablespaces, some of them have the older checksum.
         true => assert!(checksums == ["full_crc32"] || checksums == ["crc32", "full_crc32"], "{checksums:?}"),
         false => assert_eq!(checksums, ["crc32"]),
     }
@@ -384,7 +384,8 @@ fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &Serv
     check_ledger(&copy).unwrap();
     let gtid = captured.position.gtid.clone().unwrap();
     if !kind.is_mariadb() {
-        // The GTIDs of other engines' writes are in the binlog until it rotates: the copy's own list has gaps.
+        // GTIDs of writes to other engines are only in the binlog until it rotates, so the
+        // copy's own list has gaps.
         copy.exec_all([
             "RESET BINARY LOGS AND GTIDS".to_owned(),
             format!("SET GLOBAL gtid_purged = '{gtid}'"),
@@ -405,8 +406,8 @@ fn mariadb_10_11_captured_under_writes_and_ddl_equals_its_source() {
 
 #[test]
 fn mariadb_11_8_captured_under_writes_and_ddl_equals_its_source() {
-    // A commit does not wait for the disk here, and `FLUSH ENGINE LOGS` writes nothing: the end of the redo is durable
-    // up to a second late.
+    // Here, a commit does not wait for the disk, and `FLUSH ENGINE LOGS` writes nothing: the end of the redo
+    // becomes durable up to a second late.
     let relaxed = ServerOptions::default().arg("--innodb-flush-log-at-trx-commit=0");
     captured_server_equals_its_source(ServerKind::MariaDb118, 12, &relaxed);
 }

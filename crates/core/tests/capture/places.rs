@@ -1,4 +1,4 @@
-//! Where files of tablespaces are, and by which names they can be found.
+//! Locations of tablespace files, and the names by which they can be found.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,8 @@ use mysql::prelude::Queryable;
 
 use super::*;
 
-/// A server that opens no table at its start: none that was in memory when it ended, and none that is to be purged.
+/// Options for a server that opens no table at its start: none that was in memory when it ended, and none
+/// that is to be purged.
 fn forgetful() -> ServerOptions {
     ServerOptions::default().arg("--skip-innodb-buffer-pool-load-at-startup").arg("--innodb-fast-shutdown=0")
 }
@@ -18,7 +19,8 @@ fn fails(source: &Server, path_map: impl Fn(&Path) -> Vec<(PathBuf, PathBuf)>) -
     error.to_string()
 }
 
-/// The server does not list a table that nobody has opened since its start: its link is what tells of it.
+/// The server does not list a table that was not opened since its start; only its link
+/// file shows that it exists.
 #[test]
 fn mariadb_a_table_elsewhere_that_nobody_has_opened_is_not_left_out() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
@@ -36,7 +38,7 @@ fn mariadb_a_table_elsewhere_that_nobody_has_opened_is_not_left_out() {
         source.restart().unwrap();
         let message = fails(&source, |dir| vec![(outside.clone(), dir.join("nowhere"))]);
         assert!(message.contains("l/t.isl"), "{message}");
-        // One that is discarded has neither file nor link.
+        // A discarded table has neither file nor link.
         let dir = tempfile::tempdir().unwrap();
         let sink = DirectorySink::new(dir.path().join("staging"));
         capture(&source, &sink, dir.path());
@@ -45,8 +47,9 @@ fn mariadb_a_table_elsewhere_that_nobody_has_opened_is_not_left_out() {
     }
 }
 
-/// A second name for a table's file, made to drop the table without waiting for its blocks, or by a link from one
-/// schema's directory to another's: the backup has the file once, by the name that the server knows.
+/// A table's file has a second name, created in order to drop the table without waiting for its blocks, or by
+/// a link from one schema's directory to another's: the backup contains the file once, under the name that
+/// the server uses.
 #[test]
 fn a_file_with_two_names_is_captured_by_the_servers() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -80,7 +83,7 @@ fn a_file_with_two_names_is_captured_by_the_servers() {
         }
         drop(copy);
 
-        // Of a file that the server knows by none of its names, nobody can tell which is right.
+        // If the server knows a file by none of its names, nobody can tell which one is right.
         source.exec("DROP TABLE h.t").unwrap();
         fs::hard_link(datadir.join("h/t_later.ibd"), datadir.join("h/t_latest.ibd")).unwrap();
         fs::remove_file(datadir.join("a")).unwrap();
@@ -90,8 +93,8 @@ fn a_file_with_two_names_is_captured_by_the_servers() {
     }
 }
 
-/// A server that has just been started lists no table until somebody opens it. Those that are written to while they are
-/// copied are copied again before the locks, not under them.
+/// A server that was just started lists no table until it is opened.
+/// Tables that are written to while they are copied are copied again before the locks, not under them.
 #[test]
 fn mariadb_tables_of_a_server_just_started_are_copied_before_the_locks() {
     let mut source = Server::start(ServerKind::MariaDb1011, forgetful()).unwrap();
@@ -109,7 +112,7 @@ fn mariadb_tables_of_a_server_just_started_are_copied_before_the_locks() {
     let dir = tempfile::tempdir().unwrap();
     let written: BTreeMap<_, _> =
         tables.iter().map(|table| (format!("r/{table}.ibd"), AtomicBool::new(false))).collect();
-    // When its first pages have come, a table is written to, and the server writes its file.
+    // When a table's first pages have arrived, it is written to, and the server writes its file.
     let write = |path: &str, _: &Pages<'_>| {
         if written.get(path).is_some_and(|written| !written.swap(true, Ordering::SeqCst)) {
             let table = path.trim_end_matches(".ibd").replace('/', ".");

@@ -1,4 +1,4 @@
-//! What a server does between two steps of a capture, placed there on purpose.
+//! Server activity placed deliberately between two steps of a capture.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use super::*;
 use crate::{listeners::Warnings, server::sleeper};
 
-/// Does something on the server when a phase begins, before the capture goes on.
+/// Runs an action on the server when a phase begins, before the capture continues.
 pub(super) struct AtPhase<F: Fn() + Send + Sync> {
     pub(super) phase: &'static str,
     pub(super) action: F,
@@ -30,7 +30,7 @@ impl<F: Fn() + Send + Sync> Listener for AtPhase<F> {
     }
 }
 
-/// Runs what is given for each event.
+/// Runs a closure for each event.
 pub(super) struct OnEvents<F: Fn(&Event) + Send + Sync>(pub(super) F);
 
 impl<F: Fn(&Event) + Send + Sync> Listener for OnEvents<F> {
@@ -40,14 +40,14 @@ impl<F: Fn(&Event) + Send + Sync> Listener for OnEvents<F> {
     }
 }
 
-/// What was recovered of a capture.
+/// A server recovered from a capture.
 pub(super) struct Recovered {
     pub(super) server: Server,
     pub(super) stats: CaptureStats,
     _dir: tempfile::TempDir,
 }
 
-/// Captures `source`, does `action` when `phase` begins, and lets a server recover what was captured.
+/// Captures `source`, runs `action` when `phase` begins, and lets a server recover the capture.
 pub(super) fn recovered(
     source: &Server,
     phase: &'static str,
@@ -57,7 +57,7 @@ pub(super) fn recovered(
     recovered_told(source, options, &AtPhase { phase, action })
 }
 
-/// The same, with `listener` to do whatever it does when.
+/// The same, with `listener` instead of an action.
 pub(super) fn recovered_told(source: &Server, options: ServerOptions, listener: &dyn Listener) -> Recovered {
     let dir = tempfile::tempdir().unwrap();
     let sink = DirectorySink::new(dir.path().join("staging"));
@@ -69,7 +69,7 @@ pub(super) fn recovered_told(source: &Server, options: ServerOptions, listener: 
     Recovered { server, stats: captured.stats, _dir: dir }
 }
 
-/// The same, and compares it with the source, which must be quiet but for `action`.
+/// The same, and compares the result with the source, which must be idle apart from `action`.
 pub(super) fn captured_while(
     source: &Server,
     phase: &'static str,
@@ -80,7 +80,7 @@ pub(super) fn captured_while(
     assert_equal_checksums(source, &copy.server).unwrap();
 }
 
-/// Has threads stop, also when the test fails.
+/// Makes threads stop, even when the test fails.
 pub(super) struct StopOnDrop<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -89,17 +89,18 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Fails unless the table is in good order, and the server had not to mend it.
+/// Fails unless the table is intact and the server did not have to repair it.
 pub(super) fn is_whole(server: &Server, table: &str) {
     let checked: Vec<(String, String, String, String)> =
         server.query(format!("CHECK TABLE {table} EXTENDED")).unwrap();
     assert!(checked.iter().all(|row| row.3 == "OK"), "{checked:?}");
-    // A server mends what it can when it opens a table, and says so.
+    // A server repairs what it can when it opens a table, and logs that.
     assert!(!server.log().contains("is marked as crashed"), "{}", server.log());
 }
 
-/// A table is discarded and imported before its first copy, or after the last look without a lock. Recovery ignores
-/// the redo of its id from the DISCARD on, so only a copy that was closed to writes holds the rows written later.
+/// A table is discarded and imported before its first copy, or after the last check without a lock.
+/// From the DISCARD on, recovery ignores the redo of its id, so only a copy made while the table was closed
+/// to writes contains the rows written later.
 #[test]
 fn mariadb_a_table_imported_around_the_copy_is_whole() {
     for phase in ["copy", "stop"] {
@@ -136,8 +137,8 @@ fn mariadb_a_table_imported_around_the_copy_is_whole() {
     }
 }
 
-/// Redo is written on while the position is read, and a position that was read can turn out to be of no use because a
-/// lock was lost: the capture ends exactly at the last position that it is told, and has everything before it.
+/// Redo is written while the position is read, and a position can become useless because a lock was lost: the
+/// capture ends exactly at the last position that it is given, and contains everything before it.
 #[test]
 fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
     let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -177,7 +178,7 @@ fn mariadb_redo_ends_exactly_where_it_is_told_however_late() {
     load.stop().unwrap();
 }
 
-/// The session for questions is silent during a long copy, and the server drops it then: the capture asks over another.
+/// The session for queries is idle during a long copy, so the server closes it: the capture opens another.
 #[test]
 fn a_session_that_was_dropped_during_the_copy_is_replaced() {
     let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
@@ -189,7 +190,8 @@ fn a_session_that_was_dropped_during_the_copy_is_replaced() {
     });
 }
 
-/// A table elsewhere that the server has, and this process cannot see, is not left out in silence.
+/// A table outside the data directory that the server has and this process cannot see is not left out
+/// silently.
 #[test]
 fn a_tablespace_that_cannot_be_seen_here_fails_the_capture() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -203,7 +205,7 @@ fn a_tablespace_that_cannot_be_seen_here_fails_the_capture() {
     }
 }
 
-/// Aria's log is rotated between its first copy and the locks: every one of its files is there, to its end.
+/// Aria's log is rotated between its first copy and the locks: all of its files are captured to their ends.
 #[test]
 fn mariadb_an_aria_log_that_rotates_is_captured_to_its_end() {
     let options = ServerOptions::default().arg("--aria-log-file-size=8388608").arg("--slow-query-log=ON");
@@ -227,8 +229,9 @@ fn mariadb_an_aria_log_that_rotates_is_captured_to_its_end() {
     assert!(logs() > before, "the log did not rotate");
 }
 
-/// A link to a tablespace elsewhere is made before it is written to. One that is empty at the first look is looked at
-/// again when nobody can make any: it may have gone, or been written, and fails the capture only if it is still empty.
+/// A link to a tablespace elsewhere is created before it is written to.
+/// A link that is empty at the first check is checked again when no more links can be created: it may be gone
+/// or written by then, and fails the capture only if it is still empty.
 #[test]
 fn mariadb_a_link_that_is_being_made_is_looked_at_again() {
     let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -255,8 +258,8 @@ fn mariadb_a_link_that_is_being_made_is_looked_at_again() {
     assert!(error.to_string().contains("l/x.isl"), "{error}");
 }
 
-/// The log tables are written to whenever somebody does anything, nobody may lock them, and no stage of MariaDB's backup
-/// holds it up: a copy has empty ones, which can be used, and nothing of theirs is read.
+/// The log tables are written to at any time, cannot be locked, and are not held up by any of MariaDB's
+/// backup stages: a copy has empty, usable ones, and their contents are not read.
 #[test]
 fn log_tables_are_empty_and_whole_in_a_copy() {
     for kind in ServerKind::all_kinds() {
@@ -302,8 +305,8 @@ fn log_tables_are_empty_and_whole_in_a_copy() {
     }
 }
 
-/// While the server does not answer, its redo piles up for a consumer that nobody can advance: the registration is given
-/// up, and the capture fails and says why.
+/// While the server does not respond, its redo piles up for a consumer that cannot be advanced: the
+/// registration is dropped, and the capture fails with the reason.
 #[test]
 fn mysql_a_server_that_does_not_answer_ends_the_capture() {
     let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
@@ -320,7 +323,7 @@ fn mysql_a_server_that_does_not_answer_ends_the_capture() {
     assert!(error.to_string().contains("nobody looked after it"), "{error}");
 }
 
-/// A file of the system tablespace elsewhere that this process cannot see, is not left out in silence either.
+/// A file of the system tablespace elsewhere that this process cannot see is not left out silently either.
 #[test]
 fn a_system_file_that_cannot_be_seen_here_fails_the_capture() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -336,8 +339,8 @@ fn a_system_file_that_cannot_be_seen_here_fails_the_capture() {
     }
 }
 
-/// Redo that is switched off and on again leaves no trace but the count of the statements: what was written meanwhile
-/// is in no redo.
+/// Switching redo off and on again leaves no trace except the statement counters: writes
+/// in between are in no redo.
 #[test]
 fn mysql_redo_that_was_off_for_a_while_fails_the_capture() {
     let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
@@ -360,8 +363,9 @@ fn mysql_redo_that_was_off_for_a_while_fails_the_capture() {
     assert!(error.to_string().contains("redo logging"), "{error}");
 }
 
-/// Temporary tables take ids of indexes that no listing ever shows: the next real index is far above all that is
-/// listed. Its load is seen all the same, when the index was dropped again and nothing else is left of it.
+/// Temporary tables use up index ids that no listing shows, so the next real index has an id far above
+/// all listed ones. Its bulk load is detected all the same, even if the index was dropped again and
+/// nothing else is left of it.
 #[test]
 fn mysql_an_index_load_is_seen_whatever_ids_temporary_tables_have_taken() {
     let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
@@ -397,8 +401,8 @@ fn mysql_an_index_load_is_seen_whatever_ids_temporary_tables_have_taken() {
     assert!(highest() > before + 5000, "temporary tables took no ids here: {before}, then {}", highest());
 }
 
-/// A limit can end while the next lock is waited for. Everything is let go of then and tried again, as when a lock is
-/// not to be had.
+/// A time limit can expire while the next lock is awaited.
+/// All locks are then released and the capture tries again, as when a lock cannot be had.
 #[test]
 fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -410,7 +414,7 @@ fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
                 "INSERT INTO d.m VALUES (1)",
             ])
             .unwrap();
-        // In the way of the second lock, not of the first: of definitions that are changed, or of a table that is read.
+        // An obstacle to the second lock but not to the first: a DDL statement, or a read of a table.
         let in_the_way = match kind.is_mariadb() {
             true => "CREATE TABLE d.slow SELECT SLEEP(600) AS slept",
             false => "SELECT SLEEP(600) FROM d.m",
@@ -450,7 +454,8 @@ fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
     }
 }
 
-/// Somebody who sees definitions wait ends the session that is in their way. What was copied is none of that session's.
+/// Someone who sees DDL statements waiting kills the session in their way.
+/// Nothing that was copied belongs to that session.
 #[test]
 fn a_lock_that_somebody_takes_away_is_asked_for_again() {
     for (kind, purpose) in
@@ -483,8 +488,9 @@ fn a_lock_that_somebody_takes_away_is_asked_for_again() {
     }
 }
 
-/// A table without redo that is written to all the time, and cannot be copied again while its writers may be shut out: that
-/// is said before they are for the first time, and not done to them a second time.
+/// A table without redo is written to continuously and cannot be copied again in the time for which its
+/// writers may be blocked: this is reported before they are blocked for the first time, and they are not
+/// blocked a second time.
 #[test]
 fn what_cannot_be_copied_under_a_lock_is_locked_once() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {

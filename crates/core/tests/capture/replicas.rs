@@ -1,13 +1,14 @@
-//! A server that is itself a replica.
+//! Capture of a server that is itself a replica.
 
 use super::*;
 
-/// No GTIDs: where the applier stands is in its tables only, and in the position that a backup records.
+/// Options without GTIDs: the applier's position is only in its tables, and in the
+/// position that a backup records.
 fn without_gtids() -> ServerOptions {
     ServerOptions::default().arg("--gtid-mode=OFF").arg("--enforce-gtid-consistency=OFF")
 }
 
-/// The recorded place in the primary's binlog is where the applier of the restored data goes on.
+/// The applier of the restored data continues at the recorded position in the primary's binlog.
 #[test]
 fn mysql_the_place_of_a_replica_is_that_of_its_data() {
     let primary = Server::start(ServerKind::MySql97, without_gtids()).unwrap();
@@ -26,7 +27,7 @@ fn mysql_the_place_of_a_replica_is_that_of_its_data() {
         let dir = tempfile::tempdir().unwrap();
         let sink = DirectorySink::new(dir.path().join("staging"));
         let captured = capture(&source, &sink, dir.path());
-        // Not recorded if the applier did not pause for as long as it took to ask.
+        // Not recorded if the applier did not pause for as long as the query took.
         let channel = captured.position.replica_of.first().unwrap();
         let Some(executed) = &channel.executed else { continue };
         assert_eq!(channel.port, primary.port());
@@ -34,7 +35,7 @@ fn mysql_the_place_of_a_replica_is_that_of_its_data() {
         sink.place(&target);
         lay_out_redo(&target, &captured.redo);
         let copy = Server::attach(source.kind(), target, options.clone()).unwrap();
-        // Appliers write the one now and then, the other with each transaction.
+        // Appliers update one of the tables now and then, and the other with each transaction.
         let held: Vec<(String, u64)> = copy
             .query(
                 "SELECT master_log_name, master_log_pos FROM mysql.slave_relay_log_info \
@@ -47,7 +48,8 @@ fn mysql_the_place_of_a_replica_is_that_of_its_data() {
     load.stop().unwrap();
 }
 
-/// Without GTIDs, nobody could tell which transactions an applier had left for later. One that is stopped has left none.
+/// Without GTIDs, nobody can tell which transactions an applier has left for later.
+/// A stopped applier has left none.
 #[test]
 fn mysql_a_replica_whose_applier_leaves_gaps_is_refused() {
     let options =

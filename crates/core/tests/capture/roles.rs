@@ -1,4 +1,4 @@
-//! Servers with a part to play.
+//! Servers with special roles.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::server::FREE_MAX;
 /// A primary whose commits wait for a replica, and that replica.
 fn semi_synchronous(kind: ServerKind) -> (Server, Server) {
     let with = |options: &[&str]| options.iter().copied().fold(ServerOptions::default(), ServerOptions::arg);
-    // Longer than anybody would wait.
+    // Longer than any test waits.
     let (primary, replica) = if kind.is_mariadb() {
         (
             with(&["--rpl-semi-sync-master-enabled=ON", "--rpl-semi-sync-master-timeout=3600000"]),
@@ -36,7 +36,7 @@ fn semi_synchronous(kind: ServerKind) -> (Server, Server) {
     let primary = Server::start(kind, primary).unwrap();
     let replica = Server::start(kind, replica).unwrap();
     let begin = Position::File { name: "binlog.000001".to_owned(), offset: 4 };
-    // Without a replica no commit would ever return.
+    // Without a replica, no commit would ever return.
     let waits =
         if kind.is_mariadb() { "rpl_semi_sync_master_enabled" } else { "rpl_semi_sync_source_enabled" };
     primary.exec(format!("SET GLOBAL {waits} = OFF")).unwrap();
@@ -51,7 +51,7 @@ fn semi_synchronous(kind: ServerKind) -> (Server, Server) {
     (primary, replica)
 }
 
-/// Lets a server go on, also when the test fails: threads wait for it.
+/// Lets a server continue even when the test fails, since threads wait for it.
 struct Awake<'a>(&'a Server);
 
 impl Drop for Awake<'_> {
@@ -60,7 +60,7 @@ impl Drop for Awake<'_> {
     }
 }
 
-/// Whether definitions can be changed; nothing of it is logged, so it waits for no replica.
+/// Whether DDL is possible; the statements are not logged, so they do not wait for a replica.
 fn is_free(server: &Server) -> bool {
     let mut conn = server.conn().unwrap();
     let mut run = |statement: &str| conn.query_drop(statement);
@@ -70,8 +70,9 @@ fn is_free(server: &Server) -> bool {
         .is_ok()
 }
 
-/// The only replica of a primary that waits for it stalls, so no commit returns: a backup ends in time, with success or
-/// an error that says what was in its way, and holds nothing afterwards. When the replica is back, a backup succeeds.
+/// The only replica of a primary that waits for it stalls, so no commit returns: a backup ends in time, with
+/// success or with an error that names the obstacle, and holds nothing afterwards.
+/// When the replica is back, a backup succeeds.
 fn a_stalled_replica_stalls_no_backup(kind: ServerKind) {
     let (primary, replica) = semi_synchronous(kind);
     let load = WriteLoad::start(&primary, 2, 61).unwrap();
@@ -101,7 +102,7 @@ fn a_stalled_replica_stalls_no_backup(kind: ServerKind) {
             "{error}"
         );
     }
-    // A second try included; far less than the server's own patience.
+    // This includes a second try, and is far less than the server's own timeout.
     assert!(begun.elapsed() < Duration::from_secs(120));
     let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
         let begin = Instant::now();
@@ -128,10 +129,10 @@ fn mysql_a_stalled_semi_synchronous_replica_stalls_no_backup() {
     a_stalled_replica_stalls_no_backup(ServerKind::MySql97);
 }
 
-/// Takes every connection that the server has for accounts without special rights.
+/// Takes every connection that the server has for accounts without special privileges.
 fn take_all_connections(server: &Server) -> Vec<Conn> {
     let mut taken = Vec::new();
-    // The server counts one that it has refused, or that has ended, for a moment longer.
+    // The server counts a refused or closed connection for a moment longer.
     let mut refusals = 0;
     while refusals < 20 {
         match Conn::new(server.opts().user(Some("hog"))) {
@@ -149,8 +150,8 @@ fn take_all_connections(server: &Server) -> Vec<Conn> {
     taken
 }
 
-/// A server that has no connection left is refused at the start, with advice that helps, and waited for by a backup that is
-/// under way.
+/// A backup of a server without free connections is refused at the start, with working advice; a backup
+/// already in progress waits for a connection.
 #[test]
 fn connections_that_run_out_are_waited_for() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {

@@ -1,4 +1,4 @@
-//! Extractions that end in the middle: nothing is left but what the same command goes on with.
+//! Interrupted extractions: nothing is left except what the same command continues with.
 
 use std::{os::unix::process::ExitStatusExt, process::Command, time::Instant};
 
@@ -22,7 +22,7 @@ impl Listener for StopAt {
     }
 }
 
-/// Not a test by itself: extracts, and dies where it is told.
+/// Not a test by itself: extracts, and dies where it is told to.
 #[test]
 #[ignore = "a process for the tests of this module"]
 fn operation() {
@@ -55,7 +55,7 @@ fn die_at(stage: &Stage, place: &Path, run: RunNo, point: &str) {
     assert_eq!(output.status.signal(), Some(Signal::KILL.as_raw()), "{point}: {said}");
 }
 
-/// Processes that were given something below a directory.
+/// Processes that have a path below a directory in their command line.
 pub(crate) fn processes_of(place: &Path) -> Vec<String> {
     let place = place.display().to_string();
     let lines = fs::read_dir("/proc").unwrap().filter_map(|entry| {
@@ -75,7 +75,7 @@ fn what_ends_in_the_middle_leaves_nothing_or_goes_on() {
     let origin = Origin::Backup(&log, run);
     let wanted = options(KIND, &place, &["x.items"]);
 
-    // By a signal.
+    // Interrupted by a signal.
     for phase in ["assemble", "prepare", "read"] {
         let cancel = Cancel::default();
         let stop = StopAt(cancel.clone(), phase);
@@ -84,7 +84,7 @@ fn what_ends_in_the_middle_leaves_nothing_or_goes_on() {
         assert_empty(&place);
     }
 
-    // Killed: the server dies, too, and the next run cleans up, of whatever it is.
+    // Killed: the server dies as well, and the next run cleans up, whichever tables it extracts.
     for point in ["restore.serving", "extract.ready"] {
         die_at(&stage, &place, run, point);
         assert_eq!(fs::read_dir(&place).unwrap().count(), 1, "{point}");
@@ -98,7 +98,7 @@ fn what_ends_in_the_middle_leaves_nothing_or_goes_on() {
         assert_empty(&place);
     }
 
-    // A load that was begun goes on with the rows that are there.
+    // A load that was begun continues with the rows that exist.
     let load = LoadOptions {
         selection: wanted.selection.clone(),
         renames: Renames(vec!["x=old".parse().unwrap()]),
@@ -113,16 +113,16 @@ fn what_ends_in_the_middle_leaves_nothing_or_goes_on() {
     let error = extracted.load(&load, &StopAt(cancel.clone(), "rows"), &cancel).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
     assert!(error.hint().unwrap().contains("the same command goes on"), "{error:?}");
-    // Another extraction is not in the way of it.
+    // Another extraction does not interfere with it.
     let other = options(KIND, &place, &["x.parts"]);
     drop(extract::run(&stage.repo, origin, &other, &Told, &Cancel::default()).unwrap());
     assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
-    // Nor is the same one, for files or for another server: it neither uses nor removes those rows.
+    // Neither does the same one, for files or for another server: it neither uses nor removes those rows.
     let files = extract::run(&stage.repo, origin, &wanted, &Told, &Cancel::default()).unwrap();
     assert!(!files.is_taken_up);
     drop(files);
     assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
-    // Elsewhere there are no rows to go on with, which is said before anything is restored.
+    // Elsewhere there are no rows to continue with, which is reported before anything is restored.
     let elsewhere = ExtractOptions { work_place: dir.path().join("elsewhere"), ..at_target() };
     let error = extract::run(&stage.repo, origin, &elsewhere, &Told, &Cancel::default()).err().unwrap();
     assert!(

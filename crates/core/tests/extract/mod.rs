@@ -1,4 +1,5 @@
-//! Tables out of physical backups. The judge is a restore of the whole backup, to the same moment: each row must be the same.
+//! Tables extracted from physical backups.
+//! The reference is a restore of the whole backup to the same moment: each row must be the same.
 
 use std::{
     fs,
@@ -81,7 +82,7 @@ fn into_server(
     Ok(report)
 }
 
-/// What `table` of a schema holds, byte for byte.
+/// The contents of a table, byte for byte.
 fn rows(server: &Server, schema: &str, table: &str) -> Vec<mysql::Row> {
     server.query(format!("SELECT * FROM {schema}.{table} ORDER BY 1, 2")).unwrap()
 }
@@ -97,7 +98,8 @@ fn assert_same(ours: &[mysql::Row], theirs: &[mysql::Row], what: &str) {
     }
 }
 
-/// A shop with what makes extraction hard: foreign keys, partitions, BLOBs, and neighbours.
+/// A shop with everything that makes extraction hard: foreign keys, partitions, BLOBs,
+/// and neighbouring tables.
 fn fill(server: &Server) {
     let numbers = "SELECT a.n + 10 * b.n + 100 * c.n AS n FROM x.ten a, x.ten b, x.ten c";
     server
@@ -132,13 +134,13 @@ fn fill(server: &Server) {
     }
 }
 
-/// Writers over all tables of `x`, row by row.
+/// Writers on all tables of `x`, row by row.
 struct Writers {
     ends: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-/// Two who wait for each other: one of them is to try again.
+/// Two writers wait for each other; one of them has to try again.
 const DEADLOCK: u16 = 1213;
 
 fn exec_among_writers(server: &Server, statement: &str) {
@@ -172,7 +174,7 @@ impl Writers {
                             "COMMIT".to_owned(),
                         ] {
                             match conn.query_drop(statement) {
-                                // Undone as a whole: the next may be more lucky.
+                                // Rolled back as a whole; the next attempt may be more lucky.
                                 Err(mysql::Error::MySqlError(error)) if error.code == DEADLOCK => break,
                                 done => done.unwrap(),
                             }
@@ -195,12 +197,12 @@ fn assert_empty(place: &Path) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A source whose tables are on disk: only what changes from now on is in its redo.
+/// A source whose tables are on disk, so that its redo contains only later changes.
 fn source_at_rest(kind: ServerKind, options: ServerOptions) -> Stage {
     let mut stage = Stage::with(kind, options);
     fill(&stage.server);
     misc::create(&stage.server, misc::MiscOptions { rows: 200, ..misc::MiscOptions::default() }).unwrap();
-    // Else a purge goes on after the start, and changes more.
+    // Otherwise a purge continues after the start and changes more.
     stage.server.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
     stage.server.restart().unwrap();
     stage
@@ -211,7 +213,7 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
     let dir = tempfile::tempdir().unwrap();
     let writers = Writers::start(&stage.server);
     let ddl = DdlStorm::start(&stage.server, 1, 5).unwrap();
-    // A transaction over wanted and other tables that nobody commits.
+    // An uncommitted transaction on wanted and other tables.
     let mut open = stage.server.conn().unwrap();
     for statement in [
         "BEGIN",
@@ -244,12 +246,12 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
         assert_same(&rows(&target, "old", table), &theirs, table);
     }
     assert!(report.prepared.rows_rolled_back > 0 && report.whole.is_none());
-    // What nobody has changed is not restored, and nothing is left.
+    // Unchanged files are not restored, and nothing is left behind.
     let big = unchanged_bytes(&judge);
     assert!(report.restored_bytes + big <= report.backup_bytes, "{big}");
     assert_empty(&place);
 
-    // A name that is not there leads to the one that was meant.
+    // A mistyped name leads to the one that was meant.
     let error = extract::run(
         &stage.repo,
         Origin::Backup(&log, run),
@@ -263,7 +265,7 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
     assert!(!place.exists() || fs::read_dir(&place).unwrap().next().is_none());
 }
 
-/// Bytes of what nobody has changed.
+/// The size of unchanged files.
 fn unchanged_bytes(server: &Server) -> u64 {
     fs::metadata(server.datadir().join("x/big.ibd")).unwrap().len()
 }
@@ -321,7 +323,8 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
     assert_same(&rows(&target, "old", "more"), &more, "more");
     assert_empty(&place);
 
-    // What was never there, and what was dropped before the moment: nobody restores all of the backup to say so.
+    // Tables that never existed, or were dropped before the moment, are reported without
+    // restoring the whole backup.
     for (name, text) in
         [("x.itens", "no statement up to the moment"), ("x.old_engine", "no table x.old_engine")]
     {
@@ -334,7 +337,7 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
         assert_empty(&place);
     }
 
-    // Another table comes into the selection: all is replayed, and right.
+    // Another table takes the name of a selected one: everything is replayed, with the correct result.
     let moment = recovery::choose(&stage.repo, &source(), None, Until::End).unwrap();
     let wanted = options(kind, &place, &["x.items"]);
     let report = into_server(&stage.repo, Origin::Moment(&moment), &wanted, (&target, "last")).unwrap();
@@ -368,7 +371,7 @@ fn mysql_9_7_moments() {
     moments_of_tables_are_exact(ServerKind::MySql97);
 }
 
-/// The redo cannot be read without the server's keys: the server itself says what it names.
+/// The redo cannot be read without the server's keys, so the server itself reports which tables it names.
 #[test]
 fn mariadb_10_11_encrypted_tables() {
     let kind = ServerKind::MariaDb1011;
@@ -396,7 +399,7 @@ fn mariadb_10_11_encrypted_tables() {
     assert_empty(&place);
 }
 
-/// A partition that was another table meanwhile comes back with that one's rows: both are replayed.
+/// A partition that was a separate table in between comes back with that table's rows: both are replayed.
 #[test]
 fn mariadb_11_8_partitions_that_come_back() {
     let kind = ServerKind::MariaDb118;

@@ -1,5 +1,6 @@
-//! Not a test: takes seeds for the fuzzer from files of real servers, small ones, below the directory that the
-//! environment names (`make seeds`). What a target takes before the bytes is put in front of them.
+//! Not a test: extracts small seeds for the fuzzer from files of real servers, into the directory named by
+//! the environment (`make seeds`).
+//! Each seed is preceded by the parameters that its target reads before the data.
 
 use std::{
     collections::BTreeSet,
@@ -13,9 +14,9 @@ use holdfast_testkit::{
     data::misc::{self, MiscOptions},
 };
 
-/// Most of one seed: what is behind is like what is before.
+/// The maximum size of one seed: later contents are like earlier ones.
 const SEED_BYTES: usize = 6 << 10;
-/// Enough of each kind of file.
+/// The number of seeds from each kind of file.
 const FILES_EACH: usize = 6;
 
 struct Seeds {
@@ -50,7 +51,7 @@ impl Seeds {
         let log = fs::read(datadir.join("ib_logfile0")).unwrap();
         let size = (log.len() as u64).to_le_bytes();
         let lsn = 0x3000_u64.to_le_bytes();
-        // As the target puts them together: the header, then what is in the checkpoints.
+        // Assembled as the target does: the header, followed by the checkpoints.
         let short = [&log[..508], &log[0x1000..0x103c], &log[0x2000..0x203c]].concat();
         self.write("mariadb_redo", "header", &[&lsn, &size, &[1], &short]);
         let records = &log[0x3000..0x3000 + SEED_BYTES];
@@ -72,12 +73,12 @@ impl Seeds {
         }
     }
 
-    /// Events as they follow each other, of all kinds that the files have.
+    /// Consecutive events, of all kinds that the files contain.
     fn binlogs(&self, datadir: &Path) {
         let mut files: Vec<PathBuf> = fs::read_dir(datadir)
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            // Not their indexes.
+            // Skip the index files.
             .filter(|path| {
                 let name = path.file_name().unwrap().to_string_lossy().into_owned();
                 name.strip_prefix("binlog.").is_some_and(|number| number.parse::<u32>().is_ok())
@@ -96,7 +97,7 @@ impl Seeds {
                 if is_new {
                     self.write("binlog", &format!("kind-{}", header.kind.0), &[event]);
                 }
-                // The beginning of each transaction with all that follows, as far as it is small.
+                // The beginning of each transaction with all events that follow, as long as it is small.
                 if matches!(header.kind, EventKind::GTID | EventKind::MARIADB_GTID | EventKind::GTID_TAGGED) {
                     transaction.clear();
                 }

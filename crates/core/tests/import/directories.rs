@@ -1,5 +1,5 @@
-//! Directories that mydumper has made, of a small shop on MariaDB 10.11: as they are, and as older versions and other options
-//! have them.
+//! Directories created by mydumper from a small shop on MariaDB 10.11: as they are, and as older versions and
+//! other options write them.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn copied() -> TempDir {
     dir
 }
 
-/// Every file but the metadata, compressed in one way or another.
+/// Compresses every file except the metadata, in different ways.
 fn compress(dir: &Path) {
     for (number, entry) in
         fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>().iter().enumerate()
@@ -38,7 +38,7 @@ fn compress(dir: &Path) {
     }
 }
 
-/// One table's rows as a file that a statement loads, as other versions write them.
+/// Puts one table's rows into a file that is loaded by a statement, as other versions write them.
 fn with_content(dir: &Path) {
     let head = "/*!40101 SET NAMES binary*/;\n/*!40014 SET FOREIGN_KEY_CHECKS=0*/;\n/*!40103 SET TIME_ZONE='+00:00' */;\n";
     let load = "LOAD DATA LOCAL INFILE '/backup/of/then/shop.orders.00000.dat' REPLACE INTO TABLE `orders` CHARACTER SET binary \
@@ -65,7 +65,7 @@ fn directories_of_mydumper() {
     assert_eq!(origin.dumped_at.as_deref(), Some("2026-11-22 03:08:32"));
     assert_eq!(origin.position.as_ref().unwrap().text(), "binlog.000003:339, GTID 0-1-157");
 
-    // In the old form, compressed, with rows beside the statements.
+    // In the old form, compressed, with rows outside the statements.
     let old = copied();
     with_content(old.path());
     compress(old.path());
@@ -87,7 +87,7 @@ fn directories_of_mydumper() {
     assert_eq!(origin.primary_position.as_ref().unwrap().text(), "primary.000009:4, GTID 0-1-157");
     assert!(again.run.totals.bytes_stored < whole.run.totals.bytes_stored, "{:?}", again.run.totals);
 
-    // What is not whole is no backup.
+    // An incomplete directory is refused.
     let metadata = fs::read_to_string(fixture("mydumper/metadata")).unwrap();
     let spoilt = |why: &str, spoil: &dyn Fn(&Path)| {
         let dir = copied();

@@ -1,4 +1,4 @@
-//! An import that is killed leaves no server and no backup, and nothing that is in the next one's way.
+//! A killed import leaves no server and no backup, and nothing that hinders the next import.
 
 use super::*;
 
@@ -13,7 +13,7 @@ struct Orders {
     nth: u64,
 }
 
-/// Not a test by itself: imports, and dies where it is told.
+/// Not a test by itself: imports, and dies where it is told to.
 #[test]
 #[ignore = "a process for the test of this module"]
 fn operation() {
@@ -30,7 +30,7 @@ fn operation() {
     import(&repo, &options(&orders.dump, ServerKind::MariaDb1011, &orders.work)).unwrap();
 }
 
-/// Processes that were told of this directory.
+/// Processes with this directory in their command line.
 fn processes_in(dir: &Path) -> Vec<String> {
     let told = |entry: fs::DirEntry| {
         let command = fs::read(entry.path().join("cmdline")).ok()?;
@@ -67,7 +67,7 @@ fn a_killed_import_leaves_nothing() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.signal(), Some(Signal::KILL.as_raw()), "{said}");
-        // The kernel ends the server when its parent is gone; what it has of it takes a moment.
+        // The kernel kills the server when its parent is gone, which takes a moment.
         while !processes_in(work.path()).is_empty() {
             sleep(Duration::from_millis(20));
         }
@@ -78,7 +78,7 @@ fn a_killed_import_leaves_nothing() {
     assert_eq!(report.read.rows, 20);
     assert_empty(work.path());
 
-    // Whoever cancels gets his hands free at once, and leaves as little.
+    // A cancelled import returns immediately, and leaves just as little.
     let cancel = Cancel::default();
     cancel.cancel();
     let stopped = options(&dump, ServerKind::MariaDb1011, work.path());

@@ -1,5 +1,5 @@
-//! Dumps of other tools become backups. The judge is the dumped server: a backup of it must not differ from what its dump
-//! became.
+//! Imports of dumps by other tools.
+//! The reference is the dumped server: a backup of it must not differ from the imported dump.
 
 use std::{
     fs::{self, File},
@@ -52,25 +52,26 @@ mod directories;
 mod killed;
 mod refused;
 
-/// What the dump programs write down otherwise than it is, or cannot write at all.
+/// Removes everything that the dump programs write incorrectly, or cannot write at all.
 const WITHOUT_WHAT_DUMPS_CANNOT_SAY: [&str; 14] = [
     "DROP VIEW torture.broken",
-    // Six digits of a FLOAT.
+    // FLOAT values with more than six digits.
     "UPDATE torture.numbers SET f = 1.5, fm = 2.5",
     // The sign of a zero.
     "UPDATE torture.numbers SET d = 0, dm = 0 WHERE id = 3",
-    // Two letters of a set with one place among those of others.
+    // Two letters of a character set that share one code with those of others.
     "ALTER TABLE torture.texts DROP COLUMN sj, DROP COLUMN sw",
-    // Comments of programs in the character set of the program.
+    // Comments of stored programs in the character set of the program.
     "ALTER PROCEDURE torture.latin_procedure COMMENT 'plain'",
-    // Comments of programs under NO_BACKSLASH_ESCAPES, which servers print as if there were escapes.
+    // Comments of stored programs under NO_BACKSLASH_ESCAPES, which servers print as if escapes were enabled.
     "ALTER PROCEDURE torture.`odd;; procedure` COMMENT 'plain'",
     "DROP EVENT torture.of_modes",
-    // Backticks in names of foreign keys and their columns: MariaDB 11 does not double them.
+    // Backticks in names of foreign keys and their columns, which MariaDB 11 does not double.
     "ALTER TABLE `odd ``name.with/all%#`.`ba``ck` DROP FOREIGN KEY `k``k`",
-    // A date that is none needs a mode that dumps do not set.
+    // An invalid date, which needs a mode that dumps do not set.
     "DELETE FROM torture.times WHERE id = 3",
-    // Members go by their names: errors have none, and the first name counts that is equal to the collation.
+    // Members are dumped by name: invalid ones have none, and the first name that the collation
+    // considers equal is used.
     "DELETE FROM torture.members WHERE id IN (6, 7)",
     "UPDATE torture.members SET s = 1 WHERE s = 4",
     "UPDATE torture.members SET e = 1 WHERE e = 4",
@@ -86,7 +87,7 @@ const AND_OF_MARIADB: [&str; 5] = [
 ];
 const DATABASES: [&str; 4] = ["torture", "größe", "odd `name.with/all%#", "empty"];
 
-/// Hears every difference.
+/// Collects every difference.
 #[derive(Default)]
 struct Differences(Vec<String>);
 
@@ -129,7 +130,7 @@ fn standing(repo: &Arc<Repo>) -> usize {
     History::read(repo, &log()).unwrap().standing().count()
 }
 
-/// A place to work in, from which everything must be gone in the end.
+/// A working directory, which must be empty in the end.
 fn work_dir() -> TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -142,7 +143,7 @@ fn assert_empty(dir: &Path) {
 fn options(input: &Path, kind: ServerKind, work_dir: &Path) -> ImportOptions {
     ImportOptions {
         server_binary: Some(kind.server_program().unwrap()),
-        // Nobody else can enter our scratch directories.
+        // No other user can enter our scratch directories.
         run_as: Some(RunAs { uid: geteuid().as_raw(), gid: getegid().as_raw() }),
         work_dir: work_dir.to_owned(),
         server_memory_bytes: 64 << 20,
@@ -158,7 +159,7 @@ fn import(repo: &Arc<Repo>, options: &ImportOptions) -> Result<LogicalReport, Er
     import::run(repo, options, &backup_options(), &Told, &Cancel::default())
 }
 
-/// Runs the server's own dump program into a file.
+/// Runs the server's own dump program, with output to a file.
 fn dump(server: &Server, more: &[&str], to: &Path) {
     let is_mariadb = server.kind().is_mariadb();
     let program = server.kind().program(if is_mariadb { "mariadb-dump" } else { "mysqldump" }).unwrap();
@@ -173,7 +174,7 @@ fn dump(server: &Server, more: &[&str], to: &Path) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A dump of everything becomes what a backup of the server is, and costs next to nothing beside it.
+/// An imported dump of everything equals a backup of the server, and takes next to no additional space.
 fn becomes_the_same(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     let source = &stage.source;
@@ -198,7 +199,7 @@ fn becomes_the_same(kind: ServerKind) {
     let stored = (imported.run.totals.bytes_stored, taken.run.totals.bytes_stored);
     assert!(stored.0 < stored.1 / 10, "{stored:?}");
 
-    // What it says of itself is kept.
+    // The facts in the dump about itself are preserved.
     let origin = imported.import.unwrap();
     let found = origin.position.unwrap().binlog.unwrap();
     let at = taken.position.unwrap().binlog.unwrap();
@@ -215,11 +216,11 @@ fn becomes_the_same(kind: ServerKind) {
     );
     assert!(imported.position.is_none());
 
-    // The history stays that of the server, which goes on in it.
+    // The history is still the server's, which continues it.
     let again = stage.back_up(&stage.options(), &selection).unwrap();
     assert_no_difference(&stage.repo, imported.run.backup, again.run.backup);
 
-    // Written and compressed otherwise, it is still the same.
+    // Written and compressed differently, the dump is still the same.
     dump(&stage.source, &[&["--hex-blob", "--databases"], &DATABASES[..]].concat(), &path);
     let packed = files.path().join("dump.sql.gz");
     let mut gzip = flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::fast());
@@ -230,7 +231,7 @@ fn becomes_the_same(kind: ServerKind) {
     assert!(second.run.totals.bytes_stored < stored.1 / 10, "{:?}", second.run.totals);
     assert!(second.import.unwrap().position.is_none_or(|it| it.binlog.is_none()));
 
-    // No rule goes for dumps, and none is the latest.
+    // Retention rules do not apply to dumps, and none is the latest backup.
     let history = History::read(&stage.repo, &log()).unwrap();
     assert_eq!(history.newest_taken(), Some(RunNo(again.run.backup)));
     let policy = RetentionPolicy { last: 1, daily: 7, ..RetentionPolicy::default() };
@@ -241,7 +242,7 @@ fn becomes_the_same(kind: ServerKind) {
     let imports = [imported.run.backup, second.run.backup].map(|run| (run, Reason::Imported));
     assert_eq!(kept, [imports[0], (again.run.backup, Reason::Last), imports[1]]);
 
-    // Another server is still another, although a dump came between.
+    // A different server is still detected, although a dump came in between.
     stage.source = crate::logical::start(kind);
     stage.source.exec("CREATE DATABASE other").unwrap();
     let error = stage.back_up(&stage.options(), &selection).unwrap_err();

@@ -1,4 +1,5 @@
-//! What is cut off, broken, hostile, or does not say what its values mean: refused by name, with nothing published.
+//! Dumps that are truncated, broken, hostile, or ambiguous about their values are refused by name, and
+//! nothing is published.
 
 use super::*;
 
@@ -32,7 +33,7 @@ impl Place {
         import(&self.repo, &self.options(dump.as_ref()))
     }
 
-    /// Why it is refused.
+    /// The error with which an import is refused.
     fn refused(&self, options: &ImportOptions) -> Error {
         let before = standing(&self.repo);
         let error = import(&self.repo, options).unwrap_err();
@@ -42,7 +43,7 @@ impl Place {
     }
 }
 
-/// Nothing is made before all of a dump was looked at.
+/// Nothing is created before the whole dump has been checked.
 #[test]
 fn dumps_that_are_no_good() {
     let place = Place::new();
@@ -80,7 +81,7 @@ fn dumps_that_are_no_good() {
         let error = place.refused(&place.options(&dump));
         assert!(error.to_string().contains(why), "{why}: {error}");
     }
-    // Read once only, from a pipe: found when it is there.
+    // A pipe can be read only once, so the problem is found when it is reached.
     let fifo = place.files.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let writer = {
@@ -92,7 +93,7 @@ fn dumps_that_are_no_good() {
     drop(writer.join());
 }
 
-/// What the server finds, or could only be found by it.
+/// Problems that the server finds, or that only it could find.
 #[test]
 fn dumps_that_a_server_does_not_take() {
     let place = Place::new();
@@ -113,7 +114,8 @@ fn dumps_that_a_server_does_not_take() {
     }
 }
 
-/// Accounts with all rights that an installation makes; the server's own tables; and a file of the host, by whomever.
+/// Accounts with all privileges that an installation creates; the server's own tables; and a file of the
+/// host, whoever writes it.
 #[test]
 fn dumps_that_want_more_rights() {
     let place = Place::new();
@@ -144,7 +146,7 @@ fn dumps_that_want_more_rights() {
     }
 }
 
-/// Zeros stay zeros, although the dump does not set the mode in which they do.
+/// Zeros stay zeros, although the dump does not set the mode that keeps them.
 #[test]
 fn what_is_zero() {
     let place = Place::new();
@@ -158,7 +160,7 @@ fn what_is_zero() {
     assert_no_difference(&place.repo, bare.run.backup, whole.run.backup);
 }
 
-/// What a dump does not say can be said by whoever knows it; what is left out is named; and it is the same history.
+/// A user can supply facts that a dump lacks; what is left out is named; and the history is the same.
 #[test]
 fn what_the_user_knows() {
     let place = Place::new();
@@ -192,7 +194,7 @@ fn what_the_user_knows() {
     assert_eq!((totals.rows.changed, totals.tables_differing), (0, 0), "{:?}", found.0);
 }
 
-/// Text in latin1.
+/// Text encoded in latin1.
 fn encoding(text: &str) -> Vec<u8> {
     text.chars().map(|letter| u8::try_from(u32::from(letter)).unwrap()).collect()
 }

@@ -1,10 +1,10 @@
-//! Who listens to an operation in a test.
+//! Listeners for operations in tests.
 
 use std::sync::Mutex;
 
 use holdfast_core::event::{Event, Listener};
 
-/// Prints what a person would be told.
+/// Prints what a user would be told.
 pub(crate) struct Told;
 
 impl Listener for Told {
@@ -22,7 +22,7 @@ impl Listener for Told {
 pub(crate) struct Warnings(Mutex<Vec<String>>);
 
 impl Warnings {
-    /// The warnings until now.
+    /// The warnings so far.
     pub(crate) fn heard(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }

@@ -1,8 +1,9 @@
-//! What servers compute and keep: it is what it was, or it is named.
+//! Values that servers compute and store: they are the same after a load, or reported.
 
 use super::{other_servers::said, *};
 
-/// Statements that make `s.kept`, with rows of which stored columns go by settings: long ones, many, and few.
+/// Statements that create `s.kept`, whose stored columns depend on settings, with long rows,
+/// many rows, and few rows.
 fn kept(kind: ServerKind) -> Vec<String> {
     let by_settings = if kind.is_mariadb() {
         "by_div VARCHAR(60) AS (CONCAT(a / 3)) STORED, by_regex INT AS (t REGEXP 'a.b') STORED, \
@@ -41,8 +42,9 @@ fn kept(kind: ServerKind) -> Vec<String> {
     ]
 }
 
-/// A source whose settings are none that servers begin with: what is loaded into a server that has these is computed as it
-/// was, by every way that rows go, and named as what later writers will not have.
+/// A source with settings that differ from the defaults: values loaded into a server with default settings
+/// are computed as on the source, in every way of loading rows, and the settings are reported because later
+/// writers will not have them.
 fn by_settings(kind: ServerKind, settings: &[(&str, &str)]) {
     let stage = Stage::new(kind);
     for (name, value) in settings {
@@ -51,13 +53,13 @@ fn by_settings(kind: ServerKind, settings: &[(&str, &str)]) {
     stage.source.exec_all(kept(kind)).unwrap();
     let computed = "SELECT by_div FROM s.kept WHERE id = 1";
     let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
-    // The server's own sums go by it, too.
+    // The server's own checksums depend on it, too.
     stage.source.exec("SET GLOBAL sql_mode = ''").unwrap();
     for is_bulk in [false, true] {
         let target = start(kind);
         target.exec(format!("SET GLOBAL local_infile = {}", u8::from(is_bulk))).unwrap();
         if is_bulk {
-            // Then nothing goes as parameters.
+            // Then no rows are sent as parameters.
             target.exec("SET GLOBAL max_prepared_stmt_count = 0").unwrap();
         }
         let report = load(&stage, backup, &options(&target)).unwrap();
@@ -69,7 +71,7 @@ fn by_settings(kind: ServerKind, settings: &[(&str, &str)]) {
         }
         assert_same_rows(&stage.source, &target);
         assert_eq!(target.query::<String>(computed).unwrap(), ["2.33333333"]);
-        // Nothing is set for anybody else.
+        // The settings do not affect other sessions.
         target.exec("INSERT INTO s.kept (id, a) VALUES (0, 7)").unwrap();
         assert_eq!(target.query::<String>("SELECT by_div FROM s.kept WHERE id = 0").unwrap(), ["2.3333"]);
         assert_clean(&target);
@@ -106,8 +108,8 @@ const MARIADB: [(&str, &str); 4] = [
     ("old_passwords", "1"),
 ];
 
-/// Values that no server computes again, by the date or by what one session had set: the load fails and names them, keeps
-/// what is loaded, and goes on without them where that was asked for.
+/// Values that no server can recompute, because they depend on the date or on a session's settings: the load
+/// fails and names them, keeps what is loaded, and continues without them if asked to.
 #[test]
 fn what_is_computed_otherwise_is_found() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -132,7 +134,7 @@ fn what_is_computed_otherwise_is_found() {
         let text = error.to_string();
         assert!(text.contains("column g of table s.dated"), "{kind}: {text}");
         assert!(text.contains("columns h, g of table s.third") && !text.contains("s.same"), "{kind}: {text}");
-        // As long as it is not asked for, it stays so.
+        // Without the option, the load keeps failing.
         load(&stage, backup, &options(&target)).unwrap_err();
         let chosen = LoadOptions { leave_out: true, ..options(&target) };
         let report = load(&stage, backup, &chosen).unwrap();
@@ -145,7 +147,8 @@ fn what_is_computed_otherwise_is_found() {
     }
 }
 
-/// A setting that the other flavor does not have is named before anything is touched, and what it has made of values is found.
+/// A setting that the other flavor lacks is reported before anything is touched, and values
+/// computed with it are found.
 #[test]
 fn a_setting_that_cannot_be() {
     let stage = Stage::new(ServerKind::MySql97);

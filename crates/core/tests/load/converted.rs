@@ -1,4 +1,4 @@
-//! Other engines and other character sets, where they are asked for.
+//! Conversions to other engines and other character sets, on request.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn conversions(engines: &[&str], charsets: &[&str]) -> Conversions {
     Conversions { engines: all(engines), charsets: all(charsets) }
 }
 
-/// Every character of latin1, in keys, long texts and members, in tables of an engine without transactions.
+/// Every character of latin1, in keys, long texts and members, in tables of a non-transactional engine.
 fn old_shop(kind: ServerKind) -> (Stage, u64) {
     let stage = Stage::new(kind);
     stage
@@ -41,7 +41,7 @@ fn old_shop(kind: ServerKind) -> (Stage, u64) {
     (stage, backup)
 }
 
-/// What every row says, however it is stored.
+/// The contents of every row, independent of their encoding.
 fn rows(server: &Server) -> Vec<String> {
     let said = "CONCAT_WS(' ', id, HEX(CONVERT(name USING utf8mb4)), HEX(CONVERT(tag USING utf8mb4)), \
                 HEX(CONVERT(note USING utf8mb4)), HEX(CONVERT(size USING utf8mb4)), size + 0, \
@@ -55,7 +55,7 @@ fn becomes_what_is_asked_for(kind: ServerKind) {
     for has_local_infile in [true, false] {
         let target = start(kind);
         target.exec(format!("SET GLOBAL local_infile = {}", u8::from(has_local_infile))).unwrap();
-        // Else rows would go as parameters, as they do in other tests.
+        // Otherwise rows would be sent as parameters, as in other tests.
         target.exec("SET GLOBAL max_prepared_stmt_count = 0").unwrap();
         let options = LoadOptions { conversions: chosen.clone(), ..options(&target) };
         let report = load(&stage, backup, &options).unwrap();
@@ -83,7 +83,7 @@ fn becomes_what_is_asked_for(kind: ServerKind) {
         };
         assert_eq!(of_column("tag"), [("varchar".to_owned(), "utf8mb4_bin".to_owned())]);
         assert_eq!(of_column("note")[0].0, "text");
-        // Where text leads to other text, and in what is made where the database has another default.
+        // Text that refers to other text, and objects created when the database has another default.
         target.exec("INSERT INTO old.uses VALUES (3, 'c')").unwrap_err();
         assert_eq!(
             target.query::<String>("SELECT HEX(CONVERT(old.greet('ö') USING utf8mb4))").unwrap(),
@@ -113,7 +113,7 @@ fn mysql_9_7_becomes_what_is_asked_for() {
     becomes_what_is_asked_for(ServerKind::MySql97);
 }
 
-/// What cannot be is refused, before anything is touched where that can be told.
+/// Impossible conversions are refused, before anything is touched if they can be detected by then.
 #[test]
 fn what_cannot_be_is_refused() {
     let (stage, backup) = backed_up(
@@ -144,7 +144,7 @@ fn what_cannot_be_is_refused() {
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(target.query::<String>("SHOW DATABASES LIKE 'new'").unwrap(), Vec::<String>::new());
     }
-    // What the new character set does not have is found out.
+    // Characters that the new character set lacks are detected.
     for verify in [true, false] {
         let chosen = LoadOptions { verify, overwrite: true, ..attempt(&[], &["utf8mb4=latin1"]) };
         let error = load(&stage, backup, &chosen).unwrap_err();
@@ -160,8 +160,8 @@ fn what_cannot_be_is_refused() {
     assert_same_rows(&stage.source, &target);
 }
 
-/// Members are not read again, so that they are refused where they may become others; and what is put together of tables
-/// that become something else.
+/// Members are not read back, so conversions that may turn them into others are refused; so are tables
+/// composed of tables whose engine changes.
 #[test]
 fn what_nobody_would_find_out_is_refused() {
     let (stage, backup) = backed_up(
@@ -203,7 +203,8 @@ fn what_nobody_would_find_out_is_refused() {
     assert_eq!(said, ["of old"]);
 }
 
-/// Text that is another in its new character set leads elsewhere, and everything that has a default has the same one.
+/// Text that differs in its new character set refers to other rows, and everything with a
+/// default has the same default.
 #[test]
 fn what_text_leads_to_is_compared() {
     let (stage, backup) = backed_up(
@@ -214,7 +215,7 @@ fn what_text_leads_to_is_compared() {
             "CREATE TABLE old.child (id INT PRIMARY KEY, name VARCHAR(9), note TINYTEXT, twice TEXT AS (CONCAT(note, note)),
              CONSTRAINT leads FOREIGN KEY (name) REFERENCES old.parent (name))",
             "INSERT INTO old.parent VALUES ('b', NULL)",
-            // The same where spaces at the end do not count.
+            // Equal if trailing spaces do not count.
             "INSERT INTO old.child (id, name) VALUES (1, 'b ')",
         ],
     );

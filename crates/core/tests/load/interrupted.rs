@@ -1,4 +1,4 @@
-//! A load that dies, whatever of it: the same command goes on, and in the end the target is what the source was.
+//! A load that dies at any point: the same command continues it, and in the end the target equals the source.
 
 use std::{
     fs::File,
@@ -30,12 +30,12 @@ pub(super) struct Orders {
     pub(super) repo: PathBuf,
     pub(super) socket: PathBuf,
     pub(super) backup: u64,
-    /// Dies at this passing of this point.
+    /// Dies when this point is passed for the given time.
     pub(super) point: Option<(String, u64)>,
-    /// Stops there instead, until it is told to go on.
+    /// Stops at the point instead, until told to continue.
     pub(super) freezes: bool,
     pub(super) enables_local_infile: bool,
-    /// Dies after so long.
+    /// Dies after this long.
     pub(super) after: Option<Duration>,
     pub(super) record: PathBuf,
     /// Loads with the redo log off.
@@ -59,7 +59,7 @@ impl Orders {
         }
     }
 
-    /// Small units, so that there are many moments to die at.
+    /// Small units, so that there are many moments at which to die.
     pub(super) fn options(&self) -> LoadOptions {
         let connect = ConnectOptions {
             socket: Some(self.socket.clone()),
@@ -87,12 +87,12 @@ impl Orders {
         command
     }
 
-    /// Begins to load in a process of its own.
+    /// Starts loading in a separate process.
     fn start(&self) -> Child {
         self.command().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// Loads in a process of its own. The points it passed; whether it did its work.
+    /// Loads in a separate process. Returns the points that it passed, and whether it completed.
     pub(super) fn carry_out(&self) -> (Vec<String>, bool) {
         let output = self.command().output().unwrap();
         let is_killed = output.status.signal() == Some(Signal::KILL.as_raw());
@@ -103,7 +103,7 @@ impl Orders {
     }
 }
 
-/// Not a test by itself: loads, and dies where it is told.
+/// Not a test by itself: loads, and dies where it is told to.
 #[test]
 #[ignore = "a process for the tests of this module"]
 fn operation() {
@@ -139,7 +139,7 @@ fn operation() {
     load::run(&repo, &log(), RunNo(orders.backup), &orders.options(), &Told, &Cancel::default()).unwrap();
 }
 
-/// Tables of every kind that is resumed in its own way, of several units each; and what belongs to them.
+/// Tables of every kind that is resumed differently, with several units each, and their related objects.
 pub(super) fn shop(kind: ServerKind) -> (Stage, u64) {
     let stage = Stage::new(kind);
     let rows = "SELECT a.n + 10 * b.n + 100 * c.n + 1000 * d.n AS n FROM shop.ten a, shop.ten b, shop.ten c, shop.ten d";
@@ -172,7 +172,7 @@ pub(super) fn shop(kind: ServerKind) -> (Stage, u64) {
     (stage, report.run.backup)
 }
 
-/// Waits until the server has noticed that who loaded is gone.
+/// Waits until the server has noticed that the loading client is gone.
 pub(super) fn until_unused(target: &Server) {
     let until = Instant::now() + Duration::from_secs(300);
     while target.query::<Option<u64>>("SELECT IS_USED_LOCK('holdfast_load')").unwrap() != [None] {
@@ -187,8 +187,9 @@ pub(super) fn assert_whole(stage: &Stage, target: &Server) {
     assert_clean(target);
 }
 
-/// Dies once at each of its points, one after the other, in one load. Into MySQL, the first rows go as parameters and the others
-/// by `LOAD DATA`: what was switched on for that stays on when the load dies, and is off in the end.
+/// Dies once at each point in turn within one load.
+/// Into MySQL, the first rows are sent as parameters and the others by `LOAD DATA`: the setting switched on
+/// for that stays on when the load dies, and is off in the end.
 fn killed_everywhere(kind: ServerKind) {
     let (stage, backup) = shop(kind);
     let target = start(kind);
@@ -219,14 +220,14 @@ fn killed_everywhere(kind: ServerKind) {
         assert!(!is_done, "{point:?} was not passed: {passed:?}");
         until_unused(&target);
         has_enabled |= orders.enables_local_infile;
-        // The end comes behind it.
+        // The load ends after this point.
         let is_on = had_local_infile || has_enabled && point.0 != "load.ended";
         assert_eq!(has_local_infile(), is_on, "{point:?}");
     }
     orders.point = None;
     let (passed, is_done) = orders.carry_out();
     assert!(is_done);
-    // All of that was done by those that died.
+    // All of that was done by the runs that died.
     assert!(!passed.iter().any(|point| point == "load.rows.sent"), "{passed:?}");
     assert_whole(&stage, &target);
 }
@@ -241,7 +242,7 @@ fn a_load_that_dies_at_every_point_goes_on_into_mysql() {
     killed_everywhere(ServerKind::MySql97);
 }
 
-/// Dies at random moments, and sometimes the server does.
+/// The load dies at random moments, and sometimes the server does.
 #[test]
 fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
     const TRIES: u32 = 12;
@@ -262,7 +263,7 @@ fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
         if orders.carry_out().1 {
             break;
         }
-        // It may have died with its work done.
+        // It may have died after completing its work.
         let is_there =
             |name| !target.query::<String>(format!("SHOW DATABASES LIKE '{name}'")).unwrap().is_empty();
         if is_there("shop") && !is_there("holdfast\\_load") {
@@ -284,10 +285,10 @@ fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
     assert_whole(&stage, &target);
 }
 
-/// The server dies in the middle of the rows: the load fails, and goes on when the server is back.
+/// The server dies while rows are loaded: the load fails, and continues when the server is back.
 #[test]
 fn a_load_goes_on_when_its_server_is_back() {
-    /// Says when rows begin.
+    /// Reports when the rows phase begins.
     struct Rows(Mutex<mpsc::Sender<()>>);
     impl Listener for Rows {
         fn event(&self, event: Event) {
@@ -320,7 +321,7 @@ fn a_load_goes_on_when_its_server_is_back() {
     assert_whole(&stage, &target);
 }
 
-/// Another load is refused as long as one is unfinished, and so is a second process of the same.
+/// While a load is unfinished, another one is refused, and so is a second process of the same load.
 #[test]
 fn one_load_at_a_time() {
     let (stage, backup) = shop(ServerKind::MariaDb1011);
@@ -345,8 +346,8 @@ fn one_load_at_a_time() {
     assert_whole(&stage, &target);
 }
 
-/// A load that is frozen, or whose host or network is gone, which to the server is the same, is another's to go on with
-/// after a minute at most; and when it wakes up, it does nothing more.
+/// A load that is frozen, or whose host or network is gone (which looks the same to the server), can be
+/// continued by another process after a minute at most; when it resumes, it does nothing more.
 #[test]
 fn a_load_that_is_frozen_is_gone_on_with() {
     let (stage, backup) = shop(ServerKind::MariaDb1011);
@@ -364,7 +365,7 @@ fn a_load_that_is_frozen_is_gone_on_with() {
         assert!(Instant::now() < until);
         sleep(Duration::from_millis(10));
     }
-    // Who holds it is named.
+    // The error names the lock's holder.
     let holder = target.query::<u64>("SELECT IS_USED_LOCK('holdfast_load')").unwrap()[0];
     let again = Orders::new(&stage, backup, &target);
     let error = load(&stage, backup, &again.options()).unwrap_err();
@@ -386,7 +387,8 @@ fn a_load_that_is_frozen_is_gone_on_with() {
     assert_whole(&stage, &target);
 }
 
-/// What others have made since a load was interrupted is theirs: it goes on when that is out of its way.
+/// Objects that others have created since a load was interrupted belong to them: the load continues once they
+/// are out of its way.
 #[test]
 fn what_others_made_meanwhile_is_not_dropped() {
     let (stage, backup) = shop(ServerKind::MariaDb1011);
@@ -404,12 +406,12 @@ fn what_others_made_meanwhile_is_not_dropped() {
     let error = load(&stage, backup, &orders.options()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("shop.customers") && text.contains("shop.procedure p"), "{text}");
-    // Consent that was not given for the first try is none of the second.
+    // Consent that was not given at the first try does not apply to the second.
     let error = load(&stage, backup, &LoadOptions { overwrite: true, ..orders.options() }).unwrap_err();
     assert!(error.to_string().contains("unfinished load"), "{error}");
     assert_eq!(target.query::<String>("SELECT name FROM shop.customers").unwrap(), ["theirs"]);
     target.exec_all(["DROP TABLE shop.customers", "DROP PROCEDURE shop.p"]).unwrap();
-    // While it is at it, somebody makes what it has not come to.
+    // While the load is running, someone creates an object that it has not reached yet.
     struct Meddler(Mutex<mysql::Conn>);
     impl Listener for Meddler {
         fn event(&self, event: Event) {
@@ -432,11 +434,12 @@ fn what_others_made_meanwhile_is_not_dropped() {
     assert_whole(&stage, &target);
 }
 
-/// A table that a load was about to make and somebody else has made and filled since is his.
+/// A table that a load was about to create, and that someone else has created and filled since, belongs to
+/// them.
 #[test]
 fn what_others_made_in_the_place_of_what_was_begun_is_not_dropped() {
     let (stage, _) = shop(ServerKind::MariaDb1011);
-    // It is made anew in any case, and may be the first.
+    // Recreated in any case, and may come first.
     stage.source.exec("ALTER TABLE shop.old ENGINE = InnoDB").unwrap();
     let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let target = start(ServerKind::MariaDb1011);
@@ -447,7 +450,7 @@ fn what_others_made_in_the_place_of_what_was_begun_is_not_dropped() {
     let begun = target.query::<String>(begun).unwrap();
     assert!(!begun.is_empty());
     for table in &begun {
-        // Where several were begun, the statement of one may have reached the server.
+        // If several were begun, the statement for one of them may have reached the server.
         target.exec(format!("DROP TABLE IF EXISTS shop.{table}")).unwrap();
         target.exec(format!("CREATE TABLE shop.{table} (id INT PRIMARY KEY)")).unwrap();
         target.exec(format!("INSERT INTO shop.{table} VALUES (1)")).unwrap();
@@ -462,7 +465,7 @@ fn what_others_made_in_the_place_of_what_was_begun_is_not_dropped() {
     assert_whole(&stage, &target);
 }
 
-/// What a server loses when it is started anew is loaded anew, or missed.
+/// Tables that a server empties when it restarts are reloaded, or reported as incomplete.
 #[test]
 fn tables_that_a_restart_empties() {
     let stage = Stage::new(ServerKind::MariaDb1011);

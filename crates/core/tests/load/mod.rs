@@ -1,5 +1,5 @@
-//! Logical backups loaded into running servers. The judges are the servers: what they say of each object, and sums of
-//! their rows.
+//! Logical backups loaded into running servers.
+//! The reference is the servers themselves: their descriptions of each object, and checksums of their rows.
 
 use holdfast_core::{
     Cancel, Result,
@@ -30,7 +30,7 @@ mod shapes;
 mod told;
 mod ways;
 
-/// A source with every type and kind of object, saved.
+/// A source with every type and kind of object, and its backup.
 fn saved(kind: ServerKind) -> (Stage, u64) {
     let stage = Stage::new(kind);
     load_file(&stage.source, "torture.sql");
@@ -47,7 +47,7 @@ fn load(stage: &Stage, backup: u64, options: &LoadOptions) -> Result<LoadReport>
     load::run(&stage.repo, &log(), RunNo(backup), options, &Told, &Cancel::default())
 }
 
-/// A server that statements were carried out on, and its backup.
+/// A server that has executed the statements, and its backup.
 fn backed_up(kind: ServerKind, statements: &[&str]) -> (Stage, u64) {
     let stage = Stage::new(kind);
     stage.source.exec_all(statements).unwrap();
@@ -55,7 +55,7 @@ fn backed_up(kind: ServerKind, statements: &[&str]) -> (Stage, u64) {
     (stage, backup)
 }
 
-/// Nothing of ours is left.
+/// Checks that none of our helper schemas is left.
 pub(crate) fn assert_clean(target: &Server) {
     let schemas: Vec<String> = target.query("SHOW DATABASES LIKE 'holdfast%'").unwrap();
     assert!(schemas.is_empty(), "{schemas:?}");

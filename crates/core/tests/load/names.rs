@@ -1,4 +1,4 @@
-//! What is asked for, under the names that are asked for; and what is not as it was is found out.
+//! Selected objects under other names; and deviations from the source are detected.
 
 use std::sync::Mutex;
 
@@ -34,7 +34,7 @@ fn shop() -> (Stage, u64) {
     (stage, report.run.backup)
 }
 
-/// A database under another name beside itself: everything in it leads to the copy.
+/// A database loaded beside itself under another name: everything in the copy refers to the copy.
 #[test]
 fn a_database_beside_itself() {
     let (stage, backup) = shop();
@@ -43,7 +43,7 @@ fn a_database_beside_itself() {
         renames: renames(&["shop=shop copy"]),
         ..options(&stage.source)
     };
-    // The trigger says which database its table is in.
+    // The trigger names the database of its table.
     let error = load(&stage, backup, &chosen).unwrap_err();
     assert!(error.to_string().contains("trigger shop copy.tr"), "{error}");
     let report = load(&stage, backup, &LoadOptions { leave_out: true, ..chosen }).unwrap();
@@ -59,7 +59,7 @@ fn a_database_beside_itself() {
     assert_clean(source);
 }
 
-/// One table beside itself: its constraints get other names, and it leads where the first one leads.
+/// One table loaded beside itself: its constraints get other names, and refer to the same tables.
 #[test]
 fn a_table_beside_itself() {
     let (stage, backup) = shop();
@@ -87,7 +87,7 @@ fn a_table_beside_itself() {
     assert!(error.to_string().contains("new.customers"), "{error}");
 }
 
-/// Changes something when a phase begins, or when the first rows are in.
+/// Runs a statement when a phase begins, or when the first rows are in.
 pub(super) struct Meddler {
     conn: Mutex<mysql::Conn>,
     phase: &'static str,
@@ -115,7 +115,7 @@ impl Listener for Meddler {
     }
 }
 
-/// Ends a load before keys are made.
+/// Stops a load before keys are created.
 struct Stopper(Cancel);
 
 impl Listener for Stopper {
@@ -126,7 +126,8 @@ impl Listener for Stopper {
     }
 }
 
-/// Somebody changes a row before its table is read again, which is while others are loaded: the load names it in the end.
+/// Someone changes a row before its table is read back, while others are being loaded: the load
+/// reports that in the end.
 #[test]
 fn what_changes_while_others_are_loaded_is_found_out() {
     let (stage, backup) = shop();
@@ -145,7 +146,7 @@ fn what_changes_while_others_are_loaded_is_found_out() {
     assert_clean(&target);
 }
 
-/// Somebody changes a row before a load that goes on reads everything again: the load fails and names the table.
+/// Someone changes a row before a continued load reads everything back: the load fails and names the table.
 #[test]
 fn what_is_not_as_it_was_is_found_out() {
     let (stage, backup) = shop();
@@ -158,17 +159,19 @@ fn what_is_not_as_it_was_is_found_out() {
     let error =
         load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default()).unwrap_err();
     assert!(error.to_string().contains("shop.orders (other bytes in its rows)"), "{error}");
-    // It is not taken for good later, either; and it is not dropped by itself, for it is somebody else's now.
+    // Later runs do not accept the table either, and do not drop it by themselves, since it
+    // is in use by others now.
     target.exec("INSERT INTO shop.orders VALUES (12, 1)").unwrap();
     let error = load(&stage, backup, &chosen).unwrap_err();
     assert!(error.to_string().contains("are there already: shop.orders, shop.tr"), "{error}");
     assert_eq!(target.query::<i32>("SELECT id FROM shop.orders WHERE id = 12").unwrap(), [12]);
-    // A key that has gone with it when it got another name does not stay there.
+    // A foreign key that followed the table when it was renamed must not stay with it.
     target.exec_all(["DROP TRIGGER shop.tr", "RENAME TABLE shop.orders TO shop.away"]).unwrap();
     let error = load(&stage, backup, &chosen).unwrap_err();
     assert!(error.to_string().contains("key o of table other.bills leads to shop.away by now"), "{error}");
     target.exec_all(["ALTER TABLE other.bills DROP FOREIGN KEY o", "DROP TABLE shop.away"]).unwrap();
-    // Once it is gone, it is made anew with its trigger, and the rest is not looked at again: it may be in use.
+    // Once the table is gone, it is recreated with its trigger, and the rest is not checked
+    // again, since it may be in use.
     target.exec("INSERT INTO shop.customers VALUES (3)").unwrap();
     let report = load(&stage, backup, &chosen).unwrap();
     target.exec("DELETE FROM shop.customers WHERE id = 3").unwrap();
@@ -178,7 +181,7 @@ fn what_is_not_as_it_was_is_found_out() {
     assert_clean(&target);
 }
 
-/// An account that may not do it is told what it lacks, and nothing is touched.
+/// An account without the necessary privileges is told which ones it lacks, and nothing is touched.
 #[test]
 fn what_the_account_lacks_is_named() {
     let (stage, backup) = shop();
@@ -205,11 +208,11 @@ fn what_the_account_lacks_is_named() {
     target.exec_all(statements).unwrap();
     target.exec("CREATE DATABASE shop").unwrap();
     let error = load(&stage, backup, &chosen).unwrap_err();
-    // Its default draws from a sequence that was not asked for.
+    // Its default uses a sequence that was not selected.
     assert!(error.to_string().contains("numbers"), "{error}");
 }
 
-/// A part of a table is not taken for all of it, and nothing is loaded into what is the server's own.
+/// A part of a table does not pass for the whole, and nothing is loaded into the server's own databases.
 #[test]
 fn parts_and_strange_places_are_named() {
     let (stage, backup) = shop();
@@ -229,7 +232,7 @@ fn parts_and_strange_places_are_named() {
             load(&stage, backup, &LoadOptions { renames, leave_out: true, ..chosen.clone() }).unwrap_err();
         assert!(error.to_string().contains(&format!("into the database {place}")), "{error}");
     }
-    // A key that leads to nothing is left out by name.
+    // A foreign key to a missing table is left out by name.
     let only = Selection { tables: vec!["shop.orders".parse().unwrap()], ..Selection::default() };
     let only = LoadOptions { selection: only, ..chosen };
     let error = load(&stage, backup, &only).unwrap_err();
@@ -237,7 +240,8 @@ fn parts_and_strange_places_are_named() {
     load(&stage, part, &LoadOptions { leave_out: true, ..only.clone() }).unwrap();
     target.exec("INSERT INTO shop.orders VALUES (12, 99)").unwrap();
 
-    // Nor is a key believed that leads to a part of a table, or from a table that is there to what is loaded in its place.
+    // A foreign key is not trusted either if it refers to a part of a table, or if an existing table refers
+    // to a table loaded in its place.
     let parents =
         Selection { filters: vec!["shop.customers=id > 1".parse().unwrap()], ..Selection::default() };
     let part = stage.back_up(&stage.options(), &parents).unwrap().run.backup;
@@ -260,7 +264,7 @@ fn parts_and_strange_places_are_named() {
     assert!(error.to_string().contains(named), "{error}");
 }
 
-/// Rows that lead to what is there are compared with it.
+/// Rows that refer to existing tables are checked against them.
 #[test]
 fn keys_that_lead_to_what_is_there_hold() {
     let (stage, backup) = shop();
@@ -286,8 +290,8 @@ fn keys_that_lead_to_what_is_there_hold() {
     assert_clean(source);
 }
 
-/// A key to what was there is compared; another one of the same table, whose rows have led nowhere on the source either, is
-/// made as it was.
+/// A foreign key to an existing table is checked; another one of the same table, whose rows were already
+/// dangling on the source, is recreated as it was.
 #[test]
 fn keys_that_lead_to_what_is_there_and_keys_that_led_nowhere() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -320,8 +324,9 @@ fn keys_that_lead_to_what_is_there_and_keys_that_led_nowhere() {
     }
 }
 
-/// What is done is not done again where the end fails: rows that somebody has written since are his. And what the server
-/// refuses to make is not the load's: what is made in its place stays.
+/// Completed work is not repeated if the end fails: rows that others have written since belong to
+/// them. Objects that the server refused to create do not belong to the load either, so objects
+/// created in their place are kept.
 #[test]
 fn what_is_in_use_by_now_stays() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -345,7 +350,7 @@ fn what_is_in_use_by_now_stays() {
         ])
         .unwrap();
     let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
-    // Of a server that has another idea of time stamps, and takes no updates without keys.
+    // A target with other timestamp semantics that refuses updates without keys.
     let target = Server::start(
         ServerKind::MariaDb1011,
         ServerOptions::default().arg("--explicit-defaults-for-timestamp=OFF"),
@@ -353,7 +358,7 @@ fn what_is_in_use_by_now_stays() {
     .unwrap();
     target.exec_all(["SET GLOBAL sql_safe_updates = ON", "CREATE USER theirs@localhost"]).unwrap();
     let chosen = options(&target);
-    // What the end of the load would fail at is seen before it begins.
+    // A failure that would occur at the end of the load is detected before it begins.
     let error = load(&stage, backup, &chosen).unwrap_err();
     assert!(error.to_string().contains("event shop.elsewhere: the target does not know"), "{error}");
     stage.source.exec("DROP EVENT shop.elsewhere").unwrap();
@@ -362,7 +367,7 @@ fn what_is_in_use_by_now_stays() {
         let meddler = Meddler::new(&target, phase, statement);
         load::run(&stage.repo, &log(), RunNo(backup), &chosen, &meddler, &Cancel::default())
     };
-    // The database is gone when its tables are made: all of them are refused.
+    // The database is gone when its tables are created, so all of them are refused.
     let error = run("rows", "DROP DATABASE shop").unwrap_err();
     assert!(error.to_string().contains("shop"), "{error}");
     target
@@ -376,24 +381,24 @@ fn what_is_in_use_by_now_stays() {
     assert!(error.to_string().contains("are there already: shop.orders, shop.other"), "{error}");
     target.exec("DROP TABLE shop.orders, shop.other").unwrap();
 
-    // Somebody has an event of that name when the load comes to its end.
+    // Someone creates an event of that name just before the load ends.
     let error = run("finish", "CREATE EVENT shop.e ON SCHEDULE EVERY 2 YEAR DO SELECT 2").unwrap_err();
     assert!(error.to_string().contains("shop.e is there by now"), "{error}");
     target.exec_all(["INSERT INTO shop.orders VALUES (2, NOW(), NOW())", "DROP EVENT shop.e"]).unwrap();
     let report = load(&stage, backup, &chosen).unwrap();
     assert!(report.plan.is_continued && report.rows_loaded == 0, "{report:?}");
     assert_eq!(target.query::<i32>("SELECT id FROM shop.orders ORDER BY id").unwrap(), [1, 2]);
-    // Nothing was given a time of its own.
+    // No timestamp was replaced by the current time.
     target.exec("UPDATE shop.orders SET id = 3 WHERE id = 1").unwrap();
     let years = "SELECT YEAR(placed_at) FROM shop.orders WHERE id = 3 AND placed_at = t";
     assert_eq!(target.query::<i32>(years).unwrap(), [2020]);
-    // An account that was there may what it could, one that the load has made what it could on the source.
+    // An existing account keeps its privileges; an account created by the load has those of the source.
     assert!(said(&report.plan.adapted).contains("account 'theirs'@'localhost': it is there"), "{report:?}");
     let grants =
         |account: &str| target.query::<String>(format!("SHOW GRANTS FOR {account}@localhost")).unwrap();
     assert_eq!(grants("theirs"), ["GRANT USAGE ON *.* TO `theirs`@`localhost`"]);
     assert!(grants("ours")[1].starts_with("GRANT SELECT ON `shop`.*"), "{:?}", grants("ours"));
-    // Overwritten are databases. What it may is added to, and that is said.
+    // Only databases are overwritten. An existing account gets further privileges, which is reported.
     let again = load(&stage, backup, &LoadOptions { overwrite: true, ..chosen.clone() }).unwrap();
     let line = "account 'theirs'@'localhost': it is there, and keeps its password and what it may; it gets";
     assert!(said(&again.plan.adapted).contains(line), "{again:?}");
@@ -402,8 +407,8 @@ fn what_is_in_use_by_now_stays() {
     assert_clean(&target);
 }
 
-/// Views over views can be written to as before. One over what is not loaded is named before anything is touched; where
-/// only the server can tell, the same command goes on without it.
+/// Views on views are as updatable as before. A view on an object that is not loaded is reported before
+/// anything is touched; if only the server can tell, the same command continues without it.
 #[test]
 fn views_over_what_is_there_and_what_is_not() {
     let (stage, _) = shop();
@@ -441,7 +446,7 @@ fn views_over_what_is_there_and_what_is_not() {
     target.exec("UPDATE shop.active SET customer = 1").unwrap();
     target.exec("UPDATE shop.active SET id = 1").unwrap_err();
     assert_eq!(target.query::<i32>("SELECT customer FROM shop.orders ORDER BY id").unwrap(), [1, 1]);
-    // An alias that is called as the database: what is meant is not guessed.
+    // An alias with the name of the database is ambiguous, and is not guessed.
     stage.source.exec("CREATE VIEW shop.own AS SELECT shop.id FROM shop.orders shop").unwrap();
     let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
     let tables = ["shop.orders", "shop.own"].map(|table| table.parse().unwrap()).to_vec();

@@ -1,4 +1,4 @@
-//! Into another flavor: rows are what they were, and what is not is listed.
+//! Loads into another flavor: rows are preserved, and deviations are listed.
 
 use holdfast_core::logical::load::Adaptation;
 
@@ -8,7 +8,8 @@ pub(super) fn said(all: &[Adaptation]) -> String {
     all.iter().map(|it| format!("{it}\n")).collect()
 }
 
-/// Loads everything that can be, and compares rows by what both servers say of a few of them; all are verified.
+/// Loads everything possible, and compares a few rows through queries on both servers; all rows
+/// are verified by the load.
 fn across(source: ServerKind, target: ServerKind, adapted: &[&str], left_out: &[&str]) {
     let stage = Stage::new(source);
     load_file(&stage.source, "torture.sql");
@@ -16,7 +17,7 @@ fn across(source: ServerKind, target: ServerKind, adapted: &[&str], left_out: &[
     let word = if source.is_mariadb() { "COMMENT 'noted'" } else { "ENCRYPTION 'Y'" };
     stage.source.exec(format!("CREATE DATABASE noted {word}")).unwrap();
     if source.is_mariadb() {
-        // MySQL has constraints that cannot be passed by.
+        // MySQL has constraints that cannot be bypassed.
         stage.source.exec("DELETE FROM torture.documents WHERE j = 'not json'").unwrap();
     }
     let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
@@ -95,7 +96,7 @@ fn from_mysql_into_mariadb() {
     across(ServerKind::MySql97, ServerKind::MariaDb1011, &adapted, &left_out);
 }
 
-/// Where a statement says a character set alone, its collation is what it was, and large tables are read in order.
+/// If a statement names only a character set, the collation is preserved, and large tables are read in order.
 #[test]
 fn collations_that_are_not_said() {
     let stage = Stage::new(ServerKind::MySql97);
@@ -104,7 +105,7 @@ fn collations_that_are_not_said() {
         .exec_all([
             "CREATE DATABASE c",
             "CREATE TABLE c.t (k VARCHAR(100) PRIMARY KEY, u VARCHAR(9) CHARACTER SET ucs2) CHARSET = utf8mb3",
-            // The same to the one collation, and not to the other.
+            // Equal under one collation, and not under the other.
             "INSERT INTO c.t VALUES ('a', 'b'), (CONCAT('a', CONVERT(X'E2808B' USING utf8mb3)), 'c')",
         ])
         .unwrap();
@@ -126,7 +127,7 @@ fn from_mariadb_into_an_older_one() {
     across(ServerKind::MariaDb118, ServerKind::MariaDb1011, &[], &left_out);
 }
 
-/// Keys may lead to what is not unique, and tables are where the server puts them.
+/// Foreign keys may refer to non-unique columns, and tables are placed where the server puts them.
 #[test]
 fn keys_and_directories_of_other_servers() {
     let stage = Stage::new(ServerKind::MariaDb118);
@@ -157,7 +158,7 @@ fn keys_and_directories_of_other_servers() {
     }
 }
 
-/// What does not fit is found out, also where rows are not read again.
+/// Values that do not fit are detected, even if rows are not read back.
 #[test]
 fn values_that_the_target_does_not_hold() {
     let stage = Stage::new(ServerKind::MariaDb118);

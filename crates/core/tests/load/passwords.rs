@@ -1,10 +1,10 @@
-//! Accounts of MySQL with two passwords.
+//! MySQL accounts with two passwords.
 
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Whether an account lets somebody in with a password.
+/// Whether an account can log in with a password.
 fn lets_in(server: &Server, user: &str, password: &str) -> bool {
     let output = Command::new(server.kind().client_program().unwrap())
         .args(["--no-defaults", "--protocol=TCP", "--host=127.0.0.1", "--get-server-public-key", "--batch"])
@@ -15,15 +15,15 @@ fn lets_in(server: &Server, user: &str, password: &str) -> bool {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    // Whoever has an expired password is let in, to set another.
+    // An account with an expired password can log in, in order to set another.
     let said = String::from_utf8_lossy(&output.stderr);
     let is_denied = said.contains("ERROR 1045");
     assert!(is_denied || output.status.success() || said.contains("ERROR 1820"), "{said}");
     !is_denied
 }
 
-/// Both passwords open the account as before, also where the load died on the way, by a load and by a script; an account
-/// that is there keeps its own, even where tables are overwritten.
+/// Both passwords still work after a load, even one that died on the way, and after a script; an existing
+/// account keeps its own passwords, even if tables are overwritten.
 #[test]
 fn both_passwords_of_an_account_come_back() {
     let kind = ServerKind::MySql97;
@@ -64,7 +64,7 @@ fn both_passwords_of_an_account_come_back() {
         assert!(report.plan.is_continued && report.plan.left_out.is_empty(), "{report:?}");
     }
     for _ in 0..2 {
-        // The second time all accounts are there.
+        // At the second time, all accounts exist.
         scripted.exec("DROP DATABASE IF EXISTS s").unwrap();
         crate::logical::load(&scripted, &stage.script(backup, None));
     }

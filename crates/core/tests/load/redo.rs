@@ -15,7 +15,7 @@ fn is_on(server: &Server) -> bool {
     rows[0].1 == "ON"
 }
 
-/// Looks at a phase of a load whether the log is off, and does something there.
+/// Checks at a phase of a load whether the log is off, and runs an action.
 struct Looking<'a> {
     target: &'a Server,
     phase: &'static str,
@@ -32,7 +32,7 @@ impl Listener for Looking<'_> {
     }
 }
 
-/// Loads; whether the log was off at that phase.
+/// Loads; returns whether the log was off at that phase.
 fn watched(
     (stage, backup): (&Stage, u64),
     target: &Server,
@@ -45,8 +45,9 @@ fn watched(
     (outcome, looking.was_off.into_inner().unwrap())
 }
 
-/// It is off while rows are loaded; on again after a load that ended well, one that failed, one whose every session was killed,
-/// and, by the next run, one that was killed itself. A run without the option says so, and touches nothing.
+/// The log is off while rows are loaded. It is on again after a load that succeeded, one that failed, one
+/// whose sessions were all killed, and, due to the next run, one that was killed itself. A run without the
+/// option reports the state, and touches nothing.
 #[test]
 fn the_redo_log_is_on_again_however_a_load_ends() {
     let kind = ServerKind::MySql97;
@@ -56,7 +57,7 @@ fn the_redo_log_is_on_again_however_a_load_ends() {
     orders.disable_redo = true;
     let from = (&stage, backup);
 
-    // It fails: somebody makes what it has not come to.
+    // The load fails because someone creates an object that it has not reached yet.
     let meddle = || target.exec("CREATE PROCEDURE shop.p () SELECT 'theirs'").unwrap();
     let (outcome, was_off) = watched(from, &target, &orders.options(), "keys", &meddle);
     let error = outcome.unwrap_err();
@@ -64,7 +65,7 @@ fn the_redo_log_is_on_again_however_a_load_ends() {
     assert!(was_off && is_on(&target));
     target.exec("DROP PROCEDURE shop.p").unwrap();
 
-    // It loses all of its sessions, the one that has switched the log off among them.
+    // The load loses all of its sessions, including the one that has switched the log off.
     let kill = || {
         let mut conn = target.conn().unwrap();
         let ids: Vec<u64> = conn
@@ -73,14 +74,14 @@ fn the_redo_log_is_on_again_however_a_load_ends() {
             )
             .unwrap();
         for id in ids {
-            // Some may be on their way out.
+            // Some may already be ending.
             drop(conn.query_drop(format!("KILL {id}")));
         }
     };
     let (outcome, was_off) = watched(from, &target, &orders.options(), "keys", &kill);
     assert!(outcome.is_err() && was_off && is_on(&target), "{outcome:?}");
 
-    // It is killed.
+    // The load is killed.
     until_unused(&target);
     target.exec("DROP DATABASE shop").unwrap();
     target.exec("DROP DATABASE holdfast_load").unwrap();
@@ -100,7 +101,7 @@ fn the_redo_log_is_on_again_however_a_load_ends() {
     assert_whole(&stage, &target);
 }
 
-/// What cannot be is refused before anything is touched.
+/// Impossible requests are refused before anything is touched.
 #[test]
 fn a_redo_log_that_cannot_be_switched_off() {
     let (stage, backup) =

@@ -1,10 +1,11 @@
-//! What only the server can refuse, and what it would take and make something else of.
+//! Objects that only the server can refuse, or that it would accept and change.
 
 use holdfast_core::ErrorKind;
 
 use super::{other_servers::said, *};
 
-/// Days of moments are other days in UTC, where a load computes them: it does not begin without a word.
+/// Dates of timestamps may be different in UTC, in which a load computes them: the load does not begin
+/// without reporting that.
 fn computed_in_another_zone(kind: ServerKind) {
     let stage = Stage::new(kind);
     stage
@@ -32,16 +33,16 @@ fn computed_in_another_zone(kind: ServerKind) {
     );
     assert!(!text.contains("seen"), "{text}");
     let report = load(&stage, backup, &LoadOptions { leave_out: true, ..options(&target) }).unwrap();
-    // That they may be others, and that they are.
+    // The report says both that they may differ, and that they do.
     let left_out = said(&report.plan.left_out);
     assert_eq!(left_out.matches("the values of column day of table shop.orders").count(), 2, "{left_out}");
     assert_eq!(report.plan.left_out.len(), 2, "{left_out}");
     assert_eq!(target.query::<String>(day).unwrap()[0], "1 2026-04-30", "then nothing is to be said");
-    // What it says to do.
+    // Follow its advice.
     target.exec_all(["SET time_zone = '+02:00'", "ALTER TABLE shop.orders FORCE, ALGORITHM = COPY"]).unwrap();
     assert_eq!(target.query::<String>(day).unwrap(), days);
 
-    // Sessions in UTC have computed what a load computes.
+    // Sessions in UTC have computed the same values as a load.
     stage
         .source
         .exec_all([
@@ -65,8 +66,8 @@ fn mysql_9_7_days_of_another_zone_are_named() {
     computed_in_another_zone(ServerKind::MySql97);
 }
 
-/// A table that the other server refuses is found out before rows are loaded; a program, at the end: the same command with
-/// `--leave-out` goes on without it.
+/// A table that the other server refuses is detected before rows are loaded; a stored program, at the end:
+/// the same command with `--leave-out` continues without it.
 #[test]
 fn another_server_refuses_a_table_before_rows_and_programs_by_name() {
     let (stage, backup) = backed_up(
@@ -103,7 +104,7 @@ fn another_server_refuses_a_table_before_rows_and_programs_by_name() {
     assert_clean(&target);
 }
 
-/// Accounts whose plugin the target does not have, and privileges that it does not give.
+/// Accounts whose plugin the target lacks, and privileges that it does not support.
 #[test]
 fn accounts_that_cannot_be_are_named_and_all_others_are_there() {
     let (stage, backup) = backed_up(
@@ -137,7 +138,7 @@ fn accounts_that_cannot_be_are_named_and_all_others_are_there() {
         "{left_out}"
     );
     assert!(!left_out.contains("secret") && !left_out.contains("IDENTIFIED"), "{left_out}");
-    // Nor is it there in another form: without a password.
+    // It does not exist in a weaker form either, without a password.
     assert!(
         left_out.contains("what account 'strong'@'localhost' may do: the account is not there"),
         "{left_out}"
@@ -148,7 +149,7 @@ fn accounts_that_cannot_be_are_named_and_all_others_are_there() {
     assert_clean(&target);
 }
 
-/// What an account may not do is no less than what it may.
+/// Partial revokes are as important as grants.
 #[test]
 fn what_is_taken_back_is_not_left_out() {
     let (stage, backup) = backed_up(
@@ -173,7 +174,7 @@ fn what_is_taken_back_is_not_left_out() {
     assert_clean(&target);
 }
 
-/// Rows that only one member of a group has are lost with its next primary.
+/// Rows that exist on only one member of a group are lost when another member becomes the primary.
 #[test]
 fn a_group_is_loaded_as_a_group() {
     let (stage, backup) = backed_up(
@@ -193,7 +194,7 @@ fn a_group_is_loaded_as_a_group() {
     target.exec("STOP GROUP_REPLICATION").unwrap();
 }
 
-/// An event of a replica came to it from its primary, and is disabled there.
+/// An event on a replica was replicated from its primary, and is disabled there.
 #[test]
 fn events_of_a_replica_are_named() {
     let (stage, backup) = backed_up(

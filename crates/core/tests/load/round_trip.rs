@@ -1,16 +1,16 @@
-//! Everything comes back, under its own name or another one; what is there stays.
+//! Everything comes back, under its own name or another one; existing objects are kept.
 
 use holdfast_core::logical::load::Adaptation;
 
 use super::*;
 
-/// Rows, past, definitions, programs, accounts: all of it is what it was.
+/// Rows, history, definitions, stored programs, accounts: all of them are preserved.
 fn round_trip(kind: ServerKind) {
     let (stage, backup) = saved(kind);
     let target = start(kind);
     let chosen = LoadOptions { leave_out: true, ..options(&target) };
     let report = load(&stage, backup, &chosen).unwrap();
-    // The one view that could not be used on the source either.
+    // The only view that was unusable on the source as well.
     let left_out: Vec<_> = report.plan.left_out.iter().map(|it| it.object.as_str()).collect();
     assert_eq!(left_out, ["view torture.broken"]);
     let is_account = |it: &Adaptation| it.object.starts_with("account 'root'@");
@@ -27,7 +27,7 @@ fn round_trip(kind: ServerKind) {
     let of = |server: &Server| server.query::<(String, String)>(passwords).unwrap();
     assert_eq!(of(&stage.source), of(&target));
 
-    // A second time it would be in the way, and says so before it touches anything.
+    // A second load would conflict with the first, and reports that before it touches anything.
     let error = load(&stage, backup, &chosen).unwrap_err();
     assert!(error.to_string().contains("torture.by_key"), "{error}");
     assert_clean(&target);

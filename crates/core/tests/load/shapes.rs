@@ -1,5 +1,5 @@
-//! Databases of the shapes that others show what theirs can do with: a shop that lends films, and people who work
-//! somewhere. A few ten thousand rows each.
+//! Databases with the shapes of well-known samples: a film rental shop, and a company's employees.
+//! A few ten thousand rows each.
 
 use holdfast_core::logical::load::Adaptation;
 
@@ -8,7 +8,7 @@ use super::{
     *,
 };
 
-/// Rows of both.
+/// The least number of rows in both.
 const ROWS_MIN: u64 = 90_000;
 
 fn round_trip(kind: ServerKind, other: ServerKind) {
@@ -25,7 +25,7 @@ fn round_trip(kind: ServerKind, other: ServerKind) {
     assert!(report.plan.adapted.iter().all(is_account), "{:?}", report.plan.adapted);
     rows::assert_equal(&stage.source, &target, &str::to_owned);
     assert_same_objects(&stage.source, &target);
-    // Programs do what they did.
+    // Stored programs still work.
     for query in [
         "SELECT SUM(rental.owed(member_no, '2024-01-01')) FROM rental.member WHERE member_no < 50",
         "SELECT SUM(CRC32(cast_of)) FROM rental.casts",

@@ -1,9 +1,10 @@
-//! What servers make otherwise than they were told, or show otherwise than they keep it: it is put right, or named.
+//! Definitions that servers change when they create them, or show differently from what they store:
+//! corrected, or reported.
 
 use super::{other_servers::said, *};
 
-/// Numbers within documents are parsed again by MySQL: a decimal becomes a double. The load says so, and everything else
-/// in such a table is compared.
+/// MySQL parses numbers within documents again, turning decimals into doubles.
+/// The load reports that, and compares everything else in such a table.
 #[test]
 fn numbers_in_documents() {
     let (stage, backup) = backed_up(
@@ -28,13 +29,13 @@ fn numbers_in_documents() {
         [r#"{"n": 12.5, "7.00": 7.0}"#]
     );
     assert_clean(&target);
-    // Where nobody reads the rows again, it is named of all such tables, before anything is touched.
+    // If rows are not read back, all such tables are reported before anything is touched.
     let quick = LoadOptions { verify: false, overwrite: true, ..options(&target) };
     let plan = load::plan(&stage.repo, &log(), RunNo(backup), &quick, &Cancel::default()).unwrap();
     let adapted = said(&plan.adapted);
     assert!(adapted.contains("s.decimals") && adapted.contains("s.plain"), "{adapted}");
 
-    // What is no such number must be what it was.
+    // Values without such numbers must be preserved.
     let other = start(ServerKind::MySql97);
     let chosen = LoadOptions {
         selection: Selection { tables: vec!["s.decimals".parse().unwrap()], ..Selection::default() },
@@ -47,7 +48,8 @@ fn numbers_in_documents() {
     assert!(error.to_string().contains("s.decimals (other bytes in its rows)"), "{error}");
 }
 
-/// Servers print members of lists in a character set that has no characters of four bytes: what they keep is asked for.
+/// Servers print list members in a character set that lacks four-byte characters, so the
+/// stored values are queried.
 #[test]
 fn members_of_four_bytes() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118, ServerKind::MySql97] {
@@ -96,13 +98,13 @@ fn members_of_four_bytes() {
             [("😡".to_owned(), "😀".to_owned(), "😀?".to_owned())],
             "{kind}"
         );
-        // As text, too.
+        // Also as text.
         let lines = crate::logical::delimited::csv(&stage, backup, "s.mood");
         assert!(lines.contains("😀,'😐'") && lines.contains("😡"), "{lines}");
     }
 }
 
-/// An event whose time has passed since it was saved is not made, or made without running: that is named.
+/// An event whose time has passed since the backup is not created, or created disabled: that is reported.
 #[test]
 fn events_whose_time_has_passed() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -110,7 +112,7 @@ fn events_whose_time_has_passed() {
             kind,
             &[
                 "CREATE DATABASE s",
-                // As it was a while ago.
+                // As of some time ago.
                 "SET SESSION timestamp = UNIX_TIMESTAMP('2020-01-01')",
                 "CREATE EVENT s.once ON SCHEDULE AT '2020-01-02' DO SELECT 1",
                 "CREATE EVENT s.kept ON SCHEDULE AT '2020-01-02' ON COMPLETION PRESERVE DO SELECT 1",
@@ -129,7 +131,8 @@ fn events_whose_time_has_passed() {
     }
 }
 
-/// Where transactions of the source are to be replayed behind a load, events are made so that they do not run meanwhile.
+/// If transactions of the source are to be replayed after a load, events are created so that
+/// they do not run meanwhile.
 #[test]
 fn events_that_are_not_to_run() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -157,7 +160,7 @@ fn events_that_are_not_to_run() {
     }
 }
 
-/// What a server makes otherwise with a warning only is named.
+/// Changes that a server makes with only a warning are reported.
 #[test]
 fn tables_that_are_made_otherwise() {
     let (stage, backup) = backed_up(
@@ -176,7 +179,7 @@ fn tables_that_are_made_otherwise() {
     assert!(!adapted.contains("s.plain"), "{adapted}");
 }
 
-/// A server may begin a transaction whenever one has ended: not for us.
+/// A server may be set to start a transaction as soon as one has ended; our sessions override that.
 #[test]
 fn transactions_end_where_they_end() {
     let (stage, backup) = backed_up(

@@ -1,9 +1,9 @@
-//! Ways that rows go: by parameters, and by others where a server, or a row, does not go along.
+//! Ways of sending rows: by parameters, and by others if a server, or a row, does not allow that.
 
 use super::{names::Meddler, *};
 
-/// Rows that do not fit a packet go by another way than those around them, or are refused; where statements are what the binlog
-/// has to have, all of them do. None is lost, and none of its bytes.
+/// Rows that do not fit a packet are sent in another way than those around them, or refused; if the binlog
+/// must contain statements, all rows are sent that way. No row and no byte is lost.
 #[test]
 fn rows_longer_than_packets() {
     let (stage, backup) = backed_up(
@@ -38,15 +38,15 @@ fn rows_longer_than_packets() {
     assert!(error.hint().unwrap_or_default().contains("max_allowed_packet"), "{error}");
 }
 
-/// MySQL takes rows of every type as text where it prepares no statement, or too few, and by `LOAD DATA LOCAL` where that is
-/// allowed; that it takes them as parameters holds `round_trip`.
+/// MySQL receives rows of every type as text if it prepares no statement, or too few, and by `LOAD DATA
+/// LOCAL` if that is allowed. `round_trip` covers parameters.
 #[test]
 fn other_ways_into_mysql() {
     let (stage, backup) = saved(ServerKind::MySql97);
     let target = start(ServerKind::MySql97);
     for (settings, is_by_parameters, is_by_load_data) in [
         ("max_prepared_stmt_count = 0", false, false),
-        // Tables of one row want no second one.
+        // Tables of one row need no second statement.
         ("max_prepared_stmt_count = 1", true, false),
         ("local_infile = ON", false, true),
     ] {
@@ -66,8 +66,8 @@ fn other_ways_into_mysql() {
     }
 }
 
-/// Many rows, one, none, long ones, and one that is too long for a packet of parameters: none is lost, and none of its bytes,
-/// be it as parameters or, where the binlog has statements, as text.
+/// Many rows, one, none, long ones, and one that is too long for a packet of parameters: no row and no byte
+/// is lost, whether sent as parameters or, if the binlog contains statements, as text.
 #[test]
 fn rows_of_every_length_as_parameters_of_mysql() {
     let (stage, backup) = backed_up(
@@ -95,7 +95,8 @@ fn rows_of_every_length_as_parameters_of_mysql() {
     }
 }
 
-/// `local_infile` is switched on for a load that asks for it, by whoever may, and is off when the load has ended, well or not.
+/// `local_infile` is switched on for a load that asks for it, if the account may do that, and is off when the
+/// load has ended, successfully or not.
 #[test]
 fn local_infile_for_the_time_of_a_load() {
     let (stage, backup) = backed_up(
@@ -125,12 +126,12 @@ fn local_infile_for_the_time_of_a_load() {
     assert!(report.by_load_data && !is_on());
     assert_eq!(target.query::<i32>("SELECT id FROM s.t ORDER BY id").unwrap(), [1, 2]);
 
-    // One that fails behind its rows.
+    // A load that fails after its rows.
     let again = LoadOptions { overwrite: true, ..chosen.clone() };
     let meddler = Meddler::new(&target, Meddler::FIRST_ROWS, "UPDATE s.t SET id = 3 WHERE id = 2");
     load::run(&stage.repo, &log(), RunNo(backup), &again, &meddler, &Cancel::default()).unwrap_err();
     assert!(!is_on());
-    // Where it is on it stays on.
+    // If it was on, it stays on.
     target.exec_all(["SET GLOBAL local_infile = ON", "DROP TABLE s.t"]).unwrap();
     assert!(load(&stage, backup, &again).unwrap().by_load_data && is_on());
     assert_clean(&target);
@@ -141,8 +142,9 @@ fn local_infile_for_the_time_of_a_load() {
     assert!(error.to_string().contains("--enable-local-infile"), "{error}");
 }
 
-/// `LOAD DATA LOCAL` cuts values short and leaves rows out with a warning only. Whoever changes the table while it is filled so
-/// that this happens has the load fail, whether rows are read again or not; a member that is none of its list is none such.
+/// `LOAD DATA LOCAL` truncates values and skips rows with only a warning.
+/// If someone changes the table during the load so that this happens, the load fails, whether rows are read
+/// back or not; a member outside of its list does not count as such a change.
 #[test]
 fn what_load_data_only_warns_of_fails_the_load() {
     let (stage, backup) = backed_up(

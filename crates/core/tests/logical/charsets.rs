@@ -16,8 +16,8 @@ fn column(charset: &str) -> ColumnDefinition {
     }
 }
 
-/// Every code of one and two bytes: what is shown is what the server shows, or nothing; and no set is refused that need
-/// not be.
+/// Every code of one and two bytes: the result is what the server shows, or nothing; and no character set is
+/// refused needlessly.
 fn characters_are_those_of_the_server(kind: ServerKind) {
     let server = start(kind);
     let mut conn = server.conn().unwrap();
@@ -47,7 +47,7 @@ fn characters_are_those_of_the_server(kind: ServerKind) {
             .unwrap();
         let (mut same, mut missed) = (0, 0);
         for (bytes, text) in rows {
-            // What is no character becomes a question mark.
+            // The server replaces codes that are not characters by a question mark.
             let is_none = |text: &[u8]| text.contains(&b'?') && bytes != b"?";
             let Some(expected) = text.filter(|text| !is_none(text)) else { continue };
             match shown(&column, &bytes) {

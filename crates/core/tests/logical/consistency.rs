@@ -1,4 +1,4 @@
-//! One view for all connections, at the position that is recorded, while others write.
+//! One view for all connections, at the recorded position, while others write.
 
 use std::{
     thread::sleep,
@@ -15,17 +15,18 @@ use holdfast_testkit::{
 use super::*;
 use crate::listeners::Warnings;
 
-/// How the view is to be made.
+/// How the view is to be established.
 enum Way {
-    /// As it is made for `root`.
+    /// The way chosen for `root`.
     Best,
-    /// For an account with these rights alone, beside those that every backup needs.
+    /// For an account with only these privileges, besides those that every backup needs.
     Account(&'static str),
-    /// Beside a transaction that has written and stays open.
+    /// While a transaction that has written stays open.
     OpenTransaction,
 }
 
-/// A source that is written to, and what backups of it say: of one meanwhile, and of one when nobody writes any more.
+/// A source under writes, and the reports of two backups: one under load, and one after
+/// the writes have stopped.
 fn back_up_under_load(stage: &Stage, way: &Way, pace: Option<u32>, seed: u64) -> [LogicalReport; 2] {
     shop::load(&stage.source, shop::ShopOptions { size_mib: 12, ..shop::ShopOptions::default() }).unwrap();
     stage.source.exec("CREATE TABLE shop.pending (id INT PRIMARY KEY)").unwrap();
@@ -79,14 +80,15 @@ fn back_up_under_load(stage: &Stage, way: &Way, pace: Option<u32>, seed: u64) ->
     [report, at_rest]
 }
 
-/// What is loaded, made a replica at the recorded position, becomes equal to its source: neither one transaction more nor
-/// less is in the backup. Tables that the backup calls inconsistent are left out of that.
+/// The loaded backup, made a replica at the recorded position, becomes equal to its source: the backup
+/// contains exactly the transactions up to there.
+/// Tables that the backup reports as inconsistent are not compared.
 fn at_its_position(kind: ServerKind, way: &Way, method: Method, seed: u64) {
     let stage = Stage::new(kind);
-    // Where nothing is locked, views must agree, which they do only between two commits.
+    // Without locks, the views must agree, which happens only between two commits.
     let pace = (method == Method::BinlogPosition).then_some(100);
     let [report, at_rest] = back_up_under_load(&stage, way, pace, seed);
-    // Under load another method may be chosen, since somebody was in the way of this one.
+    // Under load, another method may be chosen if something blocked this one.
     assert_eq!(at_rest.view.method, method);
     assert_eq!(report.view.inconsistent.is_empty(), method != Method::BinlogPosition);
 
@@ -156,14 +158,14 @@ fn mariadb_without_locks() {
     }
 }
 
-/// MySQL says where its binlog ends when everything in it can be seen.
+/// MySQL reports the end of its binlog only when everything in it is visible.
 #[test]
 fn mysql_9_7_with_views_that_agree() {
     let way = Way::Account("REPLICATION CLIENT, BACKUP_ADMIN");
     at_its_position(ServerKind::MySql97, &way, Method::BinlogPosition, 20);
 }
 
-/// Nothing says where one reader without a lock is, but the books balance.
+/// Nothing tells the position of a single reader without locks, but the books balance.
 #[test]
 fn mysql_9_7_without_locks() {
     let stage = Stage::new(ServerKind::MySql97);

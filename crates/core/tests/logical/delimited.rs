@@ -1,4 +1,4 @@
-//! CSV that a server loads makes the table again, and lines of JSON say the same.
+//! CSV files recreate the table when a server loads them, and JSON lines contain the same values.
 
 use std::io::Cursor;
 
@@ -20,7 +20,7 @@ pub(crate) fn csv(stage: &Stage, backup: u64, table: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The fields of CSV, by the rules alone: `None` where there are no quotes and the word NULL.
+/// Parses CSV by its rules alone: `None` for an unquoted NULL.
 fn parse(csv: &str) -> Vec<Vec<Option<String>>> {
     let (mut rows, mut row, mut chars) = (Vec::new(), Vec::new(), csv.chars().peekable());
     while chars.peek().is_some() {
@@ -54,7 +54,7 @@ fn assert_says_the_same(column: &ColumnDefinition, line: &str, json: &Json, csv:
             number.as_i64().is_some_and(|number| field.parse() == Ok(number))
         }
         (Json::Number(_), Some(field)) => {
-            // As it is written: the parser at hand may be off by a bit.
+            // Parsed from the text, since the JSON parser may be off by a bit.
             let (_, rest) = line.split_once(&format!("\"{}\":", column.name)).unwrap();
             let digits = rest.split([',', '}']).next().unwrap();
             digits.parse::<f64>().unwrap() == field.parse::<f64>().unwrap()
@@ -116,7 +116,7 @@ fn rows_come_back(kind: ServerKind) {
         let Definition::Table(table) = serde_json::from_slice(&json).unwrap() else { panic!("{name}") };
         table
     };
-    // What cannot be converted is refused by name.
+    // Columns that cannot be converted are refused by name.
     let backup = back_up();
     let error = rows(&backup, &table(&backup, "texts"), RowFormat::Csv).unwrap_err();
     assert!(error.to_string().contains("column sj has the character set sjis"), "{error}");

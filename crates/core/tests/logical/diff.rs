@@ -1,5 +1,5 @@
-//! What differs between two backups is what a client of the server finds to differ, row by row; and only chunks that
-//! can differ are read.
+//! The differences between two backups are those that a client of the server finds, row by row; and only
+//! chunks that can differ are read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,12 +17,12 @@ use holdfast_testkit::rng::Rng;
 
 use super::*;
 
-/// A row as a client sees it: its columns by name, text as UTF-8.
+/// A row as a client sees it: columns by name, text as UTF-8.
 type Seen = BTreeMap<String, Option<Vec<u8>>>;
-/// Of each table how often a row is there.
+/// The rows of each table.
 type Tables = BTreeMap<&'static str, Vec<Seen>>;
 
-/// Names of tables, with the columns that tell which row it is; empty: none do.
+/// Table names, with the columns that identify a row; empty if none do.
 const TABLES: [(&str, &[&str]); 6] = [
     ("people", &["name", "born"]),
     ("numbered", &["id"]),
@@ -65,7 +65,7 @@ fn create(server: &Server, rng: &mut Rng) {
         .unwrap();
 }
 
-/// A random row, as a literal.
+/// A random row as a literal.
 fn values(table: &str, rng: &mut Rng, ids: u64) -> String {
     let id = rng.below(ids);
     let filler =
@@ -93,7 +93,7 @@ fn values(table: &str, rng: &mut Rng, ids: u64) -> String {
     }
 }
 
-/// Some rows come, some go, some change.
+/// Inserts, deletes and changes some rows.
 fn change(server: &Server, rng: &mut Rng, share: u64) {
     let mut conn = server.conn().unwrap();
     for (table, _) in TABLES {
@@ -114,7 +114,7 @@ fn change(server: &Server, rng: &mut Rng, share: u64) {
     conn.query_drop("UPDATE d.people SET n = IF(n IS NULL, 1, NULL) WHERE born = 1 AND v < '01'").unwrap();
 }
 
-/// All rows by a client of the server's.
+/// Reads all rows with a client of the server.
 fn seen(server: &Server) -> Tables {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET NAMES utf8mb4").unwrap();
@@ -134,10 +134,10 @@ fn seen(server: &Server) -> Tables {
     TABLES.iter().map(|(table, _)| (*table, read(table))).collect()
 }
 
-/// What was told of one table: rows that are only before, only after, and before and after.
+/// Differences in one table: rows that exist only before, only after, or changed, each with a count.
 type Differences = BTreeSet<(Option<Seen>, Option<Seen>, u64)>;
 
-/// What a sum over both shows, slowly and surely. Columns that one side has not are left out.
+/// Computes the differences in a slow but simple way. Columns that one side lacks are ignored.
 fn expected(before: &[Seen], after: &[Seen], key: &[&str]) -> Differences {
     let names = |rows: &[Seen]| {
         rows.first().map(|row| row.keys().cloned().collect::<BTreeSet<_>>()).unwrap_or_default()
@@ -176,7 +176,7 @@ impl Bag {
     }
 }
 
-/// Takes down what is told.
+/// Records the reported differences.
 #[derive(Default)]
 struct Noted {
     rows: BTreeMap<String, Bag>,
@@ -266,7 +266,8 @@ fn assert_as_seen(noted: &Noted, before: &Tables, after: &Tables) {
     }
 }
 
-/// Random changes of every kind of table, also of its definition, in steps and over several; and back again.
+/// Random changes of every kind of table, including its definition, in single steps and across
+/// several; and back again.
 fn differences_are_those_of_a_client(kind: ServerKind) {
     let seed = 0x5EED ^ u64::from(std::process::id());
     println!("{kind} seed {seed}");
@@ -302,7 +303,7 @@ fn differences_are_those_of_a_client(kind: ServerKind) {
         };
         assert_eq!(noted.objects, expected);
     }
-    // Over all steps and back, with memory for some rows only.
+    // Across all steps and back, with memory for only a few rows.
     for (from, to) in [(0, 3), (3, 0)] {
         let (totals, noted) = compare(&stage.repo, backups[from], backups[to], 600 << 10);
         assert_as_seen(&noted, &states[from], &states[to]);
@@ -325,8 +326,8 @@ fn differences_are_those_of_a_client_on_mysql() {
     differences_are_those_of_a_client(ServerKind::MySql97);
 }
 
-/// One changed row costs the reads of what tells of it, of the chunk that holds it and of the patch on that, not those of
-/// the table.
+/// A changed row costs reads of the metadata about it, of the chunk that contains it and of the patch on that
+/// chunk, but not of the table.
 #[test]
 fn equal_chunks_are_not_read() {
     let stage = Stage::new(ServerKind::MariaDb1011);

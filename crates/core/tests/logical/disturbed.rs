@@ -1,4 +1,4 @@
-//! What happens to the server while it is backed up makes a backup fail, or wait, but never wrong.
+//! Disturbances of the server during a backup make the backup fail or wait, but never make it wrong.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,7 +22,7 @@ fn with_rows(stage: &Stage) {
         .unwrap();
 }
 
-/// A reader that is ended takes the backup with it: nothing is read again in another view.
+/// If a reader is killed, the backup fails: nothing is read again in another view.
 #[test]
 fn a_killed_connection_fails_the_backup() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -48,11 +48,12 @@ fn a_killed_connection_fails_the_backup() {
     }
 }
 
-/// Definitions that change all the time are never mixed up: a backup that succeeds holds what was at its position.
+/// Definitions that change continuously are never mixed up: a backup that succeeds
+/// contains those at its position.
 #[test]
 fn changes_of_definitions_wait_or_fail_the_backup() {
     let kinds = ServerKind::all_kinds().map(|kind| (kind, false));
-    // Beside a table of another engine MySQL's instance is not locked while rows are read.
+    // With a table of another engine, MySQL's instance is not locked while rows are read.
     for (kind, has_others) in kinds.into_iter().chain([(ServerKind::MySql97, true)]) {
         let stage = Stage::new(kind);
         with_rows(&stage);
@@ -79,7 +80,7 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                         format!("CREATE PROCEDURE shop.p () SELECT {changes}"),
                     ]);
                     if all.is_err() {
-                        // Whatever was waited for in vain.
+                        // Whichever statement waited in vain.
                         stage.source.exec("DROP TABLE IF EXISTS shop.next, shop.old").ok();
                     }
                     thread::sleep(Duration::from_millis(5));
@@ -91,7 +92,8 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                 match stage.back_up(&options, &Selection::default()) {
                     Ok(report) => {
                         done += 1;
-                        // Each version of the table has a column of its own, with its number in its one row.
+                        // Each version of the table has its own column, which holds the version's number in
+                        // the only row.
                         let script =
                             String::from_utf8(stage.script(report.run.backup, Some("shop.swapped"))).unwrap();
                         let column = script

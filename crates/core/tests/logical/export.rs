@@ -1,4 +1,4 @@
-//! Files of an export are what the usual programs load: the servers' own clients, and `myloader`.
+//! Exported files can be loaded by the usual programs: the servers' own clients, and `myloader`.
 
 use std::{collections::BTreeSet, io::Read as _};
 
@@ -25,7 +25,7 @@ fn run(backup: &Backup, options: &ExportOptions) -> Result<Exported> {
     export(backup, options, &Told, &Cancel::default())
 }
 
-/// Feeds a client files from within a directory.
+/// Feeds a script to a client that runs in a directory.
 fn feed(server: &Server, directory: &Path, args: &[&str], script: &[u8]) {
     let mut client = Command::new(server.kind().client_program().unwrap())
         .args(["--no-defaults", "--user=root", "--max-allowed-packet=64M"])
@@ -57,7 +57,7 @@ fn files_load(kind: ServerKind) {
     let backup = Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap();
     let place = |name: &str| stage.dir.path().join(name);
 
-    // CSV with its scripts is everything.
+    // CSV with its scripts contains everything.
     let done = run(&backup, &options(&place("csv"), ExportFormat::Csv)).unwrap();
     assert_eq!((done.rows, done.tables), (report.read.rows, report.read.tables));
     let target = start_with(kind, &["--local-infile=1"]);
@@ -67,10 +67,10 @@ fn files_load(kind: ServerKind) {
     feed(&target, &place("csv"), &["--binary-mode", "--comments"], &script("3-programs.sql"));
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);
-    // A large table is several files.
+    // A large table consists of several files.
     assert!(place("csv/torture/texts.csv").is_file() && place("csv/torture/texts.00001.csv").is_file());
 
-    // What is there is left alone; what fails leaves nothing.
+    // Existing files are left alone; a failed export leaves nothing.
     let error = run(&backup, &options(&place("csv"), ExportFormat::Sql)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
     let cancel = Cancel::default();
@@ -79,7 +79,7 @@ fn files_load(kind: ServerKind) {
     assert!(export(&backup, &stopped, &Told, &cancel).is_err());
     assert_eq!(names(stage.dir.path()), BTreeSet::from(["csv".to_owned(), "repo".to_owned()]));
 
-    // One script, compressed, is what `cat` writes.
+    // A single compressed script equals the output of `cat`.
     let packed = ExportOptions { packing: Packing::Zstd, ..options(&place("sql"), ExportFormat::Sql) };
     run(&backup, &packed).unwrap();
     let file = fs::File::open(place("sql/backup.sql.zst")).unwrap();
@@ -87,7 +87,7 @@ fn files_load(kind: ServerKind) {
     zstd::stream::read::Decoder::new(file).unwrap().read_to_end(&mut unpacked).unwrap();
     assert!(unpacked == stage.script(report.run.backup, None));
 
-    // mydumper's files: tables by a client, everything by myloader.
+    // mydumper's files: tables are loaded by a client, everything by myloader.
     let readable = Selection {
         schemas: vec!["torture".parse().unwrap(), "größe".parse().unwrap()],
         ..Selection::default()
@@ -120,7 +120,7 @@ fn files_load(kind: ServerKind) {
     };
     let differing = differences(&of_torture(&stage.source), &of_torture(&target));
     assert!(differing.is_empty() && all.contains("metadata"), "{kind}: {}", differing.join("\n"));
-    // Debian's myloader knows no names but those of files.
+    // Debian's myloader only supports names that are valid in file names.
     let plain = Selection { schemas: vec!["torture".parse().unwrap()], ..Selection::default() };
     let report = stage.back_up(&stage.options(), &plain).unwrap();
     let history = History::read(&stage.repo, &log()).unwrap();
@@ -138,7 +138,7 @@ fn files_load(kind: ServerKind) {
     assert_eq!(programs(&stage.source), programs(&target), "{kind}");
 }
 
-/// Names of what is run.
+/// Names of stored programs.
 fn programs(server: &Server) -> Vec<String> {
     let lists = [
         "SELECT CONCAT(routine_type, routine_name) FROM information_schema.routines WHERE routine_schema",

@@ -1,4 +1,4 @@
-//! Large tables with keys of every kind are cut while they are read, and no row is lost or doubled.
+//! Large tables with keys of every kind are split while they are read, without losing or duplicating a row.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,10 +12,11 @@ use holdfast_repo::format::rows::RowTotals;
 use super::*;
 
 const ROWS: u32 = 60_000;
-/// Finding a place can take longer than the reader is held up.
+/// Finding a split point can take longer than the reader is held up.
 const TRIES: u32 = 5;
 
-/// Holds the reader up that is first behind its first segment, long enough for others to find where to cut its table.
+/// Holds up the reader that first completes its first segment, long enough for others to find
+/// split points in its table.
 #[derive(Default)]
 struct HoldFirst(AtomicBool);
 
@@ -27,7 +28,7 @@ impl Listener for HoldFirst {
     }
 }
 
-/// Tables large enough to be cut: about 60 MiB each in rows of 1 KiB.
+/// Tables large enough to be split: about 60 MiB each, in rows of 1 KiB.
 fn create(server: &Server) {
     let mut conn = server.conn().unwrap();
     let digits = (0..10).map(|n| format!("SELECT {n} AS n")).collect::<Vec<_>>().join(" UNION ALL ");
@@ -49,7 +50,7 @@ fn create(server: &Server) {
         ),
         ("digests", "k BINARY(32)", "k", "UNHEX(SHA2(n, 256))"),
         ("no_key", "k INT", "", "n"),
-        // MariaDB keeps a hash of such a key, and sorts by no more than the beginnings of values.
+        // MariaDB keeps a hash of such a key, and sorts only by the beginnings of values.
         ("hashed", "k TEXT CHARACTER SET utf8mb4 NOT NULL", "UNIQUE", "CONCAT(REPEAT('x', 600), 99999 - n)"),
     ] {
         let key = match key {
@@ -67,7 +68,7 @@ fn create(server: &Server) {
     }
 }
 
-/// What the rows of each table come to, in whatever order they were read.
+/// The totals of each table's rows, independent of the order in which they were read.
 fn totals(stage: &Stage, backup: u64) -> Vec<(String, RowTotals)> {
     let history = History::read(&stage.repo, &log()).unwrap();
     let backup = Backup::open(&stage.repo, &history, RunNo(backup)).unwrap();
@@ -87,7 +88,7 @@ fn cut(kind: ServerKind) {
     for table in ["skewed", "tenants", "digests"] {
         let selection =
             Selection { tables: vec![format!("keys_.{table}").parse().unwrap()], ..Selection::default() };
-        // Without a base the server is asked where to cut, with one the base is.
+        // Without a base, the server is asked where to split; with one, the base is used.
         for full in [true, false] {
             let options = BackupOptions { parallel: 3, full, ..stage.options() };
             let is_cut = (0..TRIES).any(|_| {

@@ -1,4 +1,4 @@
-//! Locks of logical backups wait for nobody who takes long, and nobody waits for them.
+//! Locks of logical backups do not wait for long statements, and nothing waits for the locks.
 
 use std::{
     sync::{
@@ -16,11 +16,11 @@ use mysql::Conn;
 
 use super::*;
 
-/// What waits for a query waits for longer: for [`LOCK_WAIT`], or until its end.
+/// Anything that waits for a query waits longer than this: for [`LOCK_WAIT`], or until the query ends.
 const SHORT: Duration = Duration::from_secs(30);
-/// So long a lock would wait for whoever is in its way.
+/// How long a lock would wait for whatever blocks it.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
-/// Statement that a backup reads `shop.slow` by.
+/// The statement that reads `shop.slow` in a backup.
 const READS_SLOWLY: &str = "SELECT HIGH_PRIORITY %`shop`.`slow`%";
 
 fn stage(kind: ServerKind) -> Stage {
@@ -45,12 +45,12 @@ fn options(stage: &Stage) -> BackupOptions {
     BackupOptions { lock_wait: LOCK_WAIT, ..stage.options() }
 }
 
-/// A backup that takes long to read `shop.slow`, in one statement.
+/// Selects `shop.slow` so that a backup takes long to read it, in one statement.
 fn slowly() -> Selection {
     Selection { filters: vec!["shop.slow=SLEEP(600) = 0".parse().unwrap()], ..Selection::default() }
 }
 
-/// The sessions with a statement like this.
+/// The sessions whose statement matches.
 fn running(server: &Server, like: &str) -> Vec<u64> {
     let query = format!("SELECT id FROM information_schema.processlist WHERE info LIKE '{like}'");
     server.query(query).unwrap()
@@ -79,7 +79,8 @@ fn probe(conn: &mut Conn) {
     }
 }
 
-/// Does `work` while others go on reading and writing, and look how long that takes them. They do so once more after it.
+/// Runs `work` while others keep reading and writing, and checks how long their statements take.
+/// They run once more afterwards.
 fn probed<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -106,7 +107,7 @@ fn assert_short(kind: ServerKind, report: &LogicalReport) {
     }
 }
 
-/// A query that has begun long before, and goes on long after.
+/// Runs `work` during a query that begins long before and ends long after.
 fn with_long_query<T>(server: &Server, work: impl FnOnce() -> T) -> T {
     const LIKE: &str = "SELECT SLEEP(600)%";
     thread::scope(|scope| {
@@ -134,7 +135,8 @@ fn a_long_query_is_not_waited_for() {
     }
 }
 
-/// A table without a key is read by one statement, as long as it takes: another backup does not wait for it.
+/// A table without a key is read by one statement, however long it takes: another backup does not wait for
+/// it.
 #[test]
 fn two_backups_at_once() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -155,7 +157,7 @@ fn two_backups_at_once() {
     }
 }
 
-/// A transaction that has written to a table, and is not over, is in the way of no lock either.
+/// An open transaction that has written to a table does not block any lock either.
 #[test]
 fn an_open_transaction_is_not_waited_for() {
     let stage = stage(ServerKind::MySql97);
@@ -167,7 +169,7 @@ fn an_open_transaction_is_not_waited_for() {
     assert_eq!(report.view.method, Method::ReadLock);
     writer.query_drop("COMMIT").unwrap();
 
-    // Beside a query that is in the way of the other lock, too, none is asked for.
+    // With an additional query that blocks the other lock, no lock is requested.
     writer.query_drop("BEGIN").unwrap();
     writer.query_drop("DELETE FROM shop.t WHERE id = 3").unwrap();
     let without_m = Selection { tables_excluded: vec!["shop.m".parse().unwrap()], ..Selection::default() };
@@ -187,7 +189,8 @@ fn an_open_transaction_is_not_waited_for() {
     }
 }
 
-/// As another backup does it for as long as it copies: the view is made in another way, and the report tells of the try.
+/// Another backup holds the stages while it copies: the view is established in another way, and the report
+/// mentions the failed try.
 #[test]
 fn stages_that_somebody_else_holds() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
@@ -206,7 +209,7 @@ fn stages_that_somebody_else_holds() {
     }
 }
 
-/// Tells once that a try was given up.
+/// Reports once that a try was given up.
 struct GivenUp(Mutex<Option<mpsc::Sender<()>>>);
 
 impl Listener for GivenUp {
@@ -221,7 +224,7 @@ impl Listener for GivenUp {
     }
 }
 
-/// A definition that is being changed is waited for, in pauses, and every try is in the report.
+/// A definition that is being changed is waited for, with pauses, and every try is in the report.
 #[test]
 fn the_report_has_locks_of_failed_tries() {
     let stage = stage(ServerKind::MySql97);
@@ -253,7 +256,7 @@ fn the_report_has_locks_of_failed_tries() {
     });
 }
 
-/// Tells when the tables without transactions are read and let go.
+/// Reports when the non-transactional tables have been read and released.
 struct LetGo(Mutex<(bool, Option<mpsc::Sender<()>>)>);
 
 impl Listener for LetGo {
@@ -273,7 +276,8 @@ impl Listener for LetGo {
     }
 }
 
-/// A physical backup, which must close tables of other engines for a moment, completes while a logical one reads.
+/// A physical backup, which must close tables of other engines for a moment, completes while
+/// a logical one is reading.
 #[test]
 fn a_physical_backup_beside_a_logical_one() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -297,7 +301,8 @@ fn a_physical_backup_beside_a_logical_one() {
                 ..stage.options()
             };
             let report = backup::run(&stage.repo, &physical, &Told, &Cancel::default());
-            // What keeps definitions as they are holds all the same, for tables that are read and those that are not yet.
+            // The locks that protect definitions still hold, for tables that were read and those that were
+            // not yet.
             for table in ["shop.t", "shop.m", "shop.slow"] {
                 let change = format!("ALTER TABLE {table} ADD COLUMN c INT");
                 let changed = stage.source.exec_all(["SET SESSION lock_wait_timeout = 1", &change]);
@@ -314,7 +319,7 @@ fn a_physical_backup_beside_a_logical_one() {
     }
 }
 
-/// Where the server notes nothing of who is in the way of what.
+/// A server that does not record which sessions block others.
 #[test]
 fn a_server_that_notes_nothing() {
     let stage = Stage::with(ServerKind::MySql97, &["--performance-schema=OFF"]);
@@ -323,8 +328,8 @@ fn a_server_that_notes_nothing() {
     assert_eq!(report.view.method, Method::TableLocks);
 }
 
-/// A replica of MySQL that goes by its primary's files is saved under either lock with the place at which it stands, and not
-/// where its appliers may have left gaps, of which no place tells.
+/// A MySQL replica that uses its primary's binlog files is backed up under either lock with its position, but
+/// not if its appliers may have left gaps, since no position describes those.
 #[test]
 fn mysql_9_7_a_replica_by_file() {
     let args = ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--replica-parallel-workers=4"];

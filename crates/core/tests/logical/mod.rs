@@ -1,5 +1,5 @@
-//! Logical backups of real servers. The judges are the servers: what is loaded elsewhere must have the checksums and the
-//! definitions of what was saved, and be at the position that was recorded.
+//! Logical backups of real servers. The reference is the servers: a loaded copy must have the checksums and
+//! definitions of the source, and be at the recorded position.
 
 use std::{
     collections::BTreeMap,
@@ -50,7 +50,7 @@ pub(crate) fn log() -> LogName {
     LogName { source: "db1".parse().unwrap(), kind: Kind::Logical }
 }
 
-/// A server that loads and runs what the tests need.
+/// A server with the plugins and settings that the tests need.
 pub(crate) fn start(kind: ServerKind) -> Server {
     start_with(kind, &[])
 }
@@ -67,7 +67,7 @@ impl Stage {
         Stage::with(kind, &[])
     }
 
-    /// With options for the server.
+    /// Starts the server with additional options.
     fn with(kind: ServerKind, args: &[&str]) -> Stage {
         let dir = tempfile::tempdir().unwrap();
         Stage {
@@ -99,25 +99,25 @@ impl Stage {
         script
     }
 
-    /// What another new server of this kind has after the backup is loaded there.
+    /// Loads the backup into another new server of this kind.
     fn loaded(&self, backup: u64) -> Server {
         let target = start(self.source.kind());
         load(&target, &self.script(backup, None));
         target
     }
 
-    /// Where the repository is.
+    /// The directory of the repository.
     pub(crate) fn repo_dir(&self) -> std::path::PathBuf {
         self.dir.path().join("repo")
     }
 
-    /// Whether nothing stands that was not finished.
+    /// The number of listed backups, to check that unfinished ones are not listed.
     fn backups(&self) -> usize {
         History::read(&self.repo, &log()).unwrap().standing().count()
     }
 }
 
-/// Loads a script as a person would, without a trace in the binlog.
+/// Loads a script as a user would, without writing to the binlog.
 pub(crate) fn load(server: &Server, script: &[u8]) {
     let mut client = Command::new(server.kind().client_program().unwrap())
         .args(["--no-defaults", "--user=root", "--binary-mode", "--comments", "--max-allowed-packet=64M"])
@@ -137,17 +137,17 @@ pub(crate) fn load(server: &Server, script: &[u8]) {
     fed.unwrap();
 }
 
-/// Takes out of the torture schema what CSV cannot say.
+/// Removes from the torture schema what CSV cannot express.
 pub(crate) const WITHOUT_WHAT_CSV_CANNOT_SAY: [&str; 4] = [
     "ALTER TABLE torture.texts DROP COLUMN sj, DROP COLUMN sw",
-    // Members of errors have no name, and a set's without one says nothing.
+    // Invalid members have no name, and an unnamed member of a set is empty text.
     "DELETE FROM torture.members WHERE id IN (6, 7)",
     "UPDATE torture.members SET s = 1 WHERE s = 4",
-    // The server takes the first member that its collation finds equal.
+    // The server uses the first member that its collation considers equal.
     "UPDATE torture.members SET e = 1 WHERE e = 4",
 ];
 
-/// Loads a file beside this one.
+/// Loads a file from the directory of this module.
 pub(crate) fn load_file(server: &Server, name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logical").join(name);
     load(server, &fs::read(path).unwrap());
@@ -156,7 +156,7 @@ pub(crate) fn load_file(server: &Server, name: &str) {
 /// Checksums of the tables that are not the server's own.
 pub(crate) fn user_checksums(server: &Server) -> Checksums {
     let mut sums = checksums(server).unwrap();
-    // MySQL's sum of a table with keys on expressions is another each time.
+    // MySQL's checksum of a table with functional keys varies.
     sums.retain(|name, _| !name.starts_with("`mysql`.") && !name.ends_with("`expression_keys`"));
     sums
 }
@@ -168,7 +168,7 @@ pub(crate) fn assert_same_rows(source: &Server, target: &Server) {
     assert!(!left.is_empty());
 }
 
-/// Everything that a server says of each object that is not its own: what was asked, and the answer.
+/// Descriptions of each object that is not the server's own: the queries and their results.
 pub(crate) fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>> {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET NAMES utf8mb4").unwrap();
@@ -202,7 +202,7 @@ pub(crate) fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<
     ] {
         asked.push(query);
     }
-    // As they are stored, whatever client they were made by.
+    // Text as it is stored, independent of the client that created it.
     conn.query_drop("SET SESSION character_set_results = NULL").unwrap();
     let mut answers = BTreeMap::new();
     for query in asked.into_iter().filter(|query| !query.ends_with("`.`broken`")) {
@@ -211,7 +211,7 @@ pub(crate) fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<
             Some(Value::Bytes(bytes)) => Some(bytes),
             _ => None,
         };
-        // When it was made is another moment.
+        // Times of creation differ.
         let timeless = |row: Row| {
             let made = row.columns_ref().iter().position(|column| column.name_str() == "Created");
             let mut values: Vec<_> = row.unwrap_raw().into_iter().map(value).collect();
@@ -225,7 +225,8 @@ pub(crate) fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<
     answers
 }
 
-/// Which of these MySQL prints before a text of ASCII goes by how the table was made, by `CREATE` or by `ALTER`.
+/// Which of these introducers MySQL prints before ASCII text depends on whether the table was made by
+/// `CREATE` or by `ALTER`.
 fn without_introducers(rows: Vec<Vec<Option<String>>>) -> Vec<Vec<Option<String>>> {
     let plain = |text: String| {
         let mut plain = text;

@@ -1,4 +1,4 @@
-//! Databases whose names are like others: those of the server, and those that differ by case or accents alone.
+//! Databases with similar names: like those of the server, or differing only by case or accents.
 
 use holdfast_core::ErrorKind;
 
@@ -8,7 +8,7 @@ fn schemas(all: &[&str]) -> Selection {
     Selection { schemas: all.iter().map(|it| it.parse().unwrap()).collect(), ..Selection::default() }
 }
 
-/// What is asked for by name and is the server's own is refused: it would be a backup of nothing.
+/// The server's own databases are refused if selected by name, since the backup would be empty.
 #[test]
 fn databases_of_the_server_are_refused_by_name() {
     let stage = Stage::new(ServerKind::MariaDb1011);
@@ -21,11 +21,11 @@ fn databases_of_the_server_are_refused_by_name() {
         }
     }
     assert_eq!(stage.backups(), 0);
-    // What wildcards mean besides is not.
+    // Wildcards that also match them are not refused.
     stage.back_up(&stage.options(), &schemas(&["s*"])).unwrap();
 }
 
-/// A database that is only called like one of the server's is a database like any other.
+/// A database whose name only resembles one of the server's is an ordinary database.
 #[test]
 fn databases_that_look_like_the_servers_are_saved() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -53,7 +53,7 @@ fn databases_that_look_like_the_servers_are_saved() {
             assert_eq!(found.unwrap(), [1], "{kind} {name}");
         }
         assert_same_objects(&stage.source, &target);
-        // Of what cannot be told from the server's own by its name alone, nothing is missing in silence.
+        // A database that cannot be told from the server's own by its name is not left out silently.
         stage.source.exec("CREATE DATABASE ndbinfo").unwrap();
         let error = stage.back_up(&stage.options(), &Selection::default()).unwrap_err();
         assert!(error.to_string().contains("the database ndbinfo is called as one of NDB's"), "{error}");
@@ -63,7 +63,7 @@ fn databases_that_look_like_the_servers_are_saved() {
     }
 }
 
-/// Databases, triggers, events and routines whose names differ by case or accents alone.
+/// Databases, triggers, events and routines whose names differ only by case or accents.
 #[test]
 fn databases_that_differ_by_case_or_accents() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {

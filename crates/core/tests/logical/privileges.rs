@@ -1,4 +1,4 @@
-//! What an account may do decides how the view is made; what it may not see fails the backup.
+//! An account's privileges determine how the view is established; objects that it cannot see fail the backup.
 
 use holdfast_core::{logical::Method, server::Secret};
 
@@ -30,7 +30,7 @@ fn options(stage: &Stage) -> BackupOptions {
     options
 }
 
-/// The least that is needed is what the errors say, one after the other; with it a backup is as complete as root's.
+/// The errors name the minimal privileges one by one; with these, a backup is as complete as root's.
 #[test]
 fn errors_name_the_grants_that_are_missing() {
     for kind in ServerKind::all_kinds() {
@@ -56,7 +56,7 @@ fn errors_name_the_grants_that_are_missing() {
         for object in ["TABLE `t`", "PROCEDURE `p`", "TRIGGER", "VIEW `v`"] {
             assert!(script.contains(object), "{object}: {script}");
         }
-        // What could not be locked is named.
+        // Tables that could not be locked are reported.
         assert_eq!(report.view.inconsistent, ["shop.m"]);
         let expected = if kind.is_mariadb() { Method::BinlogPosition } else { Method::OneReader };
         assert_eq!(report.view.method, expected);
@@ -72,8 +72,8 @@ fn errors_name_the_grants_that_are_missing() {
     }
 }
 
-/// What the documentation tells to grant is enough for everything: the best view, with its position, and no table that is
-/// not of it.
+/// The grants in the documentation suffice for everything: the best view, with its position, and no table
+/// outside of the view.
 #[test]
 fn the_grants_of_the_documentation() {
     const PAGE: &str = include_str!("../../../../docs/guide/logical-backup.md");
@@ -95,8 +95,9 @@ fn the_grants_of_the_documentation() {
     }
 }
 
-/// A database on which the account has nothing is not in the server's list: a backup of everything, or by wildcards, fails
-/// until the account can see that it is there, and then because it may not read it.
+/// A database for which the account has no privileges is not in the server's list: a backup of
+/// everything, or with wildcards, fails until the account can see that it exists, and then because
+/// the account cannot read it.
 #[test]
 fn databases_that_are_not_listed() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -133,7 +134,7 @@ fn databases_that_are_not_listed() {
     }
 }
 
-/// Rows that come by TLS are the same: nothing is new to a backup after one by the socket.
+/// Rows read by TLS are the same: a backup by TLS after one by socket stores nothing new.
 #[test]
 fn rows_by_tls_are_the_same() {
     let stage = stage(ServerKind::MySql97);

@@ -1,10 +1,10 @@
-//! How fast rows are read.
+//! Rate limits for reading rows.
 
 use std::time::Instant;
 
 use super::*;
 
-/// A limit holds over all readers, for large tables and for many small ones.
+/// A limit applies to all readers together, for large tables and for many small ones.
 #[test]
 fn rows_are_read_no_faster_than_asked() {
     const BYTES_PER_S: u64 = 1 << 20;
@@ -23,6 +23,6 @@ fn rows_are_read_no_faster_than_asked() {
     let selection = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
     let began = Instant::now();
     stage.back_up(&options, &selection).unwrap();
-    // Of the three seconds a few pieces are free: the first ones of all readers.
+    // The first pieces of all readers are free, so it takes less than three seconds.
     assert!(began.elapsed().as_millis() > 2_000, "{:?}", began.elapsed());
 }

@@ -1,4 +1,4 @@
-//! The position of a MariaDB replica that writes, too, where nothing may be locked.
+//! The position of a MariaDB replica that also has its own writes, where nothing may be locked.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -10,10 +10,10 @@ use holdfast_testkit::replica::{self, CATCH_UP_MAX, Position};
 
 use super::*;
 
-/// So many transactions of each side are there before the backup, and behind it.
+/// The number of transactions on each side before the backup, and after it.
 const WRITES: u32 = 150;
 
-/// Counts rows up, so that one transaction that is missing or there twice shows.
+/// Increments counters in rows, so that a missing or repeated transaction is detected.
 fn write(server: &Server, table: &str, is_over: &AtomicBool) {
     let mut conn = server.conn().unwrap();
     for number in 1_000.. {
@@ -41,10 +41,11 @@ fn until_written(server: &Server, table: &str, more: u32) {
     }
 }
 
-/// What is loaded goes on as a replica of the server that was saved, and as one of its primary, each at the position that
-/// the backup tells for it: neither skips a transaction nor does one twice.
+/// A loaded backup continues as a replica of the source server, and as one of the source's primary, each at
+/// the position that the backup records for it, without skipping or repeating a transaction.
 ///
-/// `is_stopped`: while the backup is taken nothing comes from the primary, so that the last in the binlog is the server's own.
+/// With `is_stopped`, nothing arrives from the primary during the backup, so that the last transaction in the
+/// binlog is the server's own.
 fn goes_on_on_both_sides(kind: ServerKind, own_domain: bool, is_stopped: bool) {
     // Numbers of one domain then come from two servers, out of order.
     let loose = ["--gtid-strict-mode=OFF"];

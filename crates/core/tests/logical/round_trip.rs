@@ -1,8 +1,9 @@
-//! Every type and every kind of object, saved, loaded elsewhere, and compared by what both servers say.
+//! Every type and every kind of object: backed up, loaded elsewhere, and compared by the
+//! descriptions of both servers.
 
 use super::*;
 
-/// What a table without transactions has of its past, and what `CHECKSUM TABLE` does not see.
+/// The history of tables, which `CHECKSUM TABLE` does not see.
 pub(crate) fn histories(server: &Server) -> Vec<(String, u64, Option<String>)> {
     let tables: Vec<(String, String)> = server
         .query("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'SYSTEM VERSIONED'")
@@ -43,12 +44,12 @@ fn round_trip(kind: ServerKind) {
     let passwords = "SELECT CONCAT(user, '@', host), HEX(authentication_string) FROM mysql.user WHERE host <> '' ORDER BY 1";
     assert_eq!(stage.source.query::<(String, String)>(passwords).unwrap(), target.query(passwords).unwrap());
 
-    // The same rows are the same to a second backup, which stores next to nothing.
+    // A second backup recognises the rows, and stores next to nothing.
     let again = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     assert_eq!((again.run.base, again.read.rows), (Some(report.run.backup), report.read.rows));
     assert!(again.run.totals.bytes_stored < report.run.totals.bytes_stored / 10, "{:?}", again.run.totals);
 
-    // One table, into a schema of another name.
+    // One table, into a schema with another name.
     target.exec("CREATE DATABASE elsewhere").unwrap();
     let script =
         [b"USE elsewhere;\n".to_vec(), stage.script(report.run.backup, Some("torture.texts"))].concat();
@@ -72,7 +73,7 @@ fn everything_comes_back_on_mysql_9_7() {
     round_trip(ServerKind::MySql97);
 }
 
-/// What is asked for is taken, and nothing else; what does not exist is refused.
+/// Only selected objects are backed up; a selection that does not exist is refused.
 #[test]
 fn selections_and_filters() {
     let stage = Stage::new(ServerKind::MariaDb1011);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Names the seeds to take instead of the usual ones, with commas between.
+/// Seeds to use instead of the default ones, separated by commas.
 const SEEDS: &str = "HOLDFAST_STORM_SEEDS";
 
 fn seeds(usual: u64) -> Vec<u64> {
@@ -12,13 +12,13 @@ fn seeds(usual: u64) -> Vec<u64> {
     }
 }
 
-/// Two backups of a busy server, the second on top of the first; both restore to exactly their position.
+/// Two backups of a busy server, the second based on the first; both restore to exactly their position.
 fn full_and_incremental(kind: ServerKind, seed: u64) {
     for seed in seeds(seed) {
         println!("{SEEDS}={seed}");
         let mut options = ServerOptions::default();
         if kind.is_mariadb() {
-            // By default 10.11 has none to truncate.
+            // By default, 10.11 has no undo tablespaces to truncate.
             options = options.init_arg("--innodb-undo-tablespaces=3");
         }
         let stage = Stage::new_with(kind, options, 40);
@@ -43,7 +43,8 @@ fn mysql_9_7_restores_to_the_recorded_position_under_writes_and_ddl() {
     full_and_incremental(ServerKind::MySql97, 3);
 }
 
-/// Without tables of other engines MySQL, too, closes imported tables, and no backup is refused because of them.
+/// Without tables of other engines, MySQL, too, closes imported tables, and no backup is
+/// refused because of them.
 #[test]
 fn mysql_9_7_restores_tables_imported_in_a_storm_of_innodb_alone() {
     for seed in seeds(4) {

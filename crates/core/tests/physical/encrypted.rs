@@ -1,4 +1,4 @@
-//! Servers that encrypt everything they can. The keys are never in our hands: only the servers have them.
+//! Servers that encrypt everything they can. Only the servers have the keys; Holdfast never does.
 
 use std::{
     fs::{self, File},
@@ -13,14 +13,14 @@ use mysql::prelude::Queryable;
 
 use super::*;
 
-/// Whether the redo log in a data directory of MariaDB is ciphertext.
+/// Whether the redo log in a MariaDB data directory is encrypted.
 fn log_is_encrypted(datadir: &Path) -> bool {
     let mut format = [0; 4];
     File::open(datadir.join("ib_logfile0")).unwrap().read_exact(&mut format).unwrap();
     &format != b"Phys"
 }
 
-/// Options with which a MariaDB server has its keys, in a file of `dir`.
+/// Options of a MariaDB server with its keys in a file in `dir`.
 pub(crate) fn key_options(dir: &Path) -> Vec<String> {
     let keys = dir.join("keys");
     fs::write(&keys, format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
@@ -30,7 +30,8 @@ pub(crate) fn key_options(dir: &Path) -> Vec<String> {
     ]
 }
 
-/// Tables, temporary files, Aria, binlog and redo are ciphertext, and background threads encrypt what was not.
+/// Tables, temporary files, Aria, binlog and redo are encrypted, and background threads encrypt existing
+/// data.
 pub(crate) fn mariadb_options(dir: &Path) -> ServerOptions {
     let encrypted = [
         "--innodb-encrypt-tables=ON",
@@ -55,7 +56,7 @@ fn mariadb_stage(kind: ServerKind, size_mib: u64) -> Stage {
     Stage { server_options, prepare_options, ..Stage::with_repo(source, repo, dir) }
 }
 
-/// Restored without the keys, a backup fails and says whose keys are missing; nothing can start on what it leaves.
+/// Without the keys, a restore fails and says which keys are missing; no server can start on what it leaves.
 fn fails_without_keys(stage: &Stage, options: &RestoreOptions, backup: u64, missing: [&str; 2]) {
     let error: Error =
         restore::run(&stage.repo, &log(), RunNo(backup), options, &Told, &Cancel::default()).unwrap_err();
@@ -73,7 +74,7 @@ fn mariadb_full_and_incremental(kind: ServerKind, seed: u64) {
     fails_without_keys(&stage, &without, second.run.backup, ["file_key_management", "--prepare-option"]);
     stage.prove(&second);
     stage.prove(&full);
-    // What the recovering server wrote is encrypted, too.
+    // Files written by the recovering server are encrypted, too.
     assert!(log_is_encrypted(&stage.restore_options(full.run.backup).target_dir));
 }
 
@@ -87,7 +88,8 @@ fn encrypted_mariadb_11_8_restores_to_the_recorded_position_under_writes_and_ddl
     mariadb_full_and_incremental(ServerKind::MariaDb118, 42);
 }
 
-/// A table outside the data directory is in redo that nobody can rewrite: it goes where it was, or the restore is refused.
+/// A table outside the data directory is named in redo that cannot be rewritten: it is restored to its
+/// original place, or the restore is refused.
 #[test]
 fn encrypted_mariadb_tables_elsewhere_are_refused_where_they_were() {
     let stage = mariadb_stage(ServerKind::MariaDb1011, 5);
@@ -115,7 +117,7 @@ fn encrypted_mariadb_tables_elsewhere_are_refused_where_they_were() {
     assert_eq!(stage.source.value::<u64>("SELECT COUNT(*) FROM e.t").unwrap(), 2);
 }
 
-/// Tables, dictionary, undo, redo and binlog are ciphertext.
+/// Tables, dictionary, undo, redo and binlog are encrypted.
 fn mysql_stage(size_mib: u64) -> Stage {
     let dir = TempDir::new().unwrap();
     let keyring = dir.path().join("keyring");
@@ -133,7 +135,7 @@ fn mysql_stage(size_mib: u64) -> Stage {
     Stage { server_options, keyring: Some(keyring), ..Stage::with_repo(source, repo, dir) }
 }
 
-/// The dictionary, a general tablespace, and every InnoDB table that is not in one.
+/// Encrypts the dictionary, a general tablespace, and every other InnoDB table.
 fn encrypt_tables(server: &Server) {
     for tablespace in ["mysql", "general"] {
         server.exec(format!("ALTER TABLESPACE {tablespace} ENCRYPTION = 'Y'")).unwrap();
@@ -160,7 +162,7 @@ fn encrypted_mysql_9_7_restores_to_its_position_under_writes_and_ddl() {
     fs::rename(&keyring, &away).unwrap();
     let options = stage.restore_options(second.run.backup);
     fails_without_keys(&stage, &options, second.run.backup, ["component_keyring_file", "--keyring"]);
-    // Told where the keys are, and with the backup's own configuration again afterwards.
+    // With the location of the keys given; afterwards the backup's own configuration is back.
     let options = RestoreOptions { keyring: Some(away.clone()), ..options };
     restore::run(&stage.repo, &log(), RunNo(second.run.backup), &options, &Told, &Cancel::default()).unwrap();
     let config = fs::read_to_string(options.target_dir.join("component_keyring_file.cnf")).unwrap();
@@ -174,8 +176,9 @@ fn encrypted_mysql_9_7_restores_to_its_position_under_writes_and_ddl() {
     assert!(fs::read(&keyring).unwrap() == keys, "a restore wrote to the source's keyring");
 }
 
-/// Where the log ends exactly at the position, it is told so, and where the binlog stands as well. Purge, statistics and
-/// the backup's own statements write a few bytes now and then, so not every backup of an idle server has this luck.
+/// If the log ends exactly at the position, the backup records an exact position, including the binlog's.
+/// Purge, statistics and the backup's own statements write a few bytes now and then, so not every backup of
+/// an idle server is that lucky.
 #[test]
 fn encrypted_mysql_9_7_at_rest_has_an_exact_position() {
     let stage = mysql_stage(5);
@@ -190,7 +193,7 @@ fn encrypted_mysql_9_7_at_rest_has_an_exact_position() {
     stage.prove(&backup);
 }
 
-/// Does something when all has been copied, before anything else is locked.
+/// Runs an action when everything has been copied, before anything else is locked.
 struct AtStop<F: Fn() + Send + Sync>(F);
 
 impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
@@ -202,8 +205,9 @@ impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
     }
 }
 
-/// The lock that such a backup holds keeps the master key, and redo logging, from being changed: who does not wait for its
-/// end is refused. That fails no backup, whose copy is opened with the keys as they are afterwards.
+/// The lock held by such a backup prevents changes of the master key and of redo logging: statements that do
+/// not wait for its end are refused.
+/// These do not make a backup fail, and its copy is opened with the keys as they are afterwards.
 #[test]
 fn encrypted_mysql_9_7_changes_its_master_key_when_the_backup_has_ended() {
     const ROTATE: &str = "ALTER INSTANCE ROTATE INNODB MASTER KEY";
@@ -211,7 +215,8 @@ fn encrypted_mysql_9_7_changes_its_master_key_when_the_backup_has_ended() {
                            WHERE info LIKE 'ALTER INSTANCE%' AND state LIKE 'Waiting for backup lock%'";
     const WAITING_MAX: Duration = Duration::from_secs(120);
     let stage = mysql_stage(5);
-    // Tables of other engines cannot be locked while a rotation waits: the server calls that a deadlock each time.
+    // Tables of other engines cannot be locked while a rotation waits: the server reports a deadlock each
+    // time.
     stage.source.exec("DROP DATABASE misc").unwrap();
     let keys = || fs::read(stage.keyring.as_ref().unwrap()).unwrap();
     let before = keys();

@@ -5,8 +5,8 @@ use holdfast_repo::{format::manifest::Head, log::history::History};
 
 use super::*;
 
-/// A restored server is another one, and takes over the name only when somebody says so. The files of its own that the
-/// restore left in the data directory are no part of its backup, which could not be restored with them.
+/// A restored server is a different server, and takes over the name only on request. The restore's own files
+/// in its data directory are not part of its backup, which could not be restored with them.
 #[test]
 fn a_restored_server_can_be_backed_up_and_restored() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {

@@ -1,4 +1,4 @@
-//! Keys that lie in the data directory are in no backup, and no restore deletes them.
+//! Keys in the data directory are in no backup, and no restore deletes them.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use holdfast_testkit::keyring::with_keyring;
 
 use super::*;
 
-/// `1;0123…` as `openssl enc -aes-256-cbc -md sha1` makes it, and what opens it.
+/// `1;0123…` as encrypted by `openssl enc -aes-256-cbc -md sha1`, and the password.
 const ENCRYPTED_KEYS: &str = "53616c7465645f5fefe6ed80247d6a3e0bdca1c9818beecc26f20458f23a1f5488ed6e92427e56184a9cdc17d0d0\
     5175a3fe1930dd02874301220ca77a11f1f2eae830ecacd85b5d8401a8e4004999136c3354d4508959450d8c5b5ab7ce3a1c";
 const OF_KEYS: &str = "mypassword";
@@ -17,8 +17,9 @@ fn warned_by<T>(run: impl FnOnce(&Warnings) -> T) -> (T, String) {
     (result, warnings.heard().concat())
 }
 
-/// A backup, a restore of it elsewhere, and one over the source itself. `keys`: those in the source's data directory, of
-/// which the settings name the first; `without`: how a server somewhere else comes by them.
+/// Takes a backup, restores it elsewhere, and over the source itself.
+/// `keys` are the key files in the source's data directory, the first of which the settings name; `without`
+/// contains the options by which a server elsewhere gets them.
 fn keys_stay_where_they_are(mut stage: Stage, keys: &[&str], without: RestoreOptions) {
     stage.source.exec_all(["INSERT INTO e.t VALUES (1), (2)", "CREATE DATABASE later"]).unwrap();
     let (backup, warnings) =
@@ -42,7 +43,7 @@ fn keys_stay_where_they_are(mut stage: Stage, keys: &[&str], without: RestoreOpt
 
     stage.source.exec_all(["INSERT INTO e.t VALUES (3)", "DROP DATABASE later"]).unwrap();
     stage.source.stop().unwrap();
-    // With this beside it, a keyring cannot be opened for reading only.
+    // With this file beside it, a keyring cannot be opened read-only.
     fs::remove_file(stage.source.datadir().join("keyring.backup")).ok();
     let over = RestoreOptions {
         delta: true,

@@ -1,5 +1,5 @@
-//! Hot backups of busy servers. The judge is always the server: a restored copy, attached as a replica at the recorded
-//! position, must catch up and then hold the same rows in every table.
+//! Hot backups of busy servers. The reference is always the server: a restored copy, attached as a replica at
+//! the recorded position, must catch up and then hold the same rows in every table.
 
 use std::{
     path::{Path, PathBuf},
@@ -41,16 +41,16 @@ mod salvage;
 mod writers;
 mod xa;
 
-/// A server with data, a repository, and room to restore into.
+/// A server with data, a repository, and a directory to restore into.
 struct Stage {
     source: Server,
     repo: Arc<Repo>,
     dir: TempDir,
-    /// Of servers on restored directories.
+    /// Options of servers on restored directories.
     server_options: ServerOptions,
-    /// Of the restores.
+    /// Options for recovery during restores.
     prepare_options: Vec<String>,
-    /// The file with the source's keys, of which each server on a restored directory gets a copy of its own.
+    /// The file with the source's keys, of which each server on a restored directory gets its own copy.
     keyring: Option<PathBuf>,
 }
 
@@ -88,7 +88,7 @@ impl Stage {
         Self::with_repo(source, repo, dir)
     }
 
-    /// A server and a repository that is there already.
+    /// A server and an existing repository.
     fn with_repo(source: Server, repo: Arc<Repo>, dir: TempDir) -> Self {
         std::fs::create_dir(dir.path().join("spool")).unwrap();
         let (server_options, prepare_options) = (ServerOptions::default(), Vec::new());
@@ -107,12 +107,12 @@ impl Stage {
         backup::run(&self.repo, &self.options(), &Told, &Cancel::default()).unwrap()
     }
 
-    /// Two backups of the busy server, the second on top of the first.
+    /// Two backups of the busy server, the second based on the first.
     fn two_backups(&self, seed: u64) -> [BackupReport; 2] {
         self.two_backups_in(StormOptions { connections: 2, seed, imports: true, innodb_only: false })
     }
 
-    /// The same in a certain storm.
+    /// The same with the given storm.
     fn two_backups_in(&self, options: StormOptions) -> [BackupReport; 2] {
         let seed = options.seed;
         let load = WriteLoad::start(&self.source, 2, seed).unwrap();
@@ -142,7 +142,8 @@ impl Stage {
         [full, second]
     }
 
-    /// A backup beside a storm. If that has to be refused because of an import, the next one begins after all imports.
+    /// A backup during a storm.
+    /// If it has to be refused because of an import, the next one begins after all imports.
     fn back_up_in(&self, storm: &DdlStorm) -> BackupReport {
         let imported = storm.imported();
         match backup::run(&self.repo, &self.options(), &Told, &Cancel::default()) {
@@ -178,20 +179,20 @@ impl Stage {
         if let Some(keyring) = &self.keyring {
             give_keyring(&target, keyring, &self.dir.path().join(format!("keyring-{backup}"))).unwrap();
         }
-        // What is told to be needed must be enough.
+        // The options that the restore reports as needed must be sufficient.
         let needed = report.server_options.iter().fold(self.server_options.clone(), ServerOptions::arg);
         let server = Server::attach(self.source.kind(), target, needed).unwrap();
         (Restored { server }, report)
     }
 
-    /// Restores `backup`, lets it catch up with the source, and compares all tables. The source must be quiet.
+    /// Restores `backup`, lets it catch up with the source, and compares all tables. The source must be idle.
     fn prove(&self, backup: &BackupReport) {
         let restored = self.restore_recovered(backup);
         check_ledger(&restored.server).unwrap();
         self.catch_up(backup, &restored);
     }
 
-    /// Restores `backup`; the server ended its recovery exactly where the backup ends.
+    /// Restores `backup`, and checks that the server's recovery ended exactly where the backup ends.
     fn restore_recovered(&self, backup: &BackupReport) -> Restored {
         let (restored, report) = self.restore(backup.run.backup);
         let prepared = report.prepared.expect("the server recovered it");
@@ -204,13 +205,13 @@ impl Stage {
         restored
     }
 
-    /// Lets what was restored from `backup` catch up with the source, and compares all tables.
+    /// Lets a server restored from `backup` catch up with the source, and compares all tables.
     fn catch_up(&self, backup: &BackupReport, restored: &Restored) {
         let gtid = backup.position.gtid.clone().unwrap();
         let position = if self.source.kind().is_mariadb() { Position::Gtid(gtid) } else { Position::Held };
         let imported = finish_imports(&self.source, &restored.server).unwrap();
         println!("backup {}: {imported} tables were discarded", backup.run.backup);
-        // Before: what is applied may mend what it changes.
+        // Check before replication, since applied changes may repair what they modify.
         check_tables(&restored.server).unwrap();
         replica::catch_up(&self.source, &restored.server, &position, CATCH_UP_MAX).unwrap();
         let tables = assert_equal_checksums(&self.source, &restored.server).unwrap();

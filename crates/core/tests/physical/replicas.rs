@@ -1,11 +1,11 @@
-//! Backups of replicas, which are there to make more replicas of the same primaries: a restored copy, told what the
-//! restore says, goes on where the source stood, and then holds what the primaries hold.
+//! Backups of replicas, which are used to make more replicas of the same primaries: a restored copy, set up
+//! as the restore says, continues where the source was, and then holds the primaries' data.
 
 use std::thread::sleep;
 
 use super::*;
 
-/// One with data, writes to it, and GTIDs of its own domain on MariaDB.
+/// A primary with data, writes, and on MariaDB GTIDs in its own domain.
 fn primary(kind: ServerKind, options: &ServerOptions, domain: u32) -> Server {
     let options = match kind.is_mariadb() {
         true => options.clone().arg(format!("--gtid-domain-id={domain}")),
@@ -14,7 +14,7 @@ fn primary(kind: ServerKind, options: &ServerOptions, domain: u32) -> Server {
     Server::start(kind, options).unwrap()
 }
 
-/// Begins a channel; by GTID, or at the beginning of the primary's first binlog.
+/// Starts a channel, by GTID or from the beginning of the primary's first binlog.
 fn follow(replica: &Server, channel: &str, primary: &Server, by_gtid: bool) {
     primary
         .exec_all([
@@ -52,19 +52,19 @@ fn follow(replica: &Server, channel: &str, primary: &Server, by_gtid: bool) {
     .unwrap();
 }
 
-/// Waits until `replica` has what was last written to `primary`.
+/// Waits until `replica` has the last write to `primary`.
 fn arrives(replica: &Server, primary: &Server, schema: &str) {
     primary.exec(format!("CREATE TABLE IF NOT EXISTS {schema}.the_end (i INT PRIMARY KEY)")).unwrap();
     let begun = std::time::Instant::now();
     while replica.exec(format!("SELECT * FROM {schema}.the_end")).is_err() {
         assert!(begun.elapsed() < CATCH_UP_MAX, "{}", states(replica));
-        // A connection that fails is tried again.
+        // A failed connection is retried.
         assert!(!states(replica).contains("Last_SQL_Error"), "{}", states(replica));
         sleep(Duration::from_millis(100));
     }
 }
 
-/// Waits until `replica` has begun to apply what is written to `shop`.
+/// Waits until `replica` has begun to apply the writes to `shop`.
 fn applies(replica: &Server) {
     let begun = std::time::Instant::now();
     while replica.exec("SELECT 1 FROM shop.ledger LIMIT 1").is_err() {
@@ -73,7 +73,7 @@ fn applies(replica: &Server) {
     }
 }
 
-/// What stops replication, where something does.
+/// The errors that have stopped replication, if any.
 fn states(replica: &Server) -> String {
     let (query, errors) = match replica.kind().is_mariadb() {
         true => ("SHOW ALL SLAVES STATUS", ["Last_IO_Error", "Last_SQL_Error"]),
@@ -98,8 +98,8 @@ fn checksums(server: &Server, schema: &str) -> Vec<(String, Option<u64>)> {
     server.query(format!("CHECKSUM TABLE {}", tables.join(", "))).unwrap()
 }
 
-/// Backs up `source`, a replica by these channels, while they apply what their primaries are given. `shop` is written to
-/// on the first, `other` on the second.
+/// Backs up `source`, a replica by these channels, while they apply their primaries' writes.
+/// `shop` is written on the first primary, `other` on the second.
 fn restored_replica_follows(
     source: Server,
     primaries: &[(&str, &Server, bool)],
@@ -129,7 +129,7 @@ fn restored_replica_follows(
             });
         }
         sleep(Duration::from_secs(1));
-        // No place is recorded if an applier did not pause for as long as it took to ask.
+        // No position is recorded if an applier did not pause for as long as the query took.
         let is_placed = |backup: &BackupReport| {
             backup.position.replica_of.iter().all(|channel| channel.by_gtid || channel.executed.is_some())
         };
@@ -168,8 +168,8 @@ fn restored_copy_follows(stage: &Stage, backup: &BackupReport, primaries: &[(&st
     }
 }
 
-/// One channel by GTID, applied in parallel, one by file and offset; the replica logs nothing of it, but what it wrote
-/// itself.
+/// One channel by GTID, applied in parallel, and one by file and offset; the replica
+/// logs only its own writes.
 #[test]
 fn mariadb_a_replica_of_two_primaries_is_restored_to_its_places() {
     let kind = ServerKind::MariaDb1011;
@@ -186,7 +186,7 @@ fn mariadb_a_replica_of_two_primaries_is_restored_to_its_places() {
     restored_replica_follows(source, &[("", &first, true), ("b", &second, false)], options);
 }
 
-/// The same with what MySQL has: GTIDs are on, and one channel finds its place by file and offset all the same.
+/// The same with the features of MySQL: GTIDs are on, and one channel still uses file and offset.
 #[test]
 fn mysql_a_replica_of_two_primaries_is_restored_to_its_places() {
     let kind = ServerKind::MySql97;
@@ -197,7 +197,7 @@ fn mysql_a_replica_of_two_primaries_is_restored_to_its_places() {
     restored_replica_follows(source, &[("a", &first, true), ("b", &second, false)], options);
 }
 
-/// Without GTIDs, appliers that work in parallel and keep the order stand at one place.
+/// Without GTIDs, parallel appliers that preserve the commit order have a single position.
 #[test]
 fn mysql_a_replica_without_gtids_is_restored_to_its_place() {
     let kind = ServerKind::MySql97;
@@ -208,8 +208,8 @@ fn mysql_a_replica_without_gtids_is_restored_to_its_place() {
     restored_replica_follows(source, &[("", &first, false)], options);
 }
 
-/// A replica that logs nothing of what it applies lists a GTID a moment after its transaction is in the redo: what a backup
-/// recorded may be behind what a copy holds, and holds no second time.
+/// A replica that does not log what it applies lists a GTID a moment after its transaction is in the redo: a
+/// backup may have recorded a position before what the copy contains, and the copy must not apply it again.
 #[test]
 fn mysql_a_replica_that_logs_nothing_is_restored_to_its_place() {
     let kind = ServerKind::MySql97;

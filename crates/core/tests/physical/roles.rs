@@ -1,4 +1,4 @@
-//! A server that is shut off from everybody: in a container, by its socket only, and read only.
+//! An isolated server: in a container, reachable only by its socket, and read-only.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -8,8 +8,8 @@ use holdfast_testkit::server::copy_datadir;
 
 use super::*;
 
-/// The server calls its files by paths that this process cannot follow, the account has the least rights, and nobody may
-/// write: with a map of the paths, the backup is whole, tables elsewhere included.
+/// The server's file paths cannot be followed by this process, the account has the minimal privileges, and
+/// writes are not allowed: with a path map, the backup is whole, including tables elsewhere.
 fn a_server_in_a_container_is_backed_up(kind: ServerKind) {
     let dir = tempfile::tempdir().unwrap();
     let (real, seen) = (dir.path().join("real"), dir.path().join("seen"));
@@ -17,7 +17,7 @@ fn a_server_in_a_container_is_backed_up(kind: ServerKind) {
     let mut plain = Server::start(kind, ServerOptions::default()).unwrap();
     plain.stop().unwrap();
     copy_datadir(plain.datadir(), &real.join("data")).unwrap();
-    // What the server sees through this link while it opens its files, nobody sees later.
+    // The server opens its files through this link, which is removed afterwards.
     symlink(&real, &seen).unwrap();
     let elsewhere = seen.join("elsewhere");
     let mut options = ServerOptions::default()

@@ -1,4 +1,4 @@
-//! A server with a damaged page: nobody is told that its backup is good.
+//! A server with a damaged page: its backup is never reported as good.
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
@@ -22,7 +22,7 @@ fn a_page_of_the_index(file: &std::fs::File, index: u64) -> u64 {
         .expect("the index has pages")
 }
 
-/// Turns a bit in the middle of the page round.
+/// Flips a bit in the middle of the page.
 fn flip(file: &std::fs::File, page: u64) {
     let at = page * PAGE_BYTES + PAGE_BYTES / 2;
     let mut byte = [0];
@@ -72,7 +72,7 @@ fn salvage(kind: ServerKind) {
     let head = holdfast_repo::format::manifest::Head::decode(&head).unwrap();
     assert_eq!(head.flags, [DAMAGED_PAGES]);
 
-    // What is not damaged is there.
+    // Undamaged data are restored.
     let (restored, _) = stage.restore(report.run.backup);
     let mut conn = restored.server.conn().unwrap();
     assert_eq!(conn.query_first::<u64, _>("SELECT COUNT(*) FROM `sh op`.well").unwrap(), Some(1));
@@ -80,7 +80,7 @@ fn salvage(kind: ServerKind) {
     assert_eq!(conn.query_first::<u64, _>(by_key).unwrap(), Some(1 << 11));
     drop(restored);
 
-    // The page is not shared with later backups: they read it, and fail, until it is mended.
+    // The page is not shared with later backups: they read it, and fail until it is repaired.
     backup::run(&stage.repo, &stage.options(), &Told, &Cancel::default()).unwrap_err();
     stage.source.stop().unwrap();
     flip(&file, page);

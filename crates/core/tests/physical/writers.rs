@@ -1,4 +1,5 @@
-//! A host with a writer's key: it backs its server up and reads no backup, and what it keeps need not be believed.
+//! A host with a writer's key: it backs up its server and cannot read any backup, and its
+//! local files are not trusted.
 
 use std::fs;
 
@@ -13,7 +14,7 @@ use holdfast_repo::{
 
 use super::*;
 
-/// A host that knows nothing but its own password, and a directory that it keeps page maps in.
+/// A host that has only its own password, and a directory for page maps.
 struct Host<'a> {
     stage: &'a Stage,
     password: Password,
@@ -34,7 +35,7 @@ impl<'a> Host<'a> {
         Arc::new(Repo::open(store, Some(&self.password)).unwrap())
     }
 
-    /// A backup, and what was warned of.
+    /// Takes a backup; returns the report and the warnings.
     fn back_up(&self) -> (BackupReport, String) {
         let options = BackupOptions { cache_dir: Some(self.cache.clone()), ..self.stage.options() };
         let warnings = Warnings::default();
@@ -42,7 +43,7 @@ impl<'a> Host<'a> {
         (report, warnings.heard().concat())
     }
 
-    /// All that is kept.
+    /// All files that the host has kept.
     fn kept(&self) -> Vec<PathBuf> {
         let files = |dir: &Path| fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         let mut open: Vec<PathBuf> = files(&self.cache);
@@ -78,7 +79,7 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     assert_eq!(error.kind(), ErrorKind::Key, "{error}");
     assert!(error.to_string().contains("this key is a writer's"), "{error}");
 
-    // Somebody turns a bit round in all maps, and exchanges them: the pages are stored anew.
+    // Someone flips a bit in all maps, and swaps them: the pages are stored again.
     let maps: Vec<_> = host.kept().into_iter().filter(|path| !path.ends_with("head")).collect();
     for (path, other) in maps.iter().zip(maps.iter().skip(1)) {
         let mut bytes = fs::read(other).unwrap();

@@ -1,4 +1,4 @@
-//! Transactions that somebody else's coordinator has prepared, and not yet decided, when the backup ends.
+//! Transactions prepared by an external coordinator, and not yet decided when the backup ends.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -12,7 +12,7 @@ use super::*;
 /// Branches that are prepared before the backup and decided after it.
 const HELD: [&str; 2] = ["held-commit", "held-rollback"];
 
-/// Carries one branch up to where its coordinator decides.
+/// Runs a branch up to the coordinator's decision.
 fn prepare(conn: &mut Conn, name: &str, id: u64) {
     for statement in [
         format!("XA START '{name}'"),
@@ -25,14 +25,14 @@ fn prepare(conn: &mut Conn, name: &str, id: u64) {
     }
 }
 
-/// Two-phase commits of other coordinators, one after another, until they are to stop.
+/// Runs two-phase commits of other coordinators, one after another, until stopped.
 fn decide_many(server: &Server, writer: u64, count: &AtomicU64, stop: &AtomicBool) {
     let mut conn = server.conn().unwrap();
     let mut id = 1_000_000 * writer;
     while !stop.load(Ordering::Relaxed) {
         id += 97;
         let name = format!("passing-{id}");
-        // Each writer has rows of its own in both tables.
+        // Each writer has its own rows in both tables.
         prepare(&mut conn, &name, id - id % 97 + writer);
         let decision = if id.is_multiple_of(3) { "ROLLBACK" } else { "COMMIT" };
         conn.query_drop(format!("XA {decision} '{name}'")).unwrap();
@@ -47,8 +47,8 @@ fn prepared_branches(server: &Server) -> Vec<String> {
     names
 }
 
-/// A branch that is prepared when the backup ends is there in the restored server, undecided, and nothing is lost of those
-/// that are prepared and decided meanwhile: the decision comes by replication, and all tables are equal.
+/// A branch that is prepared when the backup ends is still undecided in the restored server, and no branch
+/// prepared and decided meanwhile is lost: the decision arrives by replication, and all tables are equal.
 fn branches_outlive_a_backup(kind: ServerKind) {
     let source = Server::start(kind, ServerOptions::default()).unwrap();
     source
@@ -63,7 +63,7 @@ fn branches_outlive_a_backup(kind: ServerKind) {
         ])
         .unwrap();
     for (i, name) in HELD.iter().enumerate() {
-        // Rows that no other writer asks for: they stay locked.
+        // Rows that no other writer uses, since they stay locked.
         prepare(&mut source.conn().unwrap(), name, 97 * 50 + 90 + i as u64);
     }
     let stage = Stage::around(source);

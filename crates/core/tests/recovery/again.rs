@@ -1,4 +1,5 @@
-//! After a reset names of transactions come again: one is recovered to only where it is clear which is meant.
+//! After a reset, transaction names are reused: recovery to a name works only if it is clear which
+//! transaction is meant.
 
 use holdfast_core::recovery::Recovery;
 use holdfast_repo::RunNo;
@@ -14,7 +15,7 @@ fn never(stage: &Stage, dir: &Path) -> RestoreOptions {
     RestoreOptions { server_binary, ..RestoreOptions::new(dir.join("never")) }
 }
 
-/// What is refused: before anything is written, and as a request that cannot be met.
+/// Checks that a request is refused as unsatisfiable, before anything is written.
 #[track_caller]
 fn refused(stage: &Stage, dir: &Path, until: Until) -> holdfast_core::Error {
     let options = never(stage, dir);
@@ -26,7 +27,7 @@ fn refused(stage: &Stage, dir: &Path, until: Until) -> holdfast_core::Error {
     error
 }
 
-/// The rows behind a recovery.
+/// The rows after a recovery.
 #[track_caller]
 fn rows(stage: &Stage, dir: &Path, named: Option<u64>, until: Until) -> Vec<u32> {
     let kind = stage.server.kind();
@@ -67,7 +68,7 @@ fn names_come_again(kind: ServerKind) {
     stage.once();
     let since = order_of_commits(&stage.server);
 
-    // Number of the row 7, and of a row above 100.
+    // The names of row 7, and of a row above 100.
     let twice = &before[before.len() - 20 + 7];
     let other = since.iter().position(|gtid| gtid == twice).unwrap();
     let [until, before_it] = [Until::Gtid, Until::BeforeGtid].map(|until| until(twice.parse().unwrap()));
@@ -84,23 +85,24 @@ fn names_come_again(kind: ServerKind) {
     let others = (0..20).chain(100..100 + u32::try_from(other).unwrap());
     assert_eq!(rows(&stage, dir.path(), Some(2), before_it), others.collect::<Vec<_>>());
 
-    // One that was there before only is recovered behind the backup of before, though the last one has a lower number.
+    // A name that existed only before the reset is recovered from the earlier backup, although the last one
+    // has a lower number.
     let last = before.last().unwrap();
     assert!(!since.contains(last));
     let until = Until::Gtid(last.parse().unwrap());
     assert_eq!(rows(&stage, dir.path(), None, until.clone()), (0..20).collect::<Vec<_>>());
-    // Behind another backup that is named it is not.
+    // With another backup named, it is refused.
     let options = never(&stage, dir.path());
     let error = choose(&stage, Some(2), until).unwrap().plan(&stage.repo, &options, &Cancel::default());
     let error = error.unwrap_err();
     assert!(error.to_string().contains("behind") && error.to_string().contains("#2"), "{error}");
     assert!(error.hint().is_some());
 
-    // A time between the last transaction and the reset: how far it goes is said.
+    // A time between the last transaction and the reset: the error says how far recovery is possible.
     let error = refused(&stage, dir.path(), Until::Time(between));
     assert!(error.to_string().contains(&format!("transaction {last}, committed at {last_at}")), "{error}");
     assert!(error.hint().unwrap().contains(&format!("restore {name}#1 --gtid {last}")), "{error:?}");
-    // MariaDB's second may have had more.
+    // MariaDB's last second may have contained more transactions.
     match kind.is_mariadb() {
         true => {
             let error = refused(&stage, dir.path(), Until::Time(last_at));

@@ -1,4 +1,5 @@
-//! Archives in which numbers of transactions, servers or files come again: what is recovered is right, or refused.
+//! Archives with repeated transaction numbers, servers or file names: the recovered state is correct, or
+//! recovery is refused.
 
 use std::{
     fs::OpenOptions,
@@ -18,7 +19,7 @@ use holdfast_testkit::replica::{self, CATCH_UP_MAX};
 use super::*;
 use crate::binlog::{Archiver, once, purge, start_replica};
 
-/// A server of number 1, as most are, and a table.
+/// A server with id 1, as most have, and a table.
 fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
     let options = ServerOptions::default().arg("--server-id=1");
     let stage = Stage::with(kind, more.iter().fold(options, |options, arg| options.arg(*arg)));
@@ -26,7 +27,7 @@ fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
     (stage, tempfile::tempdir().unwrap())
 }
 
-/// Each in a transaction of its own.
+/// Inserts rows, each in its own transaction.
 fn insert(server: &Server, ids: std::ops::Range<u32>) {
     server.exec_all(ids.map(|id| format!("INSERT INTO a.t VALUES ({id})"))).unwrap();
 }
@@ -40,7 +41,7 @@ fn reset(server: &Server) {
     server.exec(if is_mariadb { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" }).unwrap();
 }
 
-/// Recovers into a directory of `dir` that is new.
+/// Recovers into a new directory in `dir`.
 #[track_caller]
 fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
     let kind = stage.server.kind();
@@ -55,7 +56,7 @@ fn logical_options(server: &Server) -> BackupOptions {
     BackupOptions { name: Some(source()), ..crate::server::backup_options(crate::server::options(server)) }
 }
 
-/// A replica takes the place of its primary: transactions of both, with both servers' numbers, come after one backup.
+/// A replica replaces its primary: transactions with both servers' ids follow one backup.
 fn failover(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
     insert(&stage.server, 0..5);
@@ -82,8 +83,8 @@ fn mysql_9_7_failover() {
     failover(ServerKind::MySql97);
 }
 
-/// What an archiver of a server says that is another than the one that was archived, and what it does once it is told that the
-/// other's place is taken for good.
+/// The error of an archiver whose server differs from the archived one, and its behaviour once it is told
+/// that this server replaces the other.
 #[track_caller]
 fn begins_a_gap(stage: &Stage, other: &Server) {
     let options = ArchiveOptions { once: true, ..crate::binlog::options(other) };
@@ -96,8 +97,8 @@ fn begins_a_gap(stage: &Stage, other: &Server) {
     assert_eq!(report.gaps[0].kind, GapKind::OtherServer, "{report:?}");
 }
 
-/// A server that was recovered to before a mistake, under the number of the lost one, counts on from there: when it has come
-/// past what is archived, its transactions are still others.
+/// A server recovered to a point before a mistake, with the id of the lost server, continues its numbers:
+/// even when it has passed the archived ones, its transactions are recognised as different.
 fn a_recovered_server_counts_past_the_archive(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
     insert(&stage.server, 0..5);
@@ -133,8 +134,8 @@ fn mariadb_11_8_a_recovered_server_counts_past_the_archive() {
     a_recovered_server_counts_past_the_archive(ServerKind::MariaDb118);
 }
 
-/// A replica that takes its primary's place without the last transactions has others of their numbers; a third server that got
-/// them is no base for what comes then.
+/// A replica that replaces its primary without the last transactions reuses their numbers; a third server
+/// that received the lost ones is no base for what comes after.
 #[test]
 fn mariadb_10_11_failover_that_lost_transactions() {
     let kind = ServerKind::MariaDb1011;
@@ -150,7 +151,7 @@ fn mariadb_10_11_failover_that_lost_transactions() {
     stage.once();
     sleep(Duration::from_millis(1_100));
     insert(&second, 8..20);
-    // Nor does it take the place of an archiver by itself.
+    // It does not take over from an archiver by itself either.
     let before = stage.archive().stretches().len();
     let options = ArchiveOptions { standby: true, ..crate::binlog::options(&second) };
     let mut archiver = Archiver::start(&stage.repo, options);
@@ -169,7 +170,7 @@ fn mariadb_10_11_failover_that_lost_transactions() {
     recover(&stage.repo, kind, &target, last).unwrap_err();
 }
 
-/// What a server leaves out of its binlog is missing in what is recovered: it is told.
+/// Transactions that a server leaves out of its binlog are missing after a recovery, which is reported.
 #[test]
 fn mariadb_10_11_what_the_server_left_out() {
     let kind = ServerKind::MariaDb1011;
@@ -181,7 +182,7 @@ fn mariadb_10_11_what_the_server_left_out() {
     assert_eq!(report.replayed.unwrap().reached.leaves_out, ["binlog_ignore_db scratch"]);
 }
 
-/// What was backed up of a replica before it took its primary's place stays a base.
+/// A backup of a replica taken before it replaced its primary remains usable as a base.
 fn a_replica_before_the_failover(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
     insert(&stage.server, 0..5);
@@ -207,7 +208,8 @@ fn mysql_9_7_a_replica_before_the_failover() {
     a_replica_before_the_failover(ServerKind::MySql97);
 }
 
-/// A replica that stands still is backed up all the same: what its primary has archived since is needed behind it.
+/// A stopped replica is backed up all the same: later transactions in its primary's
+/// archive are needed after it.
 #[test]
 fn mysql_9_7_a_replica_that_stands_still() {
     let (stage, dir) = stage(ServerKind::MySql97, &[]);
@@ -241,7 +243,8 @@ fn mysql_9_7_a_replica_that_stands_still() {
     assert_eq!(recovered(&stage, dir.path(), Until::End), (0..20).collect::<Vec<_>>());
 }
 
-/// What was purged before it was archived does not keep backups of a replica from being bases, as far as they end behind it.
+/// Binlogs purged before they were archived do not prevent backups of a replica from being used as bases, if
+/// these end after the gap.
 fn a_replica_behind_a_gap(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
     insert(&stage.server, 0..5);
@@ -275,7 +278,8 @@ fn mysql_9_7_a_replica_behind_a_gap() {
     a_replica_behind_a_gap(ServerKind::MySql97);
 }
 
-/// An archive that is begun behind a backup of a replica begins where that stands, whatever the replica's files are called.
+/// An archive begun after a backup of a replica starts at that backup's position, whatever the replica's
+/// files are called.
 fn begun_behind_a_backup_of_a_replica(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
     let files = |server: &Server| -> Vec<String> {
@@ -313,8 +317,8 @@ fn mysql_9_7_begun_behind_a_backup_of_a_replica() {
     begun_behind_a_backup_of_a_replica(ServerKind::MySql97);
 }
 
-/// A replica does not log what it applies, as MariaDB comes, but what it writes itself: a backup of it has far more than
-/// its binlog names.
+/// A replica that logs only its own writes, MariaDB's default: its backup contains far
+/// more than its binlog names.
 #[test]
 fn mariadb_10_11_a_replica_that_logs_its_own_only() {
     let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
@@ -331,13 +335,14 @@ fn mariadb_10_11_a_replica_that_logs_its_own_only() {
     insert(&stage.server, 10..15);
     stage.once();
     assert_eq!(recovered(&stage, dir.path(), Until::End), (0..15).collect::<Vec<_>>());
-    // What it holds is not recovered to.
+    // Recovery to a transaction that the backup already contains is refused.
     let order = order_of_commits(&stage.server);
     let before = Until::BeforeGtid(order[order.len() - 9].parse().unwrap());
     recover(&stage.repo, ServerKind::MariaDb1011, &dir.path().join("never"), before).unwrap_err();
 }
 
-/// A replica applies domains independently: it may have last what its primary had first, and what a backup holds.
+/// A replica applies domains independently: what its primary committed first may come last there, and the
+/// backup contains it.
 #[test]
 fn mariadb_10_11_a_replica_has_another_order() {
     let write = |server: &Server, gtids: &[(u32, u32, u32, &str)]| {
@@ -375,7 +380,7 @@ fn mariadb_10_11_a_replica_has_another_order() {
     assert_eq!(recovered(&stage, dir.path(), Until::End), [1, 2, 3, 4]);
 }
 
-/// After a reset the numbers begin again: no backup of before it is a base for what came behind it.
+/// After a reset, numbers start again: an earlier backup is no base for later transactions.
 fn reset_between(kind: ServerKind, more: &[&str]) {
     let (stage, dir) = stage(kind, more);
     insert(&stage.server, 0..30);
@@ -384,7 +389,7 @@ fn reset_between(kind: ServerKind, more: &[&str]) {
     insert(&stage.server, 30..33);
     stage.once();
     reset(&stage.server);
-    // As many again, and more, in a file of the same name.
+    // As many transactions again and more, in a file with the same name.
     insert(&stage.server, 33..120);
     let between = pause();
     insert(&stage.server, 120..125);
@@ -403,7 +408,7 @@ fn reset_between(kind: ServerKind, more: &[&str]) {
     let in_between = order.get(80).map(|gtid| Until::Gtid(gtid.parse().unwrap()));
     in_between.clone().map(refused);
 
-    // A backup of behind it is one.
+    // A backup taken after the reset is a base.
     back_up(&stage, dir.path());
     insert(&stage.server, 125..130);
     stage.once();
@@ -426,14 +431,14 @@ fn mysql_9_7_reset_between() {
     reset_between(ServerKind::MySql97, &[]);
 }
 
-/// Places in files are all there is without GTIDs, which is how MySQL comes.
+/// Without GTIDs, MySQL's default, only file positions are available.
 #[test]
 fn mysql_9_7_reset_between_without_gtids() {
     reset_between(ServerKind::MySql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
 }
 
-/// A backup that holds what was committed behind the moment is no base for it, whatever the time was on the host that
-/// took it.
+/// A backup that contains transactions committed after the moment is no base for it, whatever the clock of
+/// the host that took it showed.
 #[test]
 fn mariadb_10_11_a_backup_by_a_clock_that_is_late() {
     let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
@@ -453,8 +458,9 @@ fn mariadb_10_11_a_backup_by_a_clock_that_is_late() {
     assert_eq!(recovered(&stage, dir.path(), Until::Time(at(0))), [0, 1]);
 }
 
-/// A transaction whose time is wrong, since its session or the host had another, does not end a recovery early: a time does
-/// not tell there what comes before and what behind. Long statements, which have the time when they began, do no harm.
+/// A transaction with a wrong time, due to its session or host, does not end a recovery early: in that case
+/// the time does not tell what comes before and after.
+/// Long statements, whose time is that of their start, do no harm.
 #[test]
 fn mariadb_10_11_times_that_are_wrong() {
     let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
@@ -474,7 +480,7 @@ fn mariadb_10_11_times_that_are_wrong() {
     stage.server.exec("FLUSH BINARY LOGS").unwrap();
     insert_as_of(24 * 3600, 18..19);
     insert(&stage.server, 19..25);
-    // The next file has most of those behind it.
+    // The next file contains most of the later transactions.
     stage.server.exec("FLUSH BINARY LOGS").unwrap();
     insert(&stage.server, 25..35);
     let late = pause();
@@ -493,7 +499,7 @@ fn mariadb_10_11_times_that_are_wrong() {
     assert_eq!(recovered(&stage, dir.path(), until), (0..35).collect::<Vec<_>>());
 }
 
-/// The same where the clock was ahead for many transactions.
+/// The same if the clock was ahead for many transactions.
 #[test]
 fn mariadb_10_11_a_clock_that_was_ahead() {
     let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
@@ -516,8 +522,8 @@ fn mariadb_10_11_a_clock_that_was_ahead() {
     assert_eq!(recovered(&stage, dir.path(), until), (0..65).collect::<Vec<_>>());
 }
 
-/// A backup holds no temporary tables. Statements behind it that read one which was open are refused, and replayed behind an
-/// older backup.
+/// A backup contains no temporary tables.
+/// Later statements that read a table that was open are refused, and replayed after an older backup.
 #[test]
 fn mariadb_10_11_a_temporary_table_that_was_open() {
     let (stage, dir) = stage(ServerKind::MariaDb1011, &["--binlog-format=MIXED"]);
@@ -546,7 +552,7 @@ fn mariadb_10_11_a_temporary_table_that_was_open() {
     assert_eq!(ids(&copy), [1, 2]);
 }
 
-/// Files end and begin behind the last wanted transaction, with events of their own.
+/// Files end and begin after the last wanted transaction, with their own events.
 #[test]
 fn mysql_9_7_without_gtids() {
     let (stage, dir) = stage(ServerKind::MySql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
@@ -593,7 +599,7 @@ fn mariadb_10_11_numbers_of_one_domain_come_twice() {
     }
 }
 
-/// A server that crashes may lose transactions that were archived and use their numbers for others.
+/// A server that crashes may lose archived transactions and reuse their numbers.
 #[test]
 fn mariadb_10_11_numbers_that_were_lost_come_again() {
     let (mut stage, dir) = stage(ServerKind::MariaDb1011, &[]);
@@ -618,7 +624,7 @@ fn mariadb_10_11_numbers_that_were_lost_come_again() {
     assert_eq!(recovered(&stage, dir.path(), Until::End), ids(&stage.server));
 }
 
-/// Lets so many bytes of what a server sends through, on all connections together, and then says nothing more.
+/// Forwards this many bytes of a server's output, on all connections together, and then goes silent.
 fn stops_after(server: &Server, bytes: u64) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, left, to) =
@@ -648,7 +654,7 @@ fn stops_after(server: &Server, bytes: u64) -> u16 {
     port
 }
 
-/// Has a server execute a binlog by way of its own programs. What they complain of.
+/// Makes a server execute a binlog with its own programs; returns their errors.
 fn executed(server: &Server, binlog: &[u8]) -> Result<(), String> {
     let kind = server.kind();
     let (file, statements) =
@@ -665,8 +671,8 @@ fn executed(server: &Server, binlog: &[u8]) -> Result<(), String> {
     if client.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&client.stderr).into_owned()) }
 }
 
-/// The server is lost while it sends a transaction, which the replica that takes its place has. What is written behind a
-/// logical backup has it once.
+/// The server is lost while it sends a transaction, which the replica that replaces it has.
+/// What is written out after a logical backup contains the transaction once.
 fn failover_inside_a_transaction(kind: ServerKind) {
     const SENT_BYTES: u64 = 3 << 20;
     let (stage, _dir) = stage(kind, if kind.is_mariadb() { &["--binlog-format=ROW"] } else { &[] });
@@ -675,7 +681,7 @@ fn failover_inside_a_transaction(kind: ServerKind) {
     let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
     let options = logical_options(&stage.server);
     let base = logical::run(&stage.repo, &options, &Selection::default(), &Told, &Cancel::default()).unwrap();
-    // A file without a transaction.
+    // A file without transactions.
     stage.server.exec("FLUSH BINARY LOGS").unwrap();
     stage.once();
     insert_wide(&stage.server, 5..13, 1 << 20);
@@ -718,7 +724,7 @@ fn failover_inside_a_transaction(kind: ServerKind) {
     assert_eq!(ids(&target), ids(&second));
 }
 
-/// Each with so many bytes, in one transaction if that is many.
+/// Inserts rows of this many bytes, in one transaction if they are large.
 fn insert_wide(server: &Server, ids: std::ops::Range<u32>, bytes: usize) {
     let values: Vec<String> = ids.map(|id| format!("({id}, REPEAT('x', {bytes}))")).collect();
     if bytes == 1 {
@@ -740,7 +746,7 @@ fn mysql_9_7_failover_inside_a_transaction() {
     failover_inside_a_transaction(ServerKind::MySql97);
 }
 
-/// An archiver that is stopped, in good order, in the middle of a transaction leaves no gap and nothing that comes twice.
+/// An archiver that is stopped in good order in the middle of a transaction leaves no gap and no duplicates.
 fn stopped_under_load(kind: ServerKind) {
     let (stage, dir) = stage(kind, &[]);
     stage.once();

@@ -1,4 +1,5 @@
-//! A host that is lost with all its files: what clients were told is there is recovered, or its loss is told rightly.
+//! A host is lost with all its files: acknowledged commits are recovered, or their loss is reported
+//! correctly.
 
 use std::time::Instant;
 
@@ -10,13 +11,13 @@ use crate::binlog::{Archiver, enable_semi_sync};
 
 const WRITERS: u32 = 3;
 
-/// Clocks of server and clients are one here; MariaDB's binlog knows seconds, and the one in which an archive ends is not
-/// promised.
+/// How late a commit may have been sent and still be lost. Server and clients share a clock here; MariaDB's
+/// binlog has a resolution of one second, and the last second of an archive is not promised.
 fn sent_within(kind: ServerKind) -> jiff::SignedDuration {
     jiff::SignedDuration::from_millis(if kind.is_mariadb() { 2_100 } else { 500 })
 }
 
-/// What a client was told is committed: its number, when it was sent, and when that was told.
+/// An acknowledged commit: its number, when it was sent, and when it was acknowledged.
 type Answered = (u32, Timestamp, Timestamp);
 
 fn write_until_lost(server: &Server, writer: u32) -> thread::JoinHandle<Vec<Answered>> {
@@ -66,7 +67,8 @@ fn the_host_is_lost(kind: ServerKind, semi_sync: bool, seed: u64) {
     if semi_sync {
         println!("{:?}", archiver.stop());
     } else {
-        // Nobody asks it to end: what has come is durable nonetheless, as soon as the store takes it.
+        // The archiver is not stopped: received data become durable nonetheless, as soon as the store accepts
+        // them.
         let ends = || {
             let archive = Archive::open(&stage.repo, &source()).unwrap();
             let chains = archive.chains().unwrap();
@@ -93,7 +95,8 @@ fn the_host_is_lost(kind: ServerKind, semi_sync: bool, seed: u64) {
     for (writer, told) in (1..).zip(&told) {
         let recovered: Vec<u32> =
             copy.query(format!("SELECT number FROM p.log WHERE writer = {writer} ORDER BY number")).unwrap();
-        // Of each client, all up to one: nothing is missing between, and nothing is there that was not sent.
+        // Of each client, all commits up to one: nothing is missing in between, and nothing is
+        // there that was not sent.
         let last = u32::try_from(recovered.len()).unwrap();
         assert_eq!(recovered, (1..=last).collect::<Vec<_>>());
         assert!(last as usize <= told.len() + 1, "{last} of {}", told.len());

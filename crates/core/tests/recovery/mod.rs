@@ -1,5 +1,5 @@
-//! Recovery to a transaction and to a time, from the archive alone: what is refused, and what must not be in the way. That
-//! random moments are recovered exactly is proved by `holdfast_testkit::pitr`.
+//! Recovery to a transaction and to a time from the archive alone: what is refused, and what must not get in
+//! the way. `holdfast_testkit::pitr` proves that random moments are recovered exactly.
 
 use std::{
     path::Path,
@@ -29,7 +29,7 @@ mod again;
 mod astray;
 mod lost;
 
-/// GTIDs in the order of the server's binlogs, as the server reads them.
+/// GTIDs in the order of the server's binlogs, as read by the server.
 fn order_of_commits(server: &Server) -> Vec<String> {
     let mut order = Vec::new();
     for row in server.query::<mysql::Row>("SHOW BINARY LOGS").unwrap() {
@@ -72,7 +72,8 @@ fn back_up_of(server: &Server, stage: &Stage, dir: &Path) {
     backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
 }
 
-/// A stop between two transactions that nobody commits meanwhile; MariaDB's binlog knows seconds.
+/// Pauses so that no transaction is committed around the returned time; MariaDB's binlog has a
+/// resolution of one second.
 pub(crate) fn pause() -> Timestamp {
     sleep(Duration::from_millis(1_100));
     let now = Timestamp::now();
@@ -80,15 +81,15 @@ pub(crate) fn pause() -> Timestamp {
     now
 }
 
-/// What is not there is refused before anything is written, and the time that the archive names is the last that is there:
-/// MariaDB's second may not be over.
+/// A missing moment is refused before anything is written, and the end that the archive reports is the last
+/// recoverable time. MariaDB's last second may be incomplete.
 fn what_is_not_there_is_refused(kind: ServerKind) {
     let stage = Stage::with(kind, ServerOptions::default());
     let dir = tempfile::tempdir().unwrap();
     let counter = Counter::start(&stage.server);
     stage.once();
     back_up(&stage, dir.path());
-    // The last may be of the second in which the backup ended.
+    // The last transaction may be in the same second as the end of the backup.
     sleep(Duration::from_millis(2_200));
     counter.stop();
     stage.once();
@@ -134,8 +135,8 @@ fn mysql_9_7_refuses_what_is_not_there() {
     what_is_not_there_is_refused(ServerKind::MySql97);
 }
 
-/// A server that encrypts its binlogs sends them decrypted: the archive has what the files hide, and goes on, across restarts
-/// and files, to a recovery that needs no key.
+/// A server that encrypts its binlogs sends them decrypted: the archive contains the text that the files
+/// hide. It continues across restarts and files, and a recovery needs no key.
 fn encrypted_binlogs(kind: ServerKind) {
     const MARK: &str = "what the binlog hides";
     let dir = tempfile::tempdir().unwrap();
@@ -176,7 +177,7 @@ fn encrypted_binlogs(kind: ServerKind) {
     let files = files_of(&stage.server);
     assert!(files.len() >= 3 && files.iter().all(|(_, bytes)| has(bytes) == 0), "{kind}: not encrypted");
     let archived: usize = archived_files(&stage.archive()).iter().map(|(_, _, bytes)| has(bytes)).sum();
-    // The statements of rows are there, too, on MariaDB.
+    // On MariaDB, the statements of row events are included, too.
     assert!(archived == 12 || archived == 24, "{archived}");
 
     let target = dir.path().join("target");
@@ -197,8 +198,8 @@ fn mysql_9_7_encrypted_binlogs() {
     encrypted_binlogs(ServerKind::MySql97);
 }
 
-/// A backup whose redo is encrypted goes on behind its position, of which nobody can tell the place in the binlog: GTIDs tell
-/// what follows.
+/// A backup with encrypted redo ends after its position, and its exact place in the binlog is unknown: GTIDs
+/// determine what follows.
 #[test]
 fn mysql_9_7_encrypted_redo() {
     let dir = tempfile::tempdir().unwrap();

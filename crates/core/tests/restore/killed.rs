@@ -1,7 +1,7 @@
-//! A restore that is killed while the server's own program recovers what it made.
+//! A restore killed while the server's own program recovers the restored files.
 //!
-//! Whatever the instant: a server that somebody starts on what is there then must end at once, since nobody has judged
-//! it; and the restore, run again, completes.
+//! Whatever the moment, a server started on the files must end immediately, since nobody has verified them;
+//! and the restore completes when it is run again.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -27,11 +27,11 @@ struct Orders {
     program: PathBuf,
     run: u64,
     point: String,
-    /// So long after the point.
+    /// The delay after the point.
     after_ms: u64,
 }
 
-/// Not a test by itself: restores, and is killed where it is told.
+/// Not a test by itself: restores, and is killed where it is told to.
 #[test]
 #[ignore = "a process for the tests of this module"]
 fn operation() {
@@ -55,7 +55,7 @@ fn operation() {
     restore::run(&repo, &log(), RunNo(orders.run), &options, &Told, &Cancel::default()).unwrap();
 }
 
-/// Whether it was killed, and not done before.
+/// Whether it was killed, instead of completing first.
 fn killed(orders: &Orders) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "restore::killed::operation", "--ignored", "--nocapture"])
@@ -64,7 +64,7 @@ fn killed(orders: &Orders) -> bool {
         .status()
         .unwrap();
     assert!(status.success() || status.signal() == Some(9), "{status}");
-    // Its server is killed with it, but not in the same instant.
+    // Its server is killed with it, but not at the same instant.
     let begin = Instant::now();
     while !processes_of(&orders.target).is_empty() {
         assert!(begin.elapsed() < Duration::from_secs(60), "a server outlives the restore that started it");
@@ -95,7 +95,7 @@ fn killed_while_recovering(kind: ServerKind, seed: u64, server_options: &ServerO
         after_ms,
     };
     let killed_at = |point: &str, after_ms| {
-        // Once the files have their names, all that is missing is the report.
+        // Once the files have their names, only the report is missing.
         let was_killed = killed(&at(point, after_ms)) && (after_ms == 0 || !is_there(&target));
         if was_killed {
             assert!(!is_there(&target), "{point}");
@@ -111,11 +111,11 @@ fn killed_while_recovering(kind: ServerKind, seed: u64, server_options: &ServerO
     for point in ["restore.names.durable", "restore.private.entered"] {
         assert!(killed_at(point, 0), "{point}");
     }
-    // However long the server takes: some of these moments are before it is done.
+    // However long the server takes, some of these moments are before it is done.
     let mut moments = (0..11).rev().map(|exponent| 1 << exponent);
     let recovering = moments.by_ref().filter(|after_ms| killed_at("restore.private.entered", *after_ms));
     assert_eq!(recovering.take(3).count(), 3, "it was hardly ever killed while the server recovered");
-    // Last, the redo has its name, and the system tablespace has not.
+    // At the end, the redo has its name, and the system tablespace does not.
     for point in ["restore.recovered", "restore.prepared", "restore.file.named"] {
         assert!(killed_at(point, 0), "{point}");
     }
@@ -142,7 +142,7 @@ fn mysql_9_7_killed_while_recovering() {
     killed_while_recovering(ServerKind::MySql97, 43, &ServerOptions::default().init_arg(two_files));
 }
 
-/// Whether the system tablespace is under its own name.
+/// Whether the system tablespace has its own name.
 fn is_there(target: &Path) -> bool {
     !fs::read(target.join("ibdata1")).unwrap().starts_with(b"holdfast: ")
 }

@@ -1,5 +1,5 @@
-//! Captured servers, stored, restored and recovered by the server's own program: what comes out must be a replica at
-//! the recorded position, with nothing outside of its directory.
+//! Captured servers that are stored, restored, and recovered by the server's own program: the result must be
+//! a replica at the recorded position, with nothing outside of its directory.
 
 use std::{
     fs,
@@ -70,12 +70,13 @@ fn restore(repo: &Arc<Repo>, backup: &BackupReport, options: &RestoreOptions) ->
     restore::run(repo, &log(), RunNo(backup.run.backup), options, &Told, &Cancel::default())
 }
 
-/// A server on `target` catches up with the source, holds the same rows, and has none of the source's files open.
+/// Checks that a server on `target` catches up with the source, holds the same rows, and has none of the
+/// source's files open.
 fn assert_follows(source: &Server, target: &Path, backup: &BackupReport, prepared: bool) {
     drop(assert_follows_with(source, target, backup, prepared, &ServerOptions::default()));
 }
 
-/// Returns the server, still running.
+/// The same; returns the running server.
 fn assert_follows_with(
     source: &Server,
     target: &Path,
@@ -103,8 +104,9 @@ fn assert_follows_with(
     copy
 }
 
-/// As a primary a restored MariaDB counts from far behind all that its source can have had since: a replica of the source, which
-/// has transactions that the restored server has not, is refused, however many follow.
+/// As a primary, a restored MariaDB continues with numbers far above everything that its source can have used
+/// since: a replica of the source, with transactions that the restored server lacks, is refused, no matter
+/// how many follow.
 #[test]
 fn mariadb_a_restored_server_uses_no_number_again() {
     let source = Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap();
@@ -126,7 +128,7 @@ fn mariadb_a_restored_server_uses_no_number_again() {
     assert_eq!(before.len(), 1);
     assert_eq!(after, [before[0] + 1_000_000_001]);
     let replica = Server::start(source.kind(), ServerOptions::default()).unwrap();
-    // It stands where the source has been since, a few transactions behind the backup.
+    // Its position is that of the source, a few transactions after the backup.
     let place = format!("0-{}-{}", source.value::<u32>("SELECT @@server_id").unwrap(), before[0] + 3);
     let error = replica::catch_up(&copy, &replica, &Position::Gtid(place), CATCH_UP_MAX).unwrap_err();
     assert!(format!("{error:#}").contains("1236"), "{error:#}");
@@ -144,7 +146,7 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     let later = back_up(&repo, &source, dir.path());
     load.stop().unwrap();
 
-    // The source runs on, with its files outside: nothing of the copy may reach them.
+    // The source keeps running, with files outside: nothing in the copy may touch them.
     let outside = || {
         let mut sizes: Vec<_> = walk(&source.outside());
         sizes.sort();
@@ -159,7 +161,7 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     assert_eq!(outside(), before);
     assert_follows(&source, &target, &first, true);
 
-    // Onto the directory that a server has used since, with another backup.
+    // Restore another backup onto a directory that a server has used since.
     let report =
         restore(&repo, &later, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
     assert!(report.written.bytes_kept > report.written.bytes_written, "{:?}", report.written);
@@ -168,7 +170,7 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     assert!(again.prepared.is_some());
     assert_follows(&source, &target, &first, true);
 
-    // Left to the server.
+    // Leave recovery to the server.
     let target = dir.path().join("unprepared");
     let report =
         restore(&repo, &first, &RestoreOptions { prepare: false, ..options(kind, target.clone()) }).unwrap();
@@ -176,7 +178,7 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     assert_follows(&source, &target, &first, false);
     assert_eq!(outside(), before);
 
-    // What was outside is outside again, elsewhere.
+    // Files that were outside are outside again, elsewhere.
     let target = dir.path().join("mapped");
     let elsewhere = dir.path().join("elsewhere");
     let maps = vec![(source.outside(), elsewhere.clone())];
@@ -190,12 +192,12 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     assert!(open.iter().any(|path| path.starts_with(&elsewhere)), "{open:?}");
 }
 
-/// In the place of the system tablespace there is something that no server takes for it.
+/// The system tablespace is replaced by something that no server accepts.
 fn assert_blocked(target: &Path) {
     assert!(fs::read_to_string(target.join("ibdata1")).unwrap().starts_with("holdfast: "));
 }
 
-/// What a server has open.
+/// The files that a server has open.
 pub(crate) fn open_files(server: &Server) -> Vec<PathBuf> {
     let fds = fs::read_dir(format!("/proc/{}/fd", server.pid().unwrap())).unwrap();
     fds.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()).collect()
@@ -225,7 +227,7 @@ fn mysql_9_7_restored_equals_its_source() {
     restored_server_equals_its_source(ServerKind::MySql97, 23);
 }
 
-/// Encrypted tables, without the tool having a key; the recovering server needs it.
+/// Encrypted tables: the tool has no key, but the recovering server needs it.
 #[test]
 fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
     let kind = ServerKind::MariaDb1011;
@@ -255,7 +257,8 @@ fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
     assert_blocked(&target);
     let with_keys = RestoreOptions { prepare_options: key_options.to_vec(), ..without_keys };
 
-    // Stopped while the server recovers, it starts on nothing, and goes on when it is run again.
+    // A restore interrupted while the server recovers leaves nothing that starts, and
+    // continues when it is run again.
     let stop = StopAtPrepare(Cancel::default());
     let error =
         restore::run(&repo, &log(), RunNo(backup.run.backup), &with_keys, &stop, &stop.0).unwrap_err();
@@ -270,7 +273,8 @@ fn encrypted_mariadb_is_restored_by_a_server_that_has_the_keys() {
     assert_equal_checksums(&source, &copy).unwrap();
 }
 
-/// General and undo tablespaces of equal names in several directories, the data directory among them, all come home.
+/// General and undo tablespaces with equal names in several directories, including the data
+/// directory, are all restored.
 #[test]
 fn mysql_tablespaces_of_equal_names_come_home_side_by_side() {
     let kind = ServerKind::MySql97;
@@ -323,7 +327,7 @@ fn mysql_tablespaces_of_equal_names_come_home_side_by_side() {
     }
 }
 
-/// Undo tablespaces beside the data directory, and another of an equal name elsewhere.
+/// Undo tablespaces beside the data directory, and another with an equal name elsewhere.
 #[test]
 fn mysql_undo_tablespaces_of_equal_names_in_the_undo_directory_and_elsewhere_come_home() {
     let kind = ServerKind::MySql97;
@@ -358,7 +362,7 @@ fn mysql_undo_tablespaces_of_equal_names_in_the_undo_directory_and_elsewhere_com
     assert!(!open.iter().any(away), "{open:?}");
 }
 
-/// The recovering server loads no library because the backup says so, and so misses none where the host has it not.
+/// The recovering server loads no library that the backup names, so none is missed on a host that lacks it.
 fn plugins_are_left_alone(kind: ServerKind) {
     let source = Server::start(kind, ServerOptions::default()).unwrap();
     let (install, libraries): (&[&str], &[&str]) = match kind.is_mariadb() {
@@ -375,7 +379,7 @@ fn plugins_are_left_alone(kind: ServerKind) {
     let dir = tempfile::tempdir().unwrap();
     let repo = new_repo();
     let backup = back_up(&repo, &source, dir.path());
-    // The loader of programs tells which libraries are opened.
+    // The dynamic loader reports which libraries are opened.
     let (program, loaded) = (dir.path().join("server"), dir.path().join("loaded"));
     let real = kind.server_program().unwrap();
     let export = format!("export LD_DEBUG=files LD_DEBUG_OUTPUT='{}'", loaded.display());
@@ -390,7 +394,7 @@ fn plugins_are_left_alone(kind: ServerKind) {
         .map(|path| fs::read_to_string(path).unwrap())
         .collect();
     assert!(told.contains("libc.so.6"), "the loader has told nothing");
-    // One that is not there is asked for, and not opened.
+    // A missing library is looked up, but not opened.
     for library in libraries {
         assert!(
             !told.lines().any(|line| line.contains(library) && line.contains("generating link map")),

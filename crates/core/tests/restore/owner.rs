@@ -1,4 +1,4 @@
-//! Whose the restored files are, and who the recovering server is.
+//! The owner of restored files, and the user of the recovering server.
 
 use std::{
     os::unix::{fs::MetadataExt, process::CommandExt},
@@ -13,7 +13,7 @@ use super::*;
 
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// Ends with the test.
+/// Killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -23,13 +23,13 @@ impl Drop for Running {
     }
 }
 
-/// Root restores for another user: the server recovers as that user, who owns everything then, and whose server starts on it
-/// and ends in good order. (Anybody else can restore for himself only.)
+/// Root restores for another user: the server recovers as that user, who owns all files afterwards; a server
+/// of that user starts on them and ends in good order. (Other users can only restore for themselves.)
 #[test]
 fn what_is_restored_for_another_user_is_his() {
     let kind = ServerKind::MariaDb1011;
     let is_root = geteuid().is_root();
-    // No account needs to have it.
+    // No account needs to have this id.
     let owner @ (uid, gid) =
         if is_root { (48_271, 48_272) } else { (geteuid().as_raw(), getegid().as_raw()) };
     let source = Server::start(kind, ServerOptions::default()).unwrap();
@@ -49,7 +49,7 @@ fn what_is_restored_for_another_user_is_his() {
     let repo = new_repo();
     let backup = back_up(&repo, &source, dir.path());
 
-    // Tells as whom it recovers.
+    // Records as which user it recovers.
     let room = dir.path().join("room");
     fs::create_dir(&room).unwrap();
     std::os::unix::fs::chown(&room, Some(uid), Some(gid)).unwrap();

@@ -1,4 +1,5 @@
-//! Much redo: written during one backup, in many laps of the server's log, spooled, stored, and recovered at once.
+//! Much redo, written during one backup in many laps of the server's log: spooled,
+//! stored, and recovered at once.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -10,17 +11,18 @@ use mysql::Conn;
 
 use super::*;
 
-/// `20`: GiB of redo, instead of what takes a few seconds.
+/// `20`: GiB of redo, instead of an amount that takes a few seconds.
 const REDO: &str = "HOLDFAST_REDO";
 const REDO_DEFAULT_BYTES: u64 = 384 << 20;
-/// Of the server's log: gone round more than once.
+/// Size of the server's log, which wraps around more than once.
 const LOG_MIB: u32 = 256;
 const LOG_MIB_LONG: u32 = 1024;
 const FILE_BYTES_MAX_SHORT: u64 = 100 << 20;
 const ROWS: u32 = 8_000;
-/// Rows of one transaction.
+/// Rows per transaction.
 const STEP: u32 = 200;
-/// How far the server may be ahead of the capture: what is lost when it is lapped is told by other tests.
+/// How far the server may be ahead of the capture; other tests cover redo that is lost
+/// because it was overwritten.
 const AHEAD_BYTES_MAX: u64 = 96 << 20;
 
 fn wanted_bytes() -> Option<u64> {
@@ -34,7 +36,7 @@ fn current_lsn(conn: &mut Conn, kind: ServerKind) -> u64 {
     row.1
 }
 
-/// The bytes in files of `dir` that have no name: the spool's, that is what was captured.
+/// The bytes in unnamed files of `dir`, which belong to the spool: the captured redo.
 fn captured_bytes(dir: &Path) -> u64 {
     let links = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
     let nameless = links.filter(|link| {
@@ -43,11 +45,12 @@ fn captured_bytes(dir: &Path) -> u64 {
             file.starts_with(&*dir.to_string_lossy()) && file.ends_with("(deleted)")
         })
     });
-    // One that is closed meanwhile counts nothing.
+    // A file that is closed meanwhile counts as zero.
     nameless.filter_map(|link| Some(std::fs::metadata(link).ok()?.len())).sum()
 }
 
-/// Changes every second row, from `first`, over and over, as fast as the redo is captured in `spool_dir`.
+/// Changes every second row, starting at `first`, over and over, as fast as the redo is
+/// captured in `spool_dir`.
 fn rewrite(source: &Server, first: u32, begun: u64, spool_dir: &Path, ends: &AtomicBool) {
     let mut conn = source.conn().unwrap();
     for round in 0.. {
@@ -72,11 +75,11 @@ fn rewrite(source: &Server, first: u32, begun: u64, spool_dir: &Path, ends: &Ato
     }
 }
 
-/// Which half of the rows each writes.
+/// The half of the rows that each writer writes.
 const WRITERS: [u32; 2] = [0, 1];
 
-/// Lets nothing be stopped before so much redo was written since the backup began, and the writers have ended: what they
-/// commit behind the backup's position is not in the copy.
+/// Delays the stop phase until this much redo has been written since the backup began, and the writers have
+/// ended: commits after the backup's position would not be in the copy.
 struct UntilWritten<'a> {
     source: &'a Server,
     begun: u64,
@@ -146,7 +149,7 @@ fn much_redo_is_recovered(kind: ServerKind) {
     });
     assert!(backup.capture.redo_bytes >= bytes, "{:?}", backup.capture);
     let target = dir.path().join("target");
-    // What is short is cut into files that are small, like what is long into files of the server's largest size.
+    // Short redo is split into small files, as long redo is into files of the server's maximum size.
     let short_bytes = asked.is_none().then_some(FILE_BYTES_MAX_SHORT);
     let mut restore_options = options(kind, target.clone());
     restore_options.redo_file_bytes_max = short_bytes.unwrap_or(restore_options.redo_file_bytes_max);

@@ -1,5 +1,5 @@
-//! Recovery to a moment behind a backup: the restored server holds what the source held then, table by table, and stands
-//! at just its GTIDs.
+//! Recovery to a moment after a backup: the restored server holds what the source held then, table by table,
+//! and has exactly its GTIDs.
 
 use holdfast_core::{
     physical::BinlogPosition,
@@ -10,9 +10,9 @@ use holdfast_testkit::{checksum, load::DdlStorm, tables::check_tables};
 
 use super::*;
 
-/// Binlog files of a server, from where a backup ends up to some moment.
+/// Binlog files of a server, from the end of a backup up to some moment.
 struct Files {
-    /// Name, bytes, and where to begin.
+    /// Name, bytes, and the offset to begin at.
     files: Vec<(String, Vec<u8>, usize)>,
     reached: Reached,
 }
@@ -55,14 +55,14 @@ impl Transactions for Files {
                 take(Piece::Event { bytes: event, part: Part::Last })?;
                 at += event.len();
             }
-            // What its server died in the middle of.
+            // A partial event at which the server died.
             take(Piece::Event { bytes: format, part: Part::Inside })?;
         }
         Ok(self.reached.clone())
     }
 }
 
-/// What the source held when nobody wrote to it.
+/// The source's state while nothing was written to it.
 struct Moment {
     file: String,
     offset: u64,
@@ -149,7 +149,7 @@ fn moments_are_restored(kind: ServerKind, server_options: ServerOptions, seed: u
             })
             .collect();
         assert_eq!(left, Vec::<PathBuf>::new());
-        // It goes on from there as a replica.
+        // The server continues from there as a replica.
         let position = match (kind.is_mariadb(), report.position.gtid) {
             (true, Some(gtid)) => Position::Gtid(gtid),
             (false, Some(_)) if uses_gtids => Position::Held,

@@ -1,4 +1,4 @@
-//! What the recovering server is told, and which one it may be.
+//! Options for the recovering server, and which versions it may have.
 
 use super::*;
 
@@ -18,7 +18,8 @@ fn backed_up(kind: ServerKind, dir: &Path) -> (Server, Arc<Repo>, BackupReport) 
     (source, repo, backup)
 }
 
-/// Settings that the source has persisted are for the restored server: the recovering one writes nothing where they lead.
+/// Settings persisted by the source apply to the restored server: the recovering one must not write to the
+/// places that they name.
 #[test]
 fn mysql_persisted_settings_are_for_the_restored_server_only() {
     let kind = ServerKind::MySql97;
@@ -45,7 +46,7 @@ fn mysql_persisted_settings_are_for_the_restored_server_only() {
     let report = restore(&repo, &backup, &options(kind, target.clone())).unwrap();
     assert_eq!(report.prepared.unwrap().lsn, backup.position.lsn);
     assert!(!log_file.exists(), "the recovering server has logged there");
-    // `--no-defaults` keeps a server from reading what it has persisted.
+    // `--no-defaults` keeps a server from reading its persisted settings.
     let (program, no_file) = (dir.path().join("server"), dir.path().join("no.cnf"));
     fs::write(&no_file, "").unwrap();
     write_program(
@@ -64,7 +65,7 @@ fn mysql_persisted_settings_are_for_the_restored_server_only() {
     assert_equal_checksums(&source, &copy).unwrap();
 }
 
-/// A program that says that it is of another version than it is.
+/// A program that claims to be of another version than it is.
 fn called(dir: &Path, kind: ServerKind, version: &str) -> PathBuf {
     let (program, real) = (dir.join(format!("server-{version}")), kind.server_program().unwrap());
     let real = real.display();
@@ -76,7 +77,8 @@ fn called(dir: &Path, kind: ServerKind, version: &str) -> PathBuf {
     program
 }
 
-/// A later release of the series recovers a backup; an earlier one, and another series, only for who says so.
+/// A later release of the series recovers a backup; an earlier one, and another series,
+/// only if the user allows it.
 fn recovered_by_other_releases(kind: ServerKind, later: &str, others: [&str; 2]) {
     let dir = tempfile::tempdir().unwrap();
     let (source, repo, backup) = backed_up(kind, dir.path());

@@ -1,8 +1,8 @@
-//! Memory and time of every operation on a server that is too large for any test machine: what must scale are page
-//! maps, index, refs, the item table and the listing, and these are all here; only the pages are made up
-//! ([`source`]), and compress to next to nothing.
+//! Memory and time of every operation on a server that is too large for any test machine.
+//! What must scale are page maps, index, refs, the item table and the listing, and all of these are real;
+//! only the pages are made up ([`source`]), and compress to next to nothing.
 //!
-//! Each operation runs in a process of its own, which tells the most memory that it held.
+//! Each operation runs in its own process, which reports its peak memory.
 
 use std::{
     path::{Path, PathBuf},
@@ -43,32 +43,32 @@ pub(crate) mod source;
 use source::{FakeServer, Size};
 
 const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
-/// `2048,200000`: GiB and files, instead of what takes less than a minute (`make scale`).
+/// `2048,200000`: GiB and files, instead of a size that takes less than a minute (`make scale`).
 const SCALE: &str = "HOLDFAST_SCALE";
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Some 200 chunks, as there are in a pack of 64 MiB where chunks shrink to a third: real data of this size has no more
-/// packs than this.
+/// Some 200 chunks, as in a pack of 64 MiB with chunks compressed to a third: real data of this size have no
+/// more packs than this.
 const PACK_BYTES: u64 = 32 << 10;
-/// Small servers have packs enough for a prune to write some anew.
+/// With small packs, small servers have enough of them for a prune to rewrite some.
 const SMALL_PACK_BYTES: u64 = 4 << 10;
-/// What 8,750 more files and 3.5 GiB more may take: half of the memory, which the queues of the smaller backup need not
-/// have filled.
+/// How much 8,750 more files and 3.5 GiB more may take: half of the memory, which the queues of the smaller
+/// backup need not have filled.
 const GROWTH_BYTES: u64 = RestoreOptions::MEMORY_BYTES_MIN / 2;
-/// What an operation may take on top of `--memory`.
+/// How much an operation may take in addition to `--memory`.
 const BESIDE_BYTES: u64 = 128 * MIB;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Operation {
-    /// Of this generation of the server.
+    /// A backup of this generation of the server.
     Backup(u64),
     List,
     RestorePlan,
     Check,
     CheckData,
-    /// Of all backups, into a new repository.
+    /// Copies all backups into a new repository.
     Copy,
-    /// All but the newest.
+    /// Drops all but the newest.
     Expire,
     Prune,
 }
@@ -80,7 +80,7 @@ struct Orders {
     repo: PathBuf,
     memory_bytes: u64,
     pack_bytes: u64,
-    /// Gets what was measured.
+    /// Receives the measurements.
     measured: PathBuf,
 }
 
@@ -99,7 +99,7 @@ fn password() -> Password {
     Password::new("of no use to anybody".to_owned()).unwrap()
 }
 
-/// Not a test by itself: does what it is told.
+/// Not a test by itself: does what it is told to.
 #[test]
 #[ignore = "a process for the tests of this module"]
 fn operation() {
@@ -154,7 +154,7 @@ fn operate(orders: &Orders) {
             let newest = history.newest_backup().unwrap();
             match restore::plan(&repo, &log(), newest, &options, &Cancel::default()) {
                 Ok(plan) => assert_eq!(plan.files, orders.size.files),
-                // What the plan says last, when all of it is made.
+                // The last check of the plan, after everything else in it is done.
                 Err(error) => {
                     assert!(error.to_string().contains("free, and the restore needs"), "{error}")
                 }
@@ -200,7 +200,7 @@ fn operate(orders: &Orders) {
     }
 }
 
-/// A repository, and what is done to it.
+/// A repository, and the parameters of operations on it.
 struct World {
     dir: tempfile::TempDir,
     size: Size,
@@ -256,7 +256,7 @@ impl World {
         measured
     }
 
-    /// A history with everything in it, operation by operation.
+    /// Measures a history with everything in it, operation by operation.
     fn measure_all(&self) -> Vec<(Operation, Measured)> {
         use Operation::{Backup, Check, CheckData, Copy, Expire, List, Prune, RestorePlan};
         let operations = [
@@ -282,7 +282,7 @@ fn size_of_dir(dir: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// Whatever the size: `--memory`, and no more than is said beside it.
+/// Checks that any operation takes at most `--memory` and the fixed allowance, whatever the size.
 fn assert_within(measured: &[(Operation, Measured)], memory_bytes: u64) {
     for (operation, measured) in measured {
         let held = measured.memory_bytes_max;
@@ -291,14 +291,14 @@ fn assert_within(measured: &[(Operation, Measured)], memory_bytes: u64) {
     }
 }
 
-/// What the environment asks for.
+/// The size requested by the environment.
 fn asked_for() -> Option<Size> {
     let asked = std::env::var(SCALE).ok()?;
     let (gib, files) = asked.split_once(',').unwrap_or_else(|| panic!("{SCALE} is GiB,files: {asked}"));
     Some(Size { bytes: gib.parse::<u64>().unwrap() * GIB, files: files.parse().unwrap() })
 }
 
-/// No operation holds more than `--memory` and 128 MiB, and none needs more for a larger server.
+/// No operation takes more than `--memory` and 128 MiB, and none needs more for a larger server.
 #[test]
 fn memory_is_bounded() {
     if let Some(size) = asked_for() {

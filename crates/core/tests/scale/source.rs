@@ -1,4 +1,4 @@
-//! A server that is not there: its pages are made up when they are asked for, and none is zero or like another.
+//! A made-up server: its pages are generated when they are requested, and none is zero or equal to another.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -16,31 +16,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 const PAGE_BYTES: u64 = 16 << 10;
-/// As much as the copy of a real server gives at once.
+/// As much as the copy of a real server delivers at once.
 const EXTENT_PAGES: u64 = 64;
-/// Files that hold half of the data.
+/// The number of files that hold half of the data.
 const HUGE_FILES: u64 = 8;
 const READERS: usize = 2;
 
-/// How large the server is.
+/// The size of the server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Size {
     pub(crate) bytes: u64,
     pub(crate) files: u64,
 }
 
-/// What is in it.
+/// The contents of the server.
 ///
-/// Half of the bytes are in [`HUGE_FILES`] files; of the others one in five is as large as comes out, and the rest, as in
-/// real servers, has a few pages each. Between the first and the second generation one page in a hundred changes, all
-/// over, and three quarters of the first two files, in stretches; between the second and the third nothing does.
+/// Half of the bytes are in [`HUGE_FILES`] files. Of the other files, one in five is as large as needed for
+/// the total, and the rest, as on real servers, have a few pages each. Between the first and the second
+/// generation, one page in a hundred changes, spread evenly, and three quarters of the first two files, in
+/// stretches; between the second and the third, nothing changes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct FakeServer {
     pub(crate) size: Size,
     pub(crate) generation: u64,
 }
 
-/// Bits of `n` all over.
+/// Mixes the bits of `n`.
 fn mixed(n: u64) -> u64 {
     let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ n >> 32
@@ -61,14 +62,14 @@ impl FakeServer {
         format!("shop_{:04}/orders_{file:06}.ibd", file % 2_000)
     }
 
-    /// In which generation the page got what is in it.
+    /// The generation in which the page got its contents.
     fn changed_in(&self, file: u64, page: u64) -> u64 {
         let scattered = mixed(file << 32 | page).is_multiple_of(100);
         let stretch = file < READERS as u64 && !(page / EXTENT_PAGES).is_multiple_of(4);
         if scattered || stretch { self.generation.min(2) } else { 1 }
     }
 
-    /// Pages that are mapped.
+    /// The number of mapped pages.
     pub(crate) fn all_pages(&self) -> u64 {
         (0..self.size.files).map(|file| self.pages(file)).sum()
     }
@@ -167,7 +168,7 @@ fn redo() -> (CapturedRedo, Vec<u8>) {
     (redo, bytes)
 }
 
-/// As a manifest has them, so that what later manifests have besides need not be said.
+/// Decoded as from a manifest, so that facts added to manifests later need not be given.
 fn facts() -> ServerFacts {
     let facts = json!({
         "version": ServerVersion::parse("10.11.19-MariaDB").unwrap(),

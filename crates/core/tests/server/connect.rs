@@ -1,4 +1,4 @@
-//! Connections by every way and with every failure that a person meets.
+//! Connections of every kind, and every failure that a user can meet.
 
 use std::{net::TcpListener, time::Duration};
 
@@ -16,7 +16,7 @@ fn refusal(options: &ConnectOptions) -> (String, String) {
     (error.to_string(), error.hint().unwrap_or_default().to_owned())
 }
 
-/// A session can be had by socket and by TCP, under settings of our own whatever the server's are.
+/// A session can be opened by socket and by TCP, with our own settings whatever the server's are.
 #[test]
 fn by_socket_and_tcp() {
     on_each(|server| {
@@ -48,7 +48,7 @@ fn number(kind: ServerKind) -> (u16, u16, u16) {
     (parts[0], parts[1], parts[2])
 }
 
-/// Each way to fail is told apart, says what to do, and never shows the password.
+/// Every failure is distinguished, says what to do, and never shows the password.
 #[test]
 fn failures_say_what_to_do() {
     on_each(|server| {
@@ -87,7 +87,7 @@ fn failures_say_what_to_do() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let nobody = ConnectOptions { host: Some("127.0.0.1".to_owned()), port: Some(closed), ..unknown.clone() };
     assert!(refusal(&nobody).1.contains("nothing listens"), "{:?}", refusal(&nobody));
-    // Accepts and never says a word.
+    // Accepts connections and never responds.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = ConnectOptions {
         host: Some("127.0.0.1".to_owned()),
@@ -98,7 +98,7 @@ fn failures_say_what_to_do() {
     assert!(refusal(&silent).0.contains("did not answer in time"), "{:?}", refusal(&silent));
 }
 
-/// TLS is used where it is offered and asked for, and an unknown authority is not accepted when it is checked.
+/// TLS is used if it is offered and requested, and an unknown authority is rejected if it is verified.
 #[test]
 fn tls() {
     on_each(|server| {
@@ -140,8 +140,8 @@ fn tls() {
     });
 }
 
-/// A server that accepts nothing but TLS, on TCP, with a certificate of one's own authority: it is connected to whatever
-/// is asked of TLS, but for none, and checked against the right authority and name only.
+/// A server that accepts only TLS, on TCP, with a certificate of a private authority: connections work with
+/// every TLS mode except disabled, and verification accepts only the right authority and name.
 #[test]
 fn tls_only() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -197,7 +197,7 @@ fn offers_tls(server: &Server) -> bool {
     }
 }
 
-/// Accounts log in by every method that the servers offer out of the box.
+/// Accounts log in by every method that the servers offer by default.
 #[test]
 fn authentication_methods() {
     on_each(|server| {
@@ -205,7 +205,7 @@ fn authentication_methods() {
         if server.kind() == ServerKind::MySql97 {
             server.exec("CREATE USER sha2 IDENTIFIED WITH caching_sha2_password BY 'geheim'").unwrap();
             for mode in [SslMode::Disabled, SslMode::Preferred] {
-                // The first login asks for the whole password, later ones answer from the server's cache.
+                // The first login needs the whole password, later ones are answered from the server's cache.
                 server.exec("FLUSH PRIVILEGES").unwrap();
                 let account =
                     ConnectOptions { user: Some("sha2".into()), ssl_mode: Some(mode), ..tcp(server) };

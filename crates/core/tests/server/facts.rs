@@ -1,4 +1,4 @@
-//! What is recorded of a server is what it is.
+//! Recorded facts about a server are correct.
 
 use holdfast_core::server::{ServerFacts, TableInventory};
 use holdfast_formats::Flavor;
@@ -6,7 +6,7 @@ use holdfast_testkit::ServerKind;
 
 use super::{on_each, session, start};
 
-/// The facts name this server's places and abilities, and a manifest gets back what it stored.
+/// The facts contain this server's locations and features, and survive storage in a manifest.
 #[test]
 fn facts() {
     on_each(|server| {
@@ -54,12 +54,13 @@ fn facts() {
         }
         let json = serde_json::to_string(&facts).unwrap();
         assert_eq!(serde_json::from_str::<ServerFacts>(&json).unwrap(), facts);
-        // They go into a manifest head of at most 64 KiB.
+        // They are stored in a manifest head of at most 64 KiB.
         assert!(json.len() < 16 << 10, "{} bytes", json.len());
     });
 }
 
-/// Tables are found by engine, those that a log covers are told apart, and what cannot be saved is said.
+/// Tables are found by engine, those covered by a log are distinguished, and those that
+/// cannot be saved are reported.
 #[test]
 fn tables_by_engine() {
     on_each(|server| {
@@ -111,7 +112,7 @@ fn tables_by_engine() {
     });
 }
 
-/// The files of a table can be anywhere if its engine is not loaded, or cannot be told: it is named.
+/// The files of a table can be anywhere if its engine is not loaded or is unknown: the table is named.
 #[test]
 fn tables_that_the_server_cannot_open_are_refused() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
@@ -140,7 +141,7 @@ fn tables_that_the_server_cannot_open_are_refused() {
     }
 }
 
-/// Each thing at which a backup would go wrong is refused by name, with what to do.
+/// Everything that would break a backup is refused by name, with advice.
 #[test]
 fn refusals() {
     on_each(|server| {

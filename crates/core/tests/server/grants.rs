@@ -1,4 +1,5 @@
-//! An account that lacks something is told what, before anything is done, with the statement that helps.
+//! An account without sufficient privileges is told what it lacks before anything is done, with
+//! the statement that helps.
 
 use holdfast_core::server::{
     BackupStages, HeldSession, InstanceLock, LockLimits, Purpose, RedoConsumer, ServerFacts, Session, Stage,
@@ -15,8 +16,8 @@ fn check(server: &Server, user: &str) -> Result<(), (String, String)> {
         .map_err(|error| (error.to_string(), error.hint().unwrap_or_default().to_owned()))
 }
 
-/// Without rights everything is named; the statement in the hint, executed as it stands, is enough for all that a
-/// backup does. Each privilege alone is missed too.
+/// Without privileges, everything needed is named; the statement in the hint, executed unchanged, is
+/// sufficient for a whole backup. Each single missing privilege is detected too.
 #[test]
 fn the_hint_is_enough() {
     on_each(|server| {
@@ -90,7 +91,7 @@ fn everything_works(server: &Server) {
     }
 }
 
-/// Privileges that come by a role count while the role is active, and the hint says so while it is not.
+/// Privileges granted by a role count while the role is active; if it is not, the hint says so.
 #[test]
 fn roles() {
     on_each(|server| {
@@ -112,7 +113,7 @@ fn roles() {
     });
 }
 
-/// MySQL: a privilege that is revoked in one schema hides its tables, and is named.
+/// MySQL: a privilege revoked in one schema hides its tables, and is named.
 #[test]
 fn partial_revokes() {
     on_each(|server| {
@@ -135,7 +136,7 @@ fn partial_revokes() {
     });
 }
 
-/// Sessions of other runs are found, whoever holds them, and those of this run are not.
+/// Sessions of other runs are found, whatever account holds them, and those of this run are ignored.
 #[test]
 fn other_runs_are_found() {
     on_each(|server| {

@@ -1,4 +1,4 @@
-//! Locks are held while they must be, and never longer: not by a client that is frozen, cut off, slow or gone.
+//! Locks are held as long as necessary, and no longer: not by a client that is frozen, cut off, slow or gone.
 
 use std::{
     io::{Read, Write},
@@ -36,7 +36,7 @@ fn granted(attempt: Attempt) {
     assert_eq!(attempt, Attempt::Granted);
 }
 
-/// Whether a statement gets through within a second.
+/// Whether a statement succeeds within a second.
 fn passes(server: &Server, statement: &str) -> bool {
     match server.exec_all(["SET SESSION lock_wait_timeout = 1", statement]) {
         Ok(()) => true,
@@ -53,7 +53,7 @@ fn enter_all(stages: &mut BackupStages) {
     }
 }
 
-/// Whether all stages are entered before the limit ends.
+/// Whether all stages are entered within the limit.
 fn enter_within(stages: &mut BackupStages) -> bool {
     for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl, Stage::BlockCommit] {
         match stages.enter(stage) {
@@ -105,7 +105,7 @@ fn stages_block_and_release() {
     }
 }
 
-/// A stage that somebody is in the way of gives up soon, says so, and can be asked for again.
+/// A stage that is blocked gives up soon, reports that, and can be requested again.
 #[test]
 fn stages_time_out() {
     for kind in MARIADB {
@@ -127,8 +127,8 @@ fn session(options: &ConnectOptions) -> Session {
     Session::open(options, Purpose::Control).unwrap()
 }
 
-/// A lock that is held for too long is released at its limit, idle or in the middle of a statement, and who held it is
-/// told so.
+/// A lock held for too long is released at its limit, whether idle or in the middle of a statement, and its
+/// holder is informed.
 #[test]
 fn the_limit_releases() {
     on_each(|server| {
@@ -139,7 +139,8 @@ fn the_limit_releases() {
             let mut stages = None;
             let mut lock = None;
             let held: &HeldSession = if server.kind().is_mariadb() {
-                // The time begins to run at the first stage that counts: a slow server may need more until the last.
+                // The time limit starts at the first blocking stage: a slow server may need longer to reach
+                // the last one.
                 while !enter_within(
                     stages.insert(BackupStages::open(&options(server), limited(held_max)).unwrap()),
                 ) {
@@ -169,7 +170,7 @@ fn the_limit_releases() {
     });
 }
 
-/// MySQL: the instance's lock blocks definitions, tables are locked in the same session, and each is released.
+/// MySQL: the instance lock blocks DDL, tables are locked in the same session, and each lock is released.
 #[test]
 fn instance_lock() {
     let server = start(ServerKind::MySql97);
@@ -193,7 +194,7 @@ fn instance_lock() {
     assert!(passes(&server, ddl) && passes(&server, write));
     let statements: Vec<&str> = lock.records().iter().map(|record| record.statement.as_str()).collect();
     assert_eq!(statements, ["LOCK INSTANCE FOR BACKUP", "FLUSH TABLES WITH READ LOCK"]);
-    // Instead of those, tables of InnoDB can be closed.
+    // Alternatively, InnoDB tables can be closed.
     let innodb = [TableName { schema: "d".into(), table: "t".into() }];
     granted(lock.try_lock().unwrap());
     granted(lock.try_close_tables(&innodb).unwrap());
@@ -201,7 +202,7 @@ fn instance_lock() {
     assert!(lock.try_lock_tables(&tables, None).is_err(), "not both");
     lock.release().unwrap();
     assert!(passes(&server, ddl) && passes(&server, "INSERT INTO d.t VALUES (2)"));
-    // A change of definitions in progress is waited for, briefly.
+    // DDL in progress is waited for, briefly.
     let attempt = thread::scope(|scope| {
         scope.spawn(|| server.exec("CREATE TABLE d.slow SELECT SLEEP(600)"));
         let slow = sleeper(&server, "CREATE TABLE d.slow");
@@ -211,13 +212,14 @@ fn instance_lock() {
     });
     assert_eq!(attempt.unwrap(), Attempt::TimedOut);
     granted(lock.try_lock().unwrap());
-    // Tables have a limit of their own, within the instance's.
+    // Table locks have their own limit, within that of the instance lock.
     granted(lock.try_lock_tables(&tables, Some(Duration::from_millis(200))).unwrap());
     eventually(Duration::from_secs(60), "release", || passes(&server, write) && passes(&server, ddl));
     assert!(lock.release().is_err());
 }
 
-/// MySQL: a table that the server cannot open fails the lock of all, is told from the others, and costs nothing else.
+/// MySQL: a table that the server cannot open makes the lock of all tables fail, is identified,
+/// and has no other effect.
 #[test]
 fn tables_that_cannot_be_opened() {
     let server = start(ServerKind::MySql97);
@@ -244,7 +246,8 @@ fn tables_that_cannot_be_opened() {
     assert!(passes(&server, "INSERT INTO d.m VALUES (1)"));
 }
 
-/// MySQL: there is one redo consumer; it can be advanced, not taken twice, and goes with its session.
+/// MySQL: there is one redo consumer; it can be advanced, cannot be registered twice,
+/// and ends with its session.
 #[test]
 fn redo_consumer() {
     let server = start(ServerKind::MySql97);
@@ -261,8 +264,8 @@ fn redo_consumer() {
     eventually(Duration::from_secs(60), "unregistered", || RedoConsumer::register(&options(&server)).is_ok());
 }
 
-/// Nobody advances the consumer although the process is well and shows signs of life: the server gets its redo back, and
-/// whoever wakes up later learns it.
+/// The consumer is not advanced although the process is alive and shows it: the server gets its redo back,
+/// and the owner learns that when it continues.
 #[test]
 fn a_redo_consumer_that_nobody_advances_lets_go() {
     let server = start(ServerKind::MySql97);
@@ -279,7 +282,7 @@ fn a_redo_consumer_that_nobody_advances_lets_go() {
     assert!(error.to_string().contains("nobody looked after it"), "{error}");
 }
 
-/// MariaDB: tables can be held for export beside the stages.
+/// MariaDB: tables can be held for export in addition to the stages.
 #[test]
 fn export_lock() {
     let server = start(ServerKind::MariaDb1011);
@@ -295,7 +298,7 @@ fn export_lock() {
     let minute = Duration::from_secs(60);
     assert_eq!(lock.try_export(&tables, minute).unwrap(), Attempt::TimedOut);
 
-    // What the server itself would wait for is cut.
+    // A wait in the server itself is cut off.
     let patient = LockLimits { wait_max: minute, held_max: None };
     let mut cut = TableLock::open(&options(&server), patient).unwrap();
     let asked_at = Instant::now();
@@ -315,8 +318,8 @@ fn export_lock() {
     assert!(passes(&server, write));
 }
 
-/// MariaDB: what the purge waits for, and who wants a table that is to be exported, keep nobody waiting for each other.
-/// An export with the purge not stopped would wait for that here for good, with its table locked, and past a KILL.
+/// MariaDB: a purge that waits, and an export of the table, do not wait for each other.
+/// With the purge not stopped, an export would wait here forever with its table locked, even after a KILL.
 fn exports_behind_a_purge_that_waits(kind: ServerKind) {
     let server = start(kind);
     server
@@ -348,14 +351,14 @@ fn exports_behind_a_purge_that_waits(kind: ServerKind) {
         waits_for("ALTER TABLE d.altered");
         view.exec("ROLLBACK").unwrap();
 
-        // It comes to that table when it is woken.
+        // The purge reaches that table when it is woken.
         eventually(Duration::from_secs(60), "the purge waits", || {
             server.exec("UPDATE d.t SET j = j + 1").unwrap();
             let mut cut = TableLock::open(&options(&server), unlimited()).unwrap();
             let stopped = cut.try_stopping_purge(Duration::from_secs(1));
             stopped.is_err_and(|error| *error.cause() == SqlCause::Lost)
         });
-        // While it waits, the other table can be changed in every way.
+        // While it waits, the other table can be changed in any way.
         server.exec_all(["TRUNCATE TABLE d.t", "INSERT INTO d.t VALUES (1, 1)"]).unwrap();
         let mut again = TableLock::open(&options(&server), unlimited()).unwrap();
         assert_eq!(again.try_stopping_purge(Duration::from_secs(60)).unwrap(), Attempt::TimedOut);
@@ -395,7 +398,7 @@ fn mariadb_11_8_exports_behind_a_purge_that_waits() {
     exports_behind_a_purge_that_waits(ServerKind::MariaDb118);
 }
 
-/// A session that holds something stays alive though it is idle for longer than the server's patience.
+/// A session that holds something stays alive although it is idle for longer than the server's timeout.
 #[test]
 fn idle_sessions_stay() {
     let servers = ServerKind::all_kinds().map(start);
@@ -409,7 +412,7 @@ fn idle_sessions_stay() {
 
 const HOLD_SOCKET: &str = "HOLDFAST_TEST_HOLD_SOCKET";
 
-/// Not a test by itself: a client that takes what a backup takes, says so, and sleeps.
+/// Not a test by itself: a client that takes the locks of a backup, reports that, and sleeps.
 #[test]
 #[ignore = "a process for the tests below"]
 fn holder() {
@@ -474,7 +477,7 @@ fn is_free(server: &Server) -> bool {
         && (server.kind().is_mariadb() || RedoConsumer::register(&options(server)).is_ok())
 }
 
-/// A client that is killed lets go at once; one that is frozen lets go when the server's patience is over.
+/// A killed client lets go immediately; a frozen one lets go when the server's timeout expires.
 #[test]
 fn frozen_clients_let_go() {
     thread::scope(|scope| {
@@ -485,7 +488,7 @@ fn frozen_clients_let_go() {
                 let holder = Holder::start(&server);
                 assert!(!passes(&server, "CREATE TABLE d.x (i INT)"), "{kind}: it holds");
                 drop(holder);
-                // Before the server's patience could be over.
+                // Before the server's timeout could expire.
                 eventually(WAIT_TIMEOUT - Duration::from_secs(2), "killed", || is_free(&server));
 
                 let holder = Holder::start(&server);
@@ -497,7 +500,7 @@ fn frozen_clients_let_go() {
     });
 }
 
-/// A TCP relay that can go silent without closing anything: a network that is gone.
+/// A TCP relay that can go silent without closing anything, like a lost network.
 struct Relay {
     port: u16,
     is_cut: Arc<AtomicBool>,
@@ -537,7 +540,7 @@ impl Relay {
     }
 }
 
-/// When the network is gone, the server lets go by itself, and the client notices by itself.
+/// When the network is lost, the server releases the locks by itself, and the client notices by itself.
 #[test]
 fn cut_off_clients_let_go() {
     let server = start(ServerKind::MariaDb1011);

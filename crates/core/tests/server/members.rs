@@ -1,5 +1,5 @@
-//! Members of real clusters: their physical backup is refused by name, before anything is stored or locked, and taken when
-//! they have left.
+//! Members of real clusters: their physical backup is refused by name, before anything is stored or locked,
+//! and taken once they have left.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::listeners::Told;
 
 const CHANGE_MAX: Duration = Duration::from_secs(120);
 
-/// A server and where its backups go.
+/// A server and the destination of its backups.
 struct Stage {
     server: Server,
     store: Arc<MemStore>,
@@ -61,7 +61,7 @@ impl Stage {
         paths
     }
 
-    /// How many statements that lock the server were sent, but for our own.
+    /// How many locking statements the server has received, except our own.
     fn locks(&self) -> u64 {
         self.server
             .value(
@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-/// Waits until a status value is what it is to become.
+/// Waits until a status variable has the given value.
 fn wait_for(server: &Server, name: &str, value: &str) {
     let begun = Instant::now();
     loop {
@@ -101,10 +101,11 @@ fn wait_for(server: &Server, name: &str, value: &str) {
     }
 }
 
-/// A Galera node is refused until it has left its cluster. That it says it is none (`wsrep_on=OFF`) is not enough.
+/// A Galera node is refused until it has left its cluster.
+/// Its claim to be no node (`wsrep_on=OFF`) is not sufficient.
 #[test]
 fn a_galera_node_is_refused_until_it_has_left() {
-    // The dependency of Debian's server.
+    // A dependency of Debian's server package.
     const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
     let port = free_port().unwrap();
     let options = [

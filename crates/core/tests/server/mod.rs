@@ -1,4 +1,4 @@
-//! The SQL side against each kind of server.
+//! The SQL side, tested with each kind of server.
 
 mod connect;
 mod facts;
@@ -20,9 +20,9 @@ use holdfast_core::{
 };
 use holdfast_testkit::{Server, ServerKind, ServerOptions, port::free_port};
 
-/// How long locks may be held in tests that are not about that: many at once read and flush slowly.
+/// Lock time limit for tests that do not test limits: many tests at once make reads and flushes slow.
 pub(crate) const LOCK_MAX: Duration = Duration::from_secs(30);
-/// A server that is let go of is free by then, however busy the machine; what stays locked has no end.
+/// A released server is free by then, however busy the machine is; a lock that was not released never ends.
 pub(crate) const FREE_MAX: Duration = Duration::from_secs(120);
 
 /// Runs a test on every kind of server.
@@ -37,7 +37,7 @@ fn start(kind: ServerKind) -> Server {
     Server::start(kind, ServerOptions::default()).unwrap()
 }
 
-/// A member of a replication group that has no other.
+/// The only member of a replication group.
 pub(crate) fn group_of_one() -> Server {
     let server = start(ServerKind::MySql97);
     let port = free_port().unwrap();
@@ -53,7 +53,7 @@ pub(crate) fn group_of_one() -> Server {
     server
 }
 
-/// `root` by socket.
+/// Connects as `root` by socket.
 pub(crate) fn options(server: &Server) -> ConnectOptions {
     ConnectOptions {
         socket: Some(server.socket().to_owned()),
@@ -63,7 +63,7 @@ pub(crate) fn options(server: &Server) -> ConnectOptions {
     }
 }
 
-/// A backup in a test that is not about the limits of its locks.
+/// Options of a backup in a test that does not test lock limits.
 pub(crate) fn backup_options(connect: ConnectOptions) -> BackupOptions {
     BackupOptions {
         lock_max: LOCK_MAX,
@@ -73,7 +73,7 @@ pub(crate) fn backup_options(connect: ConnectOptions) -> BackupOptions {
     }
 }
 
-/// Waits until a statement that begins so sleeps; returns the id of its connection.
+/// Waits until a statement with this beginning sleeps; returns the id of its connection.
 pub(crate) fn sleeper(server: &Server, statement: &str) -> u64 {
     let query = format!(
         "SELECT id FROM information_schema.processlist WHERE state = 'User sleep' AND info LIKE '{statement}%'"
@@ -88,7 +88,7 @@ pub(crate) fn sleeper(server: &Server, statement: &str) -> u64 {
     }
 }
 
-/// `root` by TCP.
+/// Connects as `root` by TCP.
 fn tcp(server: &Server) -> ConnectOptions {
     ConnectOptions {
         host: Some("127.0.0.1".to_owned()),
@@ -98,7 +98,7 @@ fn tcp(server: &Server) -> ConnectOptions {
     }
 }
 
-/// Another account by socket.
+/// Connects as another account by socket.
 fn as_user(server: &Server, user: &str, password: &str) -> ConnectOptions {
     ConnectOptions {
         user: Some(user.to_owned()),

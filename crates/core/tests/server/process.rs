@@ -11,8 +11,8 @@ use holdfast_testkit::ServerKind;
 
 use super::start;
 
-/// Each kind of server recovers a directory that was left by a crash and ends by itself, with its log in our hands and
-/// without having had a network.
+/// Each kind of server recovers a directory left by a crash and ends by itself.
+/// We get its log, and it has no network access.
 #[test]
 fn recovery_runs() {
     for kind in ServerKind::all_kinds() {
@@ -69,7 +69,7 @@ fn recovery_runs() {
     }
 }
 
-/// A directory that cannot be recovered is a failure that quotes the server.
+/// A failed recovery gives an error that quotes the server.
 #[test]
 fn failed_recovery_is_told() {
     for kind in ServerKind::all_kinds() {

@@ -1,4 +1,4 @@
-//! Positions and lists are what the server has.
+//! Positions and lists match the server's state.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use holdfast_formats::Lsn;
 
 use super::{on_each, session};
 
-/// LSNs and positions agree with each other and move with writes.
+/// LSNs and positions are consistent and advance with writes.
 #[test]
 fn positions() {
     on_each(|server| {
@@ -57,7 +57,7 @@ fn positions() {
     });
 }
 
-/// A configured channel is read with its primary and its place.
+/// A configured channel is read with its primary and its position.
 #[test]
 fn channels() {
     on_each(|server| {
@@ -90,7 +90,7 @@ fn channels() {
     });
 }
 
-/// InnoDB's tablespaces are listed with what tells a rebuilt table from the old one.
+/// InnoDB's tablespaces are listed with data that distinguishes a rebuilt table from the old one.
 #[test]
 fn spaces() {
     on_each(|server| {

@@ -1,4 +1,4 @@
-//! Connections through SSH, to real servers by a real one.
+//! Connections to real servers through a real SSH server.
 
 use std::{
     fs,
@@ -31,7 +31,7 @@ use crate::{
     logical::{Stage as Rows, assert_same_objects, assert_same_rows, log, start},
 };
 
-/// Through `host` of the configuration of `sshd`, or of one that includes it.
+/// A tunnel through `host` of `sshd`'s client configuration, or of one that includes it.
 fn tunnel(config: PathBuf, host: &str) -> Option<Arc<Tunnel>> {
     let options = SshOptions {
         host: host.parse().unwrap(),
@@ -47,7 +47,7 @@ fn through(sshd: &Sshd, options: ConnectOptions) -> ConnectOptions {
     ConnectOptions { tunnel: tunnel(sshd.ssh_config(), "backup-host"), ..options }
 }
 
-/// Processes of ours that are ssh, and have a configuration beside that of `sshd`.
+/// Our own ssh processes with a configuration in `sshd`'s directory.
 fn children(sshd: &Sshd) -> Vec<u32> {
     let own = std::process::id().to_string();
     let place = sshd.ssh_config().parent().unwrap().display().to_string();
@@ -67,8 +67,8 @@ fn count(session: &mut Session) -> u64 {
     session.number("SELECT COUNT(*) FROM information_schema.schemata").unwrap()
 }
 
-/// The server is reached by its port and by its socket as the other host sees them, by several tunnels at once, through
-/// a host on the way, and known by its own name where TLS is checked; each way ends with its options.
+/// The server is reached by its port and by its socket as seen on the other host, by several tunnels at once,
+/// through an intermediate host, and by its own name if TLS is verified; each tunnel ends with its options.
 #[test]
 fn every_way_leads_to_the_server() {
     let sshd = Sshd::start("internal-sftp").unwrap();
@@ -82,7 +82,7 @@ fn every_way_leads_to_the_server() {
         "Include {}\nHost far\n  HostName 127.0.0.1\n  ProxyJump backup-host\n  Port {}\nHost *\n{}",
         sshd.ssh_config().display(),
         sshd.port(),
-        // As for the host on the way.
+        // Used for the intermediate host as well.
         fs::read_to_string(sshd.ssh_config())
             .unwrap()
             .lines()
@@ -108,7 +108,7 @@ fn every_way_leads_to_the_server() {
         let port = sessions[1].value("SELECT @@port").unwrap();
         assert_eq!(port, Some(server.port().to_string()));
 
-        // The certificate is for 127.0.0.1, which is not where the tunnel ends on this host, nor 127.0.0.2.
+        // The certificate is for 127.0.0.1, which is neither the local end of the tunnel nor 127.0.0.2.
         for (mode, host, is_good) in [
             (SslMode::VerifyIdentity, "127.0.0.1", true),
             (SslMode::VerifyIdentity, "127.0.0.2", false),
@@ -131,7 +131,7 @@ fn every_way_leads_to_the_server() {
     assert_eq!(children(&sshd), Vec::<u32>::new());
 }
 
-/// What goes wrong is told in ssh's own words, with what to do, and leaves nothing behind.
+/// Errors quote ssh, say what to do, and leave nothing behind.
 #[test]
 fn errors_say_which_hop() {
     let mut sshd = Sshd::start("internal-sftp").unwrap();
@@ -175,8 +175,8 @@ fn break_tunnels(sshd: &Sshd) {
     }
 }
 
-/// The archive makes a tunnel that broke anew and goes on without a gap; so does a logical backup before it has a view.
-/// Later it fails and says why.
+/// The archiver recreates a broken tunnel and continues without a gap; so does a logical backup before it has
+/// a view. Later, the backup fails and says why.
 #[test]
 fn broken_tunnels() {
     let sshd = Sshd::start("internal-sftp").unwrap();
@@ -235,8 +235,9 @@ impl Listener for Breaker<'_> {
     }
 }
 
-/// A load goes through a tunnel like everything else. One that breaks when rows are in fails the load, which says so in ssh's
-/// words; the same command goes on through another, with no row too many or too few.
+/// A load works through a tunnel like everything else.
+/// If the tunnel breaks while rows are loaded, the load fails with ssh's message; the same command continues
+/// through another tunnel, without missing or duplicate rows.
 #[test]
 fn a_load_goes_on_through_another_tunnel() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -280,7 +281,7 @@ fn a_load_goes_on_through_another_tunnel() {
     }
 }
 
-/// Breaks the tunnels, once, when something is done.
+/// Breaks the tunnels once, at the first progress event.
 struct AtProgress<'a> {
     sshd: &'a Sshd,
     has_broken: AtomicBool,

@@ -1,4 +1,5 @@
-//! One backup into several repositories: whatever becomes of one, the others get it, and the server is read once.
+//! One backup into several repositories: whatever happens to one, the others get it, and
+//! the server is read once.
 
 use std::{
     hash::{DefaultHasher, Hasher as _},
@@ -42,7 +43,7 @@ fn log() -> LogName {
     LogName { source: "db1".parse().unwrap(), kind: Kind::Physical }
 }
 
-/// A repository, and another way to it on which things go wrong.
+/// A repository, and another handle of it that can fail.
 struct Place {
     store: MemStore,
     clock: ManualClock,
@@ -86,7 +87,7 @@ impl Place {
         assert!(findings.is_empty(), "{findings:?}");
     }
 
-    /// Its newest backup is the same as that of `other`, page by page.
+    /// Checks that its newest backup equals that of `other`, page by page.
     fn assert_same_as(&self, other: &Self) {
         let (one, two) = (self.newest(), other.newest());
         assert_eq!(one.item_count(), two.item_count());
@@ -107,7 +108,7 @@ impl Place {
     }
 }
 
-/// Counts what is read of a server.
+/// Counts what is read from a server.
 struct Counted {
     server: FakeServer,
     pages: AtomicU64,
@@ -159,7 +160,7 @@ fn options() -> BackupOptions {
     }
 }
 
-/// Backs up the server as it is in `generation`.
+/// Backs up the server in the state of `generation`.
 fn back_up(repos: &[Arc<Repo>], generation: u64, options: &BackupOptions) -> Vec<Result<BackupReport>> {
     let server = FakeServer { size: Size { bytes: 96 << 20, files: 60 }, generation };
     let mut server = Counted { server, pages: AtomicU64::new(0) };
@@ -182,9 +183,9 @@ fn copier<'a>(from: &'a Place, history: &'a History, to: &'a Place) -> Copier<'a
     Copier::new(&from.repo, history, &to.repo, from.log.source.clone(), CopyOptions::default()).unwrap()
 }
 
-/// Copies one that is not there yet, by what both have of the one before.
+/// Copies a missing backup, based on what both have of the previous one.
 fn make_up(from: &Place, to: &Place, run: RunNo) {
-    // A run that could not say that it is over is passed over when its lease is.
+    // A run that could not record its end is ignored once its lease has expired.
     to.clock.advance(Duration::from_secs(16 * 60));
     assert_eq!(plan(from, to).last(), Some(&Verdict::Copy));
     let history = from.history();
@@ -193,11 +194,11 @@ fn make_up(from: &Place, to: &Place, run: RunNo) {
     println!("made up for: {:?}", copied.totals);
 }
 
-/// What goes wrong in a repository, by a number below `TROUBLES`.
+/// The number of failure scenarios.
 const TROUBLES: usize = 7;
 
-/// The repository of `place` in trouble, the kind of failure to expect, and what has to live until then: a store that is
-/// full, another run that is active, or a store that fails from any call on.
+/// The repository of `place` in a failure scenario, the kind of error to expect, and a run that must be kept
+/// alive: a full store, another active run, or a store that fails from some call on.
 fn in_trouble(place: &Place, trouble: usize) -> (Arc<Repo>, ErrorKind, Option<Run>) {
     match trouble {
         0 => {
@@ -209,7 +210,8 @@ fn in_trouble(place: &Place, trouble: usize) -> (Arc<Repo>, ErrorKind, Option<Ru
             let active = Run::begin(&place.repo, &place.log, &options).unwrap();
             (Arc::clone(&place.repo), ErrorKind::Active, Some(active))
         }
-        // Down from some moment on: at the beginning, while data are sent, and when only the outcome is missing.
+        // Fails from some call on: at the beginning, while data are sent, or when only the outcome is
+        // missing.
         trouble => {
             let from = [0, 1, 10, 30, u64::MAX - 8][trouble - 2];
             let calls = AtomicU64::new(0);
@@ -241,8 +243,8 @@ fn two_repositories_get_the_same_backup() {
     assert_eq!(plan(&two, &one), [Verdict::IsThere(RunNo(1)), Verdict::IsThere(RunNo(2))]);
 }
 
-/// A store that fails from any call on, that is full, or in which another run is active: the other repository gets its
-/// backup, a copy makes up for the one that is missing, and the next backup goes to both.
+/// One store fails from some call on, is full, or has another active run: the other repository gets its
+/// backup, a copy supplies the missing one, and the next backup goes to both.
 #[test]
 fn what_fails_in_one_repository_does_not_fail_in_the_other() {
     for trouble in 0..TROUBLES {
@@ -265,7 +267,8 @@ fn what_fails_in_one_repository_does_not_fail_in_the_other() {
     }
 }
 
-/// A store that ends no pack until the other repository has the backup: a test that waits for the wrong one never ends.
+/// A store that finishes no pack until the other repository has the backup: a program that waits for the
+/// wrong one never ends.
 fn hangs_until_there(other: Arc<Repo>, log: LogName) -> impl Fn(&Call<'_>) -> Option<Fault> + Send + Sync {
     move |call| {
         while call.op == Op::Finish
@@ -278,7 +281,7 @@ fn hangs_until_there(other: Arc<Repo>, log: LogName) -> impl Fn(&Call<'_>) -> Op
     }
 }
 
-/// A store that does not answer holds up the other for no longer than it may.
+/// A store that does not respond holds up the other for no longer than allowed.
 #[test]
 fn a_repository_that_hangs_is_given_up() {
     let (good, bad) = (Place::new(), Place::new());
@@ -292,16 +295,16 @@ fn a_repository_that_hangs_is_given_up() {
     assert!(began.elapsed() > options.hold_up_max);
     assert_eq!((bad.standing(), good.standing()), (vec![], vec![1]));
     good.assert_whole();
-    // What it had taken until then is taken up.
+    // What it had accepted until then is adopted.
     let next = back_up(&[Arc::clone(&bad.repo)], 1, &options);
     assert!(next[0].as_ref().unwrap().run.totals.bytes_adopted > 0, "{next:?}");
 }
 
-/// Whoever gives pages may hold locks meanwhile: the only repository, too, is given up when its store does not answer, and
-/// the source hears of it while the store still hangs.
+/// A source may hold locks while it delivers pages. Therefore even the only repository is given up if its
+/// store does not respond, and the source learns that while the store still hangs.
 #[test]
 fn the_only_repository_is_given_up_when_its_store_hangs() {
-    /// Lets the store go on when the source has heard.
+    /// Lets the store continue when the source has been informed.
     struct Heard<'a>(&'a mut dyn Source, Arc<AtomicBool>);
 
     impl Source for Heard<'_> {
@@ -331,7 +334,7 @@ fn the_only_repository_is_given_up_when_its_store_hangs() {
     assert!(back_up(&[Arc::clone(&place.repo)], 1, &options)[0].is_ok());
 }
 
-/// Where none gets it, the backup has failed, and says why for each.
+/// If no repository gets it, the backup has failed, with a reason for each.
 #[test]
 fn a_backup_that_no_repository_gets_has_failed() {
     let places = [Place::new(), Place::new()];

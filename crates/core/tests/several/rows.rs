@@ -1,4 +1,4 @@
-//! The same of rows, of real servers.
+//! The same tests for rows of real servers.
 
 use holdfast_core::logical::{self, LogicalReport, Selection, script};
 use holdfast_testkit::{Server, ServerKind};
@@ -9,7 +9,7 @@ use crate::{
     logical::{assert_same_objects, assert_same_rows, load, load_file, log, start},
 };
 
-/// Tables with a key and without, of both engines; one that is cut while it is read.
+/// Tables with and without a key, of both engines, including one that is split while it is read.
 const TABLES: [&str; 9] = [
     "CREATE DATABASE shop",
     "CREATE TABLE shop.d (n INT PRIMARY KEY)",
@@ -36,7 +36,7 @@ fn back_up(repos: &[Arc<Repo>], options: &BackupOptions) -> Vec<Result<LogicalRe
     logical::run_to(repos, options, &Selection::default(), &Told, &Cancel::default())
 }
 
-/// All of its newest backup, as statements.
+/// The whole newest backup as statements.
 fn script(place: &Place) -> Vec<u8> {
     let mut script = Vec::new();
     script::write(&place.newest(), None, &mut script, &Cancel::default()).unwrap();
@@ -58,8 +58,9 @@ fn bytes_sent(server: &Server) -> u64 {
     rows[0].1
 }
 
-/// Each repository has each backup with all rows and objects, long rows and cut tables among them; each is compared with
-/// what it has itself; copies know that they are the same; and the server sends its rows once.
+/// Each repository has each backup with all rows and objects, including long rows and split tables; each
+/// backup is compared with the repository's own base; copies recognise that they are the same; and the server
+/// sends its rows once.
 fn both_have_all_rows(kind: ServerKind) {
     let server = start(kind);
     load_file(&server, "torture.sql");
@@ -69,12 +70,12 @@ fn both_have_all_rows(kind: ServerKind) {
             "INSERT INTO shop.pictures (v) SELECT REPEAT(SHA2(n, 512), 40) FROM shop.numbers",
             "INSERT INTO shop.pictures (v) SELECT REPEAT(SHA2(-n, 512), 40) FROM shop.numbers",
             "INSERT INTO shop.pictures (v) SELECT REPEAT(SHA2(n, 512), 50000) FROM shop.numbers LIMIT 3",
-            // How much there is to be cut goes by what the server knows of it.
+            // How much there is to split depends on the server's statistics.
             "ANALYZE TABLE shop.pictures",
         ])
         .unwrap();
     let (one, two) = (Place::of(log()), Place::of(log()));
-    // One has a backup more than the other: their bases differ, and so do the numbers.
+    // One repository has a backup more than the other, so their bases and run numbers differ.
     let alone = back_up(&[Arc::clone(&two.repo)], &options(&server));
     assert!(alone.iter().all(Result::is_ok), "{alone:?}");
     let repos = [Arc::clone(&one.repo), Arc::clone(&two.repo)];
@@ -125,8 +126,8 @@ fn both_have_all_rows_of_mysql() {
     both_have_all_rows(ServerKind::MySql97);
 }
 
-/// As for pages: what goes wrong in one repository, at whichever moment, takes nothing from the other; a copy makes up for
-/// it, and the next backup goes to both.
+/// As for pages: a failure in one repository at any moment does not affect the other; a copy supplies the
+/// missing backup, and the next backup goes to both.
 #[test]
 fn rows_that_one_repository_does_not_get_are_in_the_other() {
     let server = start(ServerKind::MariaDb118);
@@ -160,8 +161,8 @@ fn rows_that_one_repository_does_not_get_are_in_the_other() {
     assert_same_rows(&server, &target);
 }
 
-/// A store that does not answer is given up before a table that is locked until it is read would be, however long it might
-/// hold up the others elsewhere.
+/// A store that does not respond is given up before the time limit of a locked table expires, no matter how
+/// long it may hold up the others at other times.
 #[test]
 fn a_repository_that_hangs_under_a_lock_is_given_up_in_time() {
     let server = start(ServerKind::MariaDb118);

@@ -1,4 +1,4 @@
-//! What repositories of backups of servers that are not there have in common.
+//! Helpers for repositories with backups of made-up servers.
 
 use std::{env, error::Error, fs, path::Path, process::Command};
 
@@ -22,15 +22,15 @@ pub(crate) fn run_options() -> RunOptions {
     RunOptions { renew_every: None, ..RunOptions::of_this_process() }
 }
 
-/// Bits of `n` all over.
+/// Mixes the bits of `n`.
 pub(crate) fn mixed(n: u64) -> u64 {
     let n = (n ^ n >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ n >> 32
 }
 
-/// The head of a backup of such a server.
+/// The head of a backup of a made-up server.
 pub(crate) fn head(no: u64, base: Option<RunNo>, totals: Totals, roots: Vec<RootPlace>) -> Head {
-    // An hour each, and all of them past: rules of expire find something to do.
+    // Backups are an hour apart and all in the past, so that retention rules find something to expire.
     let at = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(480_000 + no.cast_signed());
     Head {
         schema: HEAD_SCHEMA,
@@ -62,7 +62,7 @@ fn object(value: Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-/// Reads the heads of all backups that stand; tells how many they are.
+/// Reads the heads of all listed backups; returns their number.
 pub(crate) fn read_heads(repo: &Repo, history: &History) -> Result<u64, RepoError> {
     let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
     let mut count = 0;
@@ -73,7 +73,7 @@ pub(crate) fn read_heads(repo: &Repo, history: &History) -> Result<u64, RepoErro
     Ok(count)
 }
 
-/// Seconds of processor time of this process, and the most memory that it held.
+/// CPU seconds and peak memory of this process.
 pub(crate) fn usage() -> Result<(f64, String), Box<dyn Error>> {
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let status = fs::read_to_string("/proc/self/status")?;
@@ -81,7 +81,7 @@ pub(crate) fn usage() -> Result<(f64, String), Box<dyn Error>> {
     Ok((cpu.tv_sec as f64 + cpu.tv_nsec as f64 / 1e9, peak.trim().to_owned()))
 }
 
-/// This program with each of `verbs` for a directory, in a process of its own.
+/// Runs this program on a directory with each of `verbs`, in separate processes.
 pub(crate) fn in_turn(directory: &Path, verbs: &[&str]) -> Result<(), Box<dyn Error>> {
     for verb in verbs {
         let done = Command::new(env::current_exe()?).arg(directory).arg(verb).status()?;

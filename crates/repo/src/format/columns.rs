@@ -1,6 +1,7 @@
-//! Page entries, and the columns in which lists of them are stored (`docs/reference/repository.md` section 8).
+//! Page entries, and the columns in which lists of them are stored
+//! (`docs/reference/repository.md` section 8).
 //!
-//! The columns are canonical: one list of entries has one spelling, so equal maps are equal bytes.
+//! The columns are canonical: each list of entries has exactly one encoding, so equal maps are equal bytes.
 
 use std::collections::HashMap;
 
@@ -29,16 +30,16 @@ pub enum PageEntry {
     Zero,
     /// The source had no block here; reads as zeros.
     Hole,
-    /// In a chunk.
+    /// Stored in a chunk.
     Stored(StoredPage),
 }
 
 /// A page in a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StoredPage {
-    /// Of its bytes; what is compared with the next backup and with what a restore has read.
+    /// Hash of its bytes, which is compared with the next backup and with what a restore has read.
     pub hash: PageHash,
-    /// Which chunk.
+    /// The chunk.
     pub chunk: ChunkRef,
     /// Position in the chunk, in pages.
     pub slot: u32,
@@ -75,7 +76,7 @@ pub(crate) fn get_chunk(decoder: &mut Decoder<'_>) -> Result<ChunkRef, FormatErr
     Ok(ChunkRef { pack, ordinal: decoder.u32_most("ordinal", CHUNKS_PER_PACK_MAX - 1)? })
 }
 
-/// Appends the columns of `entries`, of which there are at most 4,096.
+/// Appends the columns of `entries`, at most 4,096.
 pub fn encode(entries: &[PageEntry], out: &mut Vec<u8>) {
     let mut numbers: HashMap<PackId, u64> = HashMap::new();
     let mut packs = Vec::new();

@@ -1,4 +1,4 @@
-//! Bytes that stand in JSON as lower-case hex.
+//! Bytes that are lower-case hex in JSON.
 
 use std::{fmt, str};
 
@@ -20,7 +20,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
     out.into_iter().map(char::from).collect()
 }
 
-/// Strict: lower case, an even number of digits.
+/// Decodes hex strictly: lower case only, and an even number of digits.
 #[must_use]
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| match c {
@@ -32,7 +32,7 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
 }
 
-/// N bytes.
+/// N bytes, shown and stored as lower-case hex.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hex<const N: usize>(pub [u8; N]);
 
@@ -56,11 +56,11 @@ impl<const N: usize> str::FromStr for Hex<N> {
     }
 }
 
-/// Text that is not what it should be.
+/// Text that is not the expected hex.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not {digits} lower-case hex digits")]
 pub struct NotHex {
-    /// How many there should be.
+    /// Expected number of digits.
     digits: usize,
 }
 

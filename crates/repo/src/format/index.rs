@@ -5,15 +5,15 @@ use crate::format::{
     wire::{Decoder, FormatError, put_varint},
 };
 
-/// Packs in a part, at most; a bound for readers, far above what 2 GiB or 5 minutes give.
+/// Packs in a part, at most: a bound for readers, far above what comes together in 2 GiB or 5 minutes.
 pub const PACKS_PER_PART_MAX: usize = 65_536;
 
-/// One pack as the index lists it.
+/// One pack, as the index lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedPack {
-    /// Part of the run.
+    /// Part number of the pack.
     pub part: u32,
-    /// Bytes of the object.
+    /// Size of the object.
     pub size_bytes: u64,
     /// Its chunks.
     pub rows: Vec<ChunkRow>,

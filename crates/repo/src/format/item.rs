@@ -1,7 +1,8 @@
-//! Items: the entries of a backup, the table they stand in, and its roots (`docs/reference/repository.md` section 9).
+//! Items: the entries of a backup, the table that holds them, and its roots
+//! (`docs/reference/repository.md` section 9).
 //!
-//! The table is cut where the paths say, not where sizes fall, so that a stretch of files that did not change is
-//! the same bytes as in the backup before, and is shared with it.
+//! The table is cut at places that the paths determine, not at fixed sizes, so that a stretch of files that
+//! did not change is the same bytes as in the previous backup, and is shared with it.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use crate::format::{
     wire::{Decoder, FormatError, put_prefixed, put_varint},
 };
 
-/// Files of at most so many pages keep their page entries in the item.
+/// Files of at most this many pages keep their page entries in the item.
 pub const INLINE_PAGES_MAX: u64 = 64;
 /// Bytes of a path, at most.
 pub const PATH_BYTES_MAX: usize = 4_096;
@@ -24,8 +25,8 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 const CUT_AFTER_BYTES: usize = 16 << 10;
 const CUT_BEFORE_BYTES: usize = 512 << 10;
 
-/// Path of an item relative to the data directory: `/` between parts, no empty part, `.`, `..` or NUL. Bytes, as
-/// file names are.
+/// Path of an item relative to the data directory: parts separated by `/`, none of them empty, `.` or `..`,
+/// without NUL. Bytes, as file names are.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemPath(Box<[u8]>);
 
@@ -52,8 +53,8 @@ impl ItemPath {
         &self.0
     }
 
-    /// The path of what has these names, the outer one first, whatever they contain: `/`, NUL, `%` and what would be
-    /// `.` or `..` is written as `%` and two hex digits.
+    /// The path for these names, the outermost first, whatever they contain: `/`, NUL, `%`, and the dots of
+    /// names that are `.` or `..` are written as `%` and two hex digits.
     pub fn of_names<'a>(names: impl IntoIterator<Item = &'a [u8]>) -> Result<Self, FormatError> {
         let mut path = Vec::new();
         for (position, name) in names.into_iter().enumerate() {
@@ -72,7 +73,7 @@ impl ItemPath {
         Self::new(path)
     }
 
-    /// The names of which [`Self::of_names`] makes this path.
+    /// The names from which [`Self::of_names`] makes this path.
     pub fn names(&self) -> Result<Vec<Vec<u8>>, FormatError> {
         let bad = || FormatError::rule("path", "has a '%' without two hex digits");
         let name = |part: &[u8]| {
@@ -117,16 +118,16 @@ pub enum ItemType {
     Directory = 2,
     /// The redo captured while the files were read.
     CapturedRedo = 3,
-    /// The rows of a table, and what it takes to create it.
+    /// The rows of a table, and what is needed to create it.
     Table = 4,
-    /// What it takes to create anything else: a view, a routine, a user.
+    /// What is needed to create anything else: a view, a routine, a user.
     Definition = 5,
 }
 
 impl ItemType {
     const ALL: [Self; 5] = [Self::File, Self::Directory, Self::CapturedRedo, Self::Table, Self::Definition];
 
-    /// Whether it is of a logical backup: it has no pages, and no place in a data directory.
+    /// Whether it is of a logical backup: then it has no pages, and no place in a data directory.
     #[must_use]
     pub fn is_logical(self) -> bool {
         matches!(self, Self::Table | Self::Definition)
@@ -137,7 +138,7 @@ impl ItemType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileRole {
-    /// Nothing known.
+    /// Not known.
     #[default]
     Other = 0,
     /// A tablespace of tables.
@@ -172,7 +173,7 @@ impl FileRole {
     ];
 }
 
-/// What a tablespace says of itself.
+/// Id and flags of a tablespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tablespace {
     /// Its id.
@@ -192,13 +193,14 @@ pub struct Item {
     pub role: FileRole,
     /// Permission bits, at most 0777.
     pub mode: u16,
-    /// Its size; the last page is padded with zeros beyond it. Of a table that of its rows, of a definition its length.
+    /// Its size; the last page is padded with zeros beyond it. For a table, the size of its
+    /// rows; for a definition, its length.
     pub size_bytes: u64,
-    /// How it is cut into pages.
+    /// Size of the pages that it is cut into.
     pub page_size: PageSize,
-    /// For tablespaces.
+    /// Id and flags of a tablespace.
     pub tablespace: Option<Tablespace>,
-    /// Where the file really was, absolute, when that was not below the data directory.
+    /// Absolute path of the file on the source, if it was not below the data directory.
     pub outside: Option<Vec<u8>>,
     /// Where its pages are.
     pub map: ItemMap,
@@ -207,30 +209,30 @@ pub struct Item {
 /// Where the pages of a file are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemMap {
-    /// The entries themselves.
+    /// The page entries themselves.
     Inline(Vec<PageEntry>),
-    /// Leaf l maps the pages from 4096 l.
+    /// Leaf `l` maps the pages from `4096 * l` on.
     Leaves(Vec<LeafRef>),
-    /// Of a table: where its rows are.
+    /// Where the rows of a table are.
     Table(Box<TableMap>),
-    /// Of a definition: itself, or where it is.
+    /// A definition, or where it is.
     Definition(Box<DefinitionMap>),
 }
 
-/// Pages of `size_bytes`.
+/// Number of pages in `size_bytes`.
 #[must_use]
 pub fn page_count(size_bytes: u64, page_size: PageSize) -> u64 {
     size_bytes.div_ceil(page_size.bytes() as u64)
 }
 
-/// Leaves of a file of `pages` pages that has leaves.
+/// Number of leaves of a file of `pages` pages, if it has leaves.
 #[must_use]
 pub fn leaf_count(pages: u64) -> u64 {
     pages.div_ceil(u64::from(PAGES_PER_LEAF))
 }
 
 impl Item {
-    /// The item of something that has no pages.
+    /// The item of something that has no pages: a table or a definition.
     #[must_use]
     pub fn logical(path: ItemPath, size_bytes: u64, map: ItemMap) -> Self {
         let item_type = match map {
@@ -250,7 +252,7 @@ impl Item {
         }
     }
 
-    /// Pages of the file.
+    /// Number of pages of the file.
     #[must_use]
     pub fn page_count(&self) -> u64 {
         match self.item_type.is_logical() {
@@ -407,7 +409,7 @@ pub struct ItemCutter {
 }
 
 impl ItemCutter {
-    /// Adds one item; returns the chunks that this completes: none, one, or two.
+    /// Adds one item. Returns the chunks that it completes: none, one, or two.
     ///
     /// An item that fits no chunk (a file of more leaves than 1 MiB can name) is an error.
     pub fn push(
@@ -437,14 +439,14 @@ impl ItemCutter {
     }
 }
 
-/// One chunk of the item table as the roots name it.
+/// One chunk of the item table, as the roots name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootEntry {
     /// Path of its first item.
     pub first_path: ItemPath,
     /// Items in it.
     pub item_count: u32,
-    /// Of its plain bytes.
+    /// Hash of its plain bytes.
     pub hash: PageHash,
     /// Where it is.
     pub chunk: ChunkRef,
@@ -452,7 +454,8 @@ pub struct RootEntry {
 
 const ROOT_ENTRY_BYTES_MAX: usize = PATH_BYTES_MAX + 48;
 
-/// Plain bytes of the chunks of roots for `entries`, which are in path order, with the entries in each.
+/// Plain bytes of the chunks of roots for `entries`, which are in path order,
+/// each with its number of entries.
 #[must_use]
 pub fn encode_roots(entries: &[RootEntry]) -> Vec<(u32, Vec<u8>)> {
     let mut chunks = Vec::new();

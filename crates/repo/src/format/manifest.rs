@@ -1,7 +1,8 @@
-//! The head of a manifest: what one backup is, as JSON in its outcome (`docs/reference/repository.md` section 9).
+//! The head of a manifest: what one backup is, as JSON in its outcome
+//! (`docs/reference/repository.md` section 9).
 //!
-//! Together with the item table that its roots lead to it is a promise: everything needed to lay the data directory
-//! out again is here, and nothing is missing.
+//! Together with the item table that its roots lead to, it is a promise: everything needed to lay out the
+//! data directory again is here, and nothing is missing.
 
 use holdfast_pipe::PageHash;
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use crate::format::{
 /// The only schema so far.
 pub const HEAD_SCHEMA: u32 = 1;
 
-/// Flag of a backup that has pages as they were found damaged on the source.
+/// Flag of a backup with pages that were found damaged on the source and stored as they were.
 pub const DAMAGED_PAGES: &str = "damaged-pages";
 
 /// What one backup is. Fields this version does not know are kept in `more`.
@@ -26,7 +27,7 @@ pub struct Head {
     pub schema: u32,
     /// The run that made it.
     pub run: u64,
-    /// Whose.
+    /// The source.
     pub source: String,
     /// `physical`, `logical` or `binlog`.
     pub kind: String,
@@ -36,21 +37,21 @@ pub struct Head {
     pub started_at: Timestamp,
     /// By the clock of the host that ran it.
     pub finished_at: Timestamp,
-    /// What the user calls it.
+    /// Tags that the user gave it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The server it is of: flavor, version, identity, format options, what prepare must know. The repository does not
-    /// interpret it.
+    /// The server that it is a backup of: flavor, version, identity, format options, what prepare must know.
+    /// The repository does not interpret this.
     pub server: Map<String, Value>,
     /// The redo that belongs to the pages; see `docs/guide/hot-backup.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redo: Option<Map<String, Value>>,
-    /// Where it stands in the replication log, with its precision; see `docs/guide/hot-backup.md`.
+    /// Its position in the replication log, with its precision; see `docs/guide/hot-backup.md`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<Map<String, Value>>,
     /// Sizes.
     pub totals: Totals,
-    /// What a user must be told of it whenever it is listed.
+    /// What users must be told whenever the backup is listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
     /// Chunks of the item table's roots, in order.
@@ -67,13 +68,13 @@ pub struct Head {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Totals {
-    /// Items.
+    /// Number of items.
     pub items: u64,
-    /// Of these, files.
+    /// Files among them.
     pub files: u64,
-    /// Of all files, or of the rows of all tables and of definitions, together.
+    /// Bytes of all files, or of the rows of all tables and of all definitions.
     pub bytes: u64,
-    /// Tables whose rows it has.
+    /// Tables whose rows the backup has.
     #[serde(skip_serializing_if = "is_zero")]
     pub tables: u64,
     /// Their rows.
@@ -101,7 +102,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// A chunk of roots, in JSON. With its hash the head, which is signed, vouches for all that the roots lead to.
+/// Place of a chunk of roots, in JSON. Through the hash, the head, which is signed, vouches for
+/// everything that the roots lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootPlace {
     /// Run of its pack.
@@ -110,25 +112,25 @@ pub struct RootPlace {
     pub part: u32,
     /// Position in the pack.
     pub ordinal: u32,
-    /// Of its plain bytes.
+    /// Hash of its plain bytes.
     pub hash: Hex<16>,
 }
 
 impl RootPlace {
-    /// A chunk and the hash of its plain bytes.
+    /// From a chunk and the hash of its plain bytes.
     #[must_use]
     pub fn new(chunk: ChunkRef, hash: PageHash) -> Self {
         let ChunkRef { pack, ordinal } = chunk;
         Self { run: pack.run.0, part: pack.part, ordinal, hash: Hex(hash.0) }
     }
 
-    /// As a reference.
+    /// The chunk.
     #[must_use]
     pub fn chunk(self) -> ChunkRef {
         ChunkRef { pack: PackId { run: RunNo(self.run), part: self.part }, ordinal: self.ordinal }
     }
 
-    /// Of its plain bytes.
+    /// Hash of its plain bytes.
     #[must_use]
     pub fn page_hash(self) -> PageHash {
         PageHash(self.hash.0)

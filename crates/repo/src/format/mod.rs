@@ -1,8 +1,8 @@
-//! What is stored, and how it is laid out (`docs/reference/repository.md` sections 1, 2 and 5 to 10): names, objects, and what packs,
-//! maps, manifests and refs say.
+//! What is stored, and how it is laid out (`docs/reference/repository.md` sections 1, 2 and 5 to 10):
+//! names, objects, and the contents of packs, maps, manifests and refs.
 //!
-//! Nothing here reads or writes a store. It leans on the name of an object in one ([`store::ObjectPath`](crate::store)),
-//! and on [`keys`](crate::keys) for what an object is sealed with.
+//! Nothing here reads or writes a store. It depends on the names of objects in a store
+//! ([`store::ObjectPath`](crate::store)), and on [`keys`](crate::keys) for what an object is sealed with.
 
 pub mod columns;
 pub mod hex;

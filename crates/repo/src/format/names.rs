@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::store::ObjectPath;
 
-/// A server's history under a name its owner chose.
+/// Name of a source: a server's history, under a name that its owner chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceName(String);
 
@@ -37,7 +37,7 @@ impl FromStr for SourceName {
     }
 }
 
-/// What is backed up how; each kind of a source is a log of runs of its own.
+/// What is backed up, and how. Each kind of a source is a separate log of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -50,10 +50,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Physical, Self::Logical, Self::Binlog];
 
-    /// As it stands in object names.
+    /// The name as used in object names.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Number of a run, from 1. A backup is known by the number of its run.
+/// Number of a run, from 1. A backup is identified by the number of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunNo(pub u64);
 
@@ -106,7 +106,7 @@ impl fmt::Display for PackId {
     }
 }
 
-/// A chunk: its place in a pack.
+/// A chunk, by its place in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkRef {
     /// The pack.
@@ -121,12 +121,12 @@ impl fmt::Display for ChunkRef {
     }
 }
 
-/// One log of runs: a kind of a source. Knows how its objects are named.
+/// Name of a log of runs: one kind of a source. Knows how the objects of the log are named.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogName {
-    /// Whose.
+    /// The source.
     pub source: SourceName,
-    /// Which.
+    /// The kind.
     pub kind: Kind,
 }
 
@@ -137,7 +137,7 @@ impl fmt::Display for LogName {
 }
 
 impl LogName {
-    /// How a person types a backup of it: `db1#42`, with the kind where it is not the usual one.
+    /// How a user types a backup of this log: `db1#42`, with the kind if it is not the usual one.
     #[must_use]
     pub fn backup_id(&self, run: RunNo) -> String {
         match self.kind {
@@ -146,7 +146,7 @@ impl LogName {
         }
     }
 
-    /// Prefix of all its objects, with the final `/`.
+    /// Prefix of all objects of the log, with the final `/`.
     #[must_use]
     pub fn prefix(&self) -> String {
         format!("sources/{}/{}/", self.source, self.kind)
@@ -165,13 +165,13 @@ impl LogName {
         }
     }
 
-    /// The k-th renewal of a run's lease.
+    /// A renewal of a run's lease.
     #[must_use]
     pub fn lease(&self, run: RunNo, renewal: u32) -> ObjectPath {
         self.object(Folder::Runs, &format!("{:010}/{renewal:06}", run.0))
     }
 
-    /// That a run is asked to make room.
+    /// The object that asks a run to make room.
     #[must_use]
     pub(crate) fn ask(&self, run: RunNo) -> ObjectPath {
         self.object(Folder::Asks, &format!("{:010}", run.0))
@@ -229,22 +229,22 @@ pub enum Folder {
     Packs,
     /// Directories of packs.
     Index,
-    /// What backups need, what prunes moved.
+    /// What backups need, and what prunes declared.
     Refs,
-    /// What runs came to.
+    /// Outcomes of runs.
     Outcomes,
     /// What runs measured.
     Reports,
-    /// What runs have that have not ended.
+    /// What runs have before they end.
     Segments,
-    /// What checks have read.
+    /// Records of what checks have read.
     Checks,
-    /// Runs that are asked to make room.
+    /// Requests that runs make room.
     Asks,
 }
 
 impl Folder {
-    /// As it stands in object names.
+    /// The name as used in object names.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -260,7 +260,8 @@ impl Folder {
         }
     }
 
-    /// Run and part of an object's name in this folder (part 0 where names have none); `None` for a stranger.
+    /// Parses an object's name in this folder into run and part (part 0 if names have
+    /// none); `None` for an unknown name.
     #[must_use]
     pub fn parse(self, name: &str) -> Option<(RunNo, u32)> {
         let (run, part) = match self {
@@ -277,16 +278,16 @@ impl Folder {
 /// A name that breaks the rules.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum NameError {
-    /// Not a source name.
+    /// Not a valid source name.
     #[error("\"{text}\" cannot name a source: use 1 to 64 of A-Z a-z 0-9 . _ - : and no dot in front")]
     Source {
-        /// What was given.
+        /// The given text.
         text: String,
     },
-    /// Not a kind.
+    /// Not a valid kind.
     #[error("\"{text}\" is not a kind: physical, logical or binlog")]
     Kind {
-        /// What was given.
+        /// The given text.
         text: String,
     },
 }

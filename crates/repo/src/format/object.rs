@@ -1,8 +1,9 @@
-//! Objects: the header that names an object's place and carries its wrapped secret, and sealed objects, which are
-//! a header and frames (`docs/reference/repository.md` section 5).
+//! Objects: the header, which names an object's place and carries its wrapped secret, and sealed objects,
+//! which are a header and frames (`docs/reference/repository.md` section 5).
 //!
-//! A secret is drawn for one thing: the packs and index parts of one run ([`RunSecrets`]), or one writing of one
-//! other object ([`seal_object`]). So no key ever seals two contents under one nonce, whatever is written again.
+//! A secret is drawn for one purpose: the packs and index parts of one run ([`RunSecrets`]),
+//! or one writing of one other object ([`seal_object`]). So no key ever seals two contents under one
+//! nonce, whatever is written again.
 
 use std::fmt;
 
@@ -35,7 +36,7 @@ const FRAME_HEADER_BYTES: usize = 10;
 /// BLAKE3 of an object's bytes.
 pub type ObjectHash = Hex<32>;
 
-/// Stands in the first of a chain for the hash of the one before.
+/// Takes the place of the previous object's hash in the first object of a chain.
 pub(crate) const NO_OBJECT: ObjectHash = Hex([0; 32]);
 
 pub(crate) fn object_hash(bytes: &[u8]) -> ObjectHash {
@@ -50,7 +51,7 @@ pub enum ObjectKind {
     Pack = 1,
     /// Directories of packs.
     Index = 2,
-    /// What a backup needs, what a prune moved.
+    /// What a backup needs, or what a prune declared.
     Refs = 3,
     /// Public part of an outcome.
     OutcomePublic = 4,
@@ -81,27 +82,27 @@ impl ObjectKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum SecretKind {
-    /// Who may read backups.
+    /// Keys that may read backups.
     Read = 1,
-    /// Who may see what is dead.
+    /// Keys that may see what is dead.
     Refs = 2,
 }
 
 /// Where an object belongs; bound into its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    /// Whose log.
+    /// The log.
     pub log: &'a LogName,
-    /// What it is.
+    /// The kind of object.
     pub kind: ObjectKind,
-    /// Of which run.
+    /// The run.
     pub run: RunNo,
-    /// Which of several; 0 where there is one only.
+    /// Part number; 0 if there is only one part.
     pub part: u32,
 }
 
 impl Place<'_> {
-    /// Name of the object, or of the one that contains it.
+    /// Name of the object, or of the object that contains it.
     #[must_use]
     pub fn path(&self) -> ObjectPath {
         match self.kind {
@@ -187,7 +188,7 @@ impl Secret {
 
 /// The secret of one run's packs and index parts.
 ///
-/// The caller gives out each part number once, not even a second time for an upload that is repeated.
+/// The caller must give out each part number only once, not even again to repeat an upload.
 pub struct RunSecrets {
     log: LogName,
     run: RunNo,
@@ -201,12 +202,12 @@ impl fmt::Debug for RunSecrets {
 }
 
 impl RunSecrets {
-    /// Draws it.
+    /// Draws a secret.
     pub fn draw(keys: &KeyMaterial, log: &LogName, run: RunNo) -> Result<Self, RepoError> {
         Ok(Self { log: log.clone(), run, secret: Secret::draw(keys, SecretKind::Read)? })
     }
 
-    /// By which whoever drew it opens what it seals without the private key.
+    /// The secret in both forms: lets whoever drew it open what it seals without the private key.
     pub(crate) fn unwrapped(&self) -> (WrappedSecret, Secret32) {
         (self.secret.wrapped, self.secret.secret.clone())
     }
@@ -239,14 +240,14 @@ impl RunSecrets {
         self.secret.object_key(&self.pack_place(part))
     }
 
-    /// A whole index part.
+    /// Seals a whole index part.
     pub fn seal_index(&self, part: u32, plain: &[u8]) -> Result<Vec<u8>, RepoError> {
         let place = Place { log: &self.log, kind: ObjectKind::Index, run: self.run, part };
         seal_frames(&self.secret, &place, plain)
     }
 }
 
-/// A whole sealed object under a secret of its own. Writing it again means sealing it again.
+/// Seals a whole object under a secret of its own. Writing the object again means sealing it again.
 pub(crate) fn seal_object(keys: &KeyMaterial, place: &Place<'_>, plain: &[u8]) -> Result<Vec<u8>, RepoError> {
     seal_frames(&Secret::draw(keys, place.kind.secret())?, place, plain)
 }
@@ -273,7 +274,7 @@ fn seal_frames(secret: &Secret, place: &Place<'_>, plain: &[u8]) -> Result<Vec<u
     Ok(object)
 }
 
-/// Lengths within a frame, which is far below 4 GiB.
+/// Converts lengths within a frame, which is far below 4 GiB.
 fn length(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
@@ -282,7 +283,7 @@ fn context(kind: ObjectKind, codec: u8, last: bool, ordinal: usize, plain_len: u
     SealContext { object_kind: kind as u8, chunk_kind: 0, codec, last, ordinal: ordinal as u64, plain_len }
 }
 
-/// The largest object that [`open_frames`] makes `plain_limit` bytes of.
+/// Size of the largest object that [`open_frames`] opens to `plain_limit` bytes.
 pub(crate) const fn sealed_limit_bytes(plain_limit: u64) -> u64 {
     let frames = plain_limit / FRAME_BYTES as u64 + 1;
     plain_limit
@@ -290,8 +291,8 @@ pub(crate) const fn sealed_limit_bytes(plain_limit: u64) -> u64 {
         .saturating_add(frames.saturating_mul((FRAME_HEADER_BYTES + TAG_BYTES) as u64))
 }
 
-/// Opens the frames of a whole object whose header has given `key`, of at most `plain_limit` bytes together. Names
-/// `place` in its errors.
+/// Opens the frames of a whole object, of at most `plain_limit` plain bytes in total. `key` is the key that
+/// its header gave. Errors name `place`.
 pub(crate) fn open_frames(
     key: &ObjectKey,
     place: &Place<'_>,
@@ -320,7 +321,7 @@ pub(crate) struct Frames<'a> {
 }
 
 impl<'a> Frames<'a> {
-    /// Those of an object whose header has given `key`, of at most `plain_limit` bytes together.
+    /// For an object whose header gave `key`, of at most `plain_limit` plain bytes in total.
     pub(crate) fn new(
         key: &'a ObjectKey,
         place: &'a Place<'a>,
@@ -333,12 +334,13 @@ impl<'a> Frames<'a> {
         Ok(Self { key, place, rest, ordinal: 0, are_over: false, left_bytes: plain_limit, stored, frame })
     }
 
-    /// Whether the last one was opened, and nothing follows it.
+    /// Whether the last frame was opened, and nothing follows it.
     pub(crate) fn are_over(&self) -> bool {
         self.are_over
     }
 
-    /// Appends the plain bytes of the next frame, at most [`FRAME_BYTES`]. Not to be called where they are over.
+    /// Appends the plain bytes of the next frame, at most [`FRAME_BYTES`].
+    /// Must not be called once the frames are over.
     pub(crate) fn open_next(&mut self, plain: &mut Vec<u8>) -> Result<(), RepoError> {
         let place = self.place;
         let malformed = |what| RepoError::malformed(place, what);
@@ -380,17 +382,17 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// What a header carries besides the name of its place.
+/// What a header carries besides the object's place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct WrappedSecret {
-    /// Which of the key pairs it is wrapped for.
+    /// Number of the rotation whose public key it is wrapped for.
     pub(crate) rotation: u8,
     pub(crate) encapsulated: [u8; ENCAPSULATED_BYTES],
     pub(crate) wrapped: [u8; WRAPPED_BYTES],
 }
 
 impl WrappedSecret {
-    /// Of suite `none`.
+    /// Used with suite `none`.
     const NONE: Self =
         Self { rotation: 0, encapsulated: [0; ENCAPSULATED_BYTES], wrapped: [0; WRAPPED_BYTES] };
 }
@@ -435,7 +437,7 @@ fn field<const N: usize>(header: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] 
     bytes
 }
 
-/// Key of an object whose header is known to be of `place`, from its unwrapped secret.
+/// The key of an object whose header was checked to be of `place`, from its unwrapped secret.
 pub(crate) fn key_from_secret(keys: &KeyMaterial, place: &Place<'_>, secret: &Secret32) -> ObjectKey {
     place.object_key(keys.repository().suite, keys.repository().repository_id, secret)
 }

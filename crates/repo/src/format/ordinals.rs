@@ -1,4 +1,4 @@
-//! A set of chunks of one pack: a bit for each, up to the last that is in it.
+//! A set of chunks of one pack: one bit per chunk, up to the last one in the set.
 
 const BITS: u32 = u64::BITS;
 
@@ -10,7 +10,7 @@ impl Ordinals {
     pub(crate) fn insert(&mut self, ordinal: u32) {
         let word = (ordinal / BITS) as usize;
         if self.0.len() <= word {
-            // Packs have some 200 chunks, so that room for twice as many would be half of what this takes.
+            // Packs have some 200 chunks: with room for twice as many, half of the memory would be unused.
             self.0.reserve_exact(word + 1 - self.0.len());
             self.0.resize(word + 1, 0);
         }
@@ -30,7 +30,7 @@ impl Ordinals {
         Some(word as u32 * BITS + self.0[word].ilog2())
     }
 
-    /// In order.
+    /// The ordinals, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.0).flat_map(|(at, word)| {
             (0..BITS).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * BITS + bit)

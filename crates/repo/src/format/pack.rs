@@ -1,7 +1,7 @@
-//! What is in a pack: chunk rows, the directory, the trailer (`docs/reference/repository.md` section 6).
+//! The contents of a pack: chunk rows, the directory, the trailer (`docs/reference/repository.md` section 6).
 //!
-//! A chunk's offset is not stored: it is the header and the sealed lengths before it, so rows are all a reader
-//! needs, whether from the index or from the pack itself.
+//! A chunk's offset is not stored: it follows from the header and the sealed lengths before it, so rows are
+//! all that a reader needs, whether from the index or from the pack itself.
 
 use holdfast_formats::PageSize;
 use holdfast_pipe::{Codec, PageHash, SealContext, TAG_BYTES};
@@ -49,7 +49,7 @@ pub enum ChunkKind {
 }
 
 impl ChunkKind {
-    /// As stored.
+    /// The number as stored.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -63,18 +63,19 @@ impl ChunkKind {
     }
 }
 
-/// One chunk as the directory and the index list it.
+/// One chunk, as the directory and the index list it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRow {
     /// What it holds.
     pub kind: ChunkKind,
-    /// How it was made smaller.
+    /// How it is compressed.
     pub codec: Codec,
     /// Bytes before compression, at most 1 MiB.
     pub plain_len: u32,
     /// Bytes in the pack, with the seal's tag.
     pub sealed_len: u32,
-    /// Pages, leaves, items or root entries in it; 1 for rows and their leaves, which are needed whole.
+    /// Pages, leaves, items or root entries in it; 1 for chunks of rows and their
+    /// leaves, which are needed as a whole.
     pub unit_count: u32,
     /// For codec 4: the chunk whose plain bytes are the prefix.
     pub base: Option<ChunkRef>,
@@ -152,7 +153,7 @@ pub(crate) fn decode_rows(decoder: &mut Decoder<'_>) -> Result<Vec<ChunkRow>, Fo
 pub struct Directory {
     /// The chunks, by ordinal.
     pub rows: Vec<ChunkRow>,
-    /// The pages of the chunks of pages, chunk after chunk.
+    /// Hashes of the pages in the chunks of pages, chunk after chunk.
     pub hashes: Vec<PageHash>,
 }
 
@@ -180,7 +181,7 @@ impl Directory {
         Ok(Self { rows, hashes })
     }
 
-    /// Every chunk with the hashes of its pages (none where it holds no pages), by ordinal.
+    /// Every chunk with the hashes of its pages (none if it holds no pages), by ordinal.
     pub fn chunks(&self) -> impl Iterator<Item = (&ChunkRow, &[PageHash])> {
         let mut at = 0;
         self.rows.iter().map(move |row| {
@@ -191,7 +192,7 @@ impl Directory {
     }
 }
 
-/// Pages in a chunk; 0 where it holds something else.
+/// Pages in a chunk; 0 if it holds something else.
 pub(crate) fn pages_in(row: &ChunkRow) -> u32 {
     match row.kind {
         ChunkKind::Pages(_) => row.unit_count,
@@ -222,8 +223,8 @@ impl Trailer {
         out
     }
 
-    /// Reads the stored form in a pack of `size_bytes`: the directory lies between header and trailer and ends
-    /// where the trailer begins.
+    /// Reads the stored form in a pack of `size_bytes`: the directory lies between header and trailer and
+    /// ends where the trailer begins.
     pub fn decode(bytes: &[u8; TRAILER_BYTES], size_bytes: u64) -> Result<Self, FormatError> {
         let mut decoder = Decoder::new(bytes);
         let trailer = Self {
@@ -245,7 +246,7 @@ impl Trailer {
 }
 
 impl ChunkRow {
-    /// What the seal of the chunk is bound to, which is number `ordinal` of its pack.
+    /// What the seal of this chunk, number `ordinal` of its pack, is bound to.
     #[must_use]
     pub fn seal_context(&self, ordinal: u32) -> SealContext {
         SealContext {
@@ -282,7 +283,7 @@ pub struct PackRows {
 }
 
 impl PackRows {
-    /// Takes rows that fit a pack of `size_bytes`.
+    /// Takes rows that fit in a pack of `size_bytes`.
     pub fn new(size_bytes: u64, rows: Vec<ChunkRow>) -> Result<Self, FormatError> {
         let mut offsets = Vec::with_capacity(rows.len());
         let mut at = HEADER_BYTES as u64;

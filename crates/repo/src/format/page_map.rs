@@ -1,4 +1,4 @@
-//! Page maps: leaves of 4,096 pages, full or as an overlay (`docs/reference/repository.md` section 8).
+//! Page maps: leaves of 4,096 pages, full or as overlays (`docs/reference/repository.md` section 8).
 
 use std::collections::HashMap;
 
@@ -12,19 +12,19 @@ use crate::format::{
 
 /// Pages that one leaf maps, at most.
 pub const PAGES_PER_LEAF: u32 = 4_096;
-/// Patches of an overlay, at most: above that a full leaf costs less than what reading two costs.
+/// Patches in an overlay, at most: with more, a full leaf costs less than reading two leaves.
 pub const PATCHES_MAX: usize = 512;
 /// Leaves in a chunk, at most; also bounds the slot of a leaf reference.
 pub const LEAVES_PER_CHUNK_MAX: u32 = 1_024;
 
-/// Where a leaf is, and what it must be.
+/// Where a leaf is, and the hash that it must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafRef {
     /// A chunk of leaves.
     pub chunk: ChunkRef,
-    /// Of the chunk's plain bytes.
+    /// Hash of the chunk's plain bytes.
     pub hash: PageHash,
-    /// Position in it.
+    /// Position in the chunk.
     pub slot: u32,
 }
 
@@ -76,7 +76,7 @@ fn get_slot(decoder: &mut Decoder<'_>) -> Result<u32, FormatError> {
 pub enum Leaf {
     /// Every page.
     Full(Vec<PageEntry>),
-    /// A full leaf and what is different.
+    /// The differences from a full leaf.
     Overlay(Overlay),
 }
 
@@ -85,9 +85,9 @@ pub enum Leaf {
 pub struct Overlay {
     /// The full leaf.
     pub under: LeafRef,
-    /// Pages that the two together map.
+    /// Number of pages that the two map together.
     pub page_count: u32,
-    /// Page of the leaf and its entry, by page.
+    /// Page within the leaf and its entry, in order of pages.
     pub patches: Vec<(u32, PageEntry)>,
 }
 
@@ -203,7 +203,7 @@ pub fn split_leaf_chunk(plain: &[u8]) -> Result<Vec<&[u8]>, FormatError> {
     Ok(leaves)
 }
 
-/// One encoded leaf of a chunk of leaves, without the list of all.
+/// One encoded leaf of a chunk of leaves, found without listing them all.
 pub fn leaf_of_chunk(plain: &[u8], slot: u32) -> Result<&[u8], FormatError> {
     let mut decoder = Decoder::new(plain);
     let count = decoder.count("leaf count", LEAVES_PER_CHUNK_MAX as usize, 1)?;

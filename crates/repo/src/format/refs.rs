@@ -1,5 +1,5 @@
-//! Refs: which chunks a backup needs, and what a prune declared dead or moved (`docs/reference/repository.md` section
-//! 10).
+//! Refs: which chunks a backup needs, and what a prune declared dead or moved
+//! (`docs/reference/repository.md` section 10).
 //!
 //! They are all that pruning reads: no manifest and no page map is opened to find what is garbage.
 
@@ -11,9 +11,10 @@ use crate::format::{
     wire::{Decoder, FormatError, VARINT_BYTES_MAX, end, put_varint},
 };
 
-/// More than its chunks and its directory can come to; so sums of sizes do not overflow, whoever has written them.
+/// More than a pack's chunks and directory can come to, so that sums of sizes do
+/// not overflow, whoever wrote them.
 const PACK_BYTES_MAX: u64 = 1 << 36;
-/// Bytes of refs before sealing, at most: what some 500 TB need. In memory it may be four times that.
+/// Bytes of refs before sealing, at most: what some 500 TB need. In memory, they may take four times that.
 pub const REFS_BYTES_MAX: u64 = 1 << 27;
 /// Packs that one backup can need, and packs or chunks that one prune can name: more than are in 200 TB.
 const COUNT_MAX: usize = 1 << 22;
@@ -35,9 +36,9 @@ pub struct ChunkNeed {
 /// A pack of which a backup needs something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NeededPack {
-    /// Which.
+    /// The pack.
     pub pack: PackId,
-    /// Bytes of the object.
+    /// Size of the object.
     pub size_bytes: u64,
     /// All its chunks, by ordinal.
     pub chunks: Vec<ChunkNeed>,
@@ -71,9 +72,9 @@ pub enum RebuiltRefs {
 /// What a repair made anew.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairRefs {
-    /// By the run whose refs they are.
+    /// The refs, by the run that they are of.
     pub rebuilt: BTreeMap<RunNo, RebuiltRefs>,
-    /// Index parts, by run and number, in the place of which others were written: they count for nothing.
+    /// Index parts, by run and number, that others were written to replace: they count for nothing.
     pub void_index: BTreeSet<(RunNo, u32)>,
 }
 
@@ -107,12 +108,12 @@ fn in_order<T: Ord>(field: &'static str, last: Option<&T>, next: &T) -> Result<(
 }
 
 impl NeededPack {
-    /// Which of its chunks are needed.
+    /// The ordinals of its needed chunks.
     pub(crate) fn ordinals(&self) -> impl Iterator<Item = u32> + '_ {
         (0..).zip(&self.chunks).filter(|(_, chunk)| chunk.needed > 0).map(|(ordinal, _)| ordinal)
     }
 
-    /// The chunks that are needed, as named.
+    /// The needed chunks, as the refs name them.
     pub(crate) fn needed(&self) -> impl Iterator<Item = ChunkRef> + '_ {
         self.ordinals().map(|ordinal| ChunkRef { pack: self.pack, ordinal })
     }
@@ -149,9 +150,9 @@ impl BackupRefs {
     }
 }
 
-/// Decodes the packs of a backup's refs one after another, so that whoever goes through them holds one.
+/// Decodes the packs of a backup's refs one after another, so that only one is in memory.
 struct StoredPacks {
-    /// Whose refs they are.
+    /// The run that the refs are of.
     run: RunNo,
     left: usize,
     last: Option<PackId>,
@@ -159,18 +160,18 @@ struct StoredPacks {
 }
 
 impl StoredPacks {
-    /// What a pack can take in the stored form, at most, and more than what comes before the first.
+    /// Bytes that a pack can take in the stored form, at most. What comes before the first pack takes less.
     const BYTES_MAX: usize = (4 + 2 * CHUNKS_PER_PACK_MAX as usize) * VARINT_BYTES_MAX;
 
     fn begin(run: RunNo, decoder: &mut Decoder<'_>) -> Result<Self, FormatError> {
         of_type(decoder, BACKUP)?;
-        // Nothing is allocated for so many.
+        // Nothing is allocated for this many.
         let left = decoder.count("pack count", COUNT_MAX, 0)?;
         let pack = NeededPack { pack: PackId { run, part: 0 }, size_bytes: 0, chunks: Vec::new() };
         Ok(Self { run, left, last: None, pack })
     }
 
-    /// The next one, in order. The decoder has all of it that there is, if that is less than [`Self::BYTES_MAX`].
+    /// The next pack, in order. The decoder must hold [`Self::BYTES_MAX`] bytes, or all that are left.
     fn next(&mut self, decoder: &mut Decoder<'_>) -> Result<Option<&NeededPack>, FormatError> {
         let Some(left) = self.left.checked_sub(1) else { return Ok(None) };
         self.left = left;
@@ -197,9 +198,11 @@ impl StoredPacks {
     }
 }
 
-/// Goes through the stored form of the refs of the backup `run`, a pack at a time, in order, as
-/// [`BackupRefs::decode`] would have them. `more` appends some of the stored form, in order, and tells whether more
-/// follows. What is wrong is found where it is: by then `each` has had what comes before.
+/// Goes through the stored form of the refs of the backup `run`, one pack at a time, in order,
+/// as [`BackupRefs::decode`] would return them.
+///
+/// `more` appends the next bytes of the stored form, and returns whether more follow. Errors are found where
+/// they are: by then, `each` has been given what comes before.
 pub(crate) fn each_needed_pack<E>(
     run: RunNo,
     mut more: impl FnMut(&mut Vec<u8>) -> Result<bool, E>,
@@ -213,7 +216,7 @@ pub(crate) fn each_needed_pack<E>(
         while is_more && bytes.len() < StoredPacks::BYTES_MAX {
             is_more = more(&mut bytes)?;
         }
-        // As many as are there for certain.
+        // Decode only packs that are certainly complete.
         let least = if is_more { StoredPacks::BYTES_MAX } else { 0 };
         let mut decoder = Decoder::new(&bytes);
         let packs = match &mut packs {
@@ -257,8 +260,8 @@ impl PruneRefs {
         out
     }
 
-    /// Reads the stored form of the refs of run `run`. What is dead or moved is of earlier runs, and moves lead into
-    /// packs of this run: so following moves always ends.
+    /// Reads the stored form of the refs of run `run`. What is dead or moved is of earlier runs, and moves
+    /// lead into packs of this run, so following moves always ends.
     pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
         Self::decode_within(run, run, bytes)
     }
@@ -313,8 +316,8 @@ impl RepairRefs {
         out
     }
 
-    /// Reads the stored form of the refs of the repair `run`. What it made anew knows where chunks have gone since, so
-    /// it may name packs of any run up to this one.
+    /// Reads the stored form of the refs of the repair `run`. Refs made anew record where chunks have gone
+    /// since, so they may name packs of any run up to this one.
     pub fn decode(run: RunNo, bytes: &[u8]) -> Result<Self, FormatError> {
         let mut decoder = begin(bytes, REPAIR)?;
         let count = decoder.count("rebuilt count", usize::MAX, 3)?;
@@ -419,7 +422,7 @@ mod tests {
         }
     }
 
-    /// Refs of more than a few pieces, so that packs lie across their borders.
+    /// Refs of more than a few pieces, so that packs cross their borders.
     fn long_refs() -> BackupRefs {
         let pack = |part: u32| {
             let count = if part % 7 == 3 { CHUNKS_PER_PACK_MAX } else { part * 37 % 1_000 };
@@ -436,7 +439,8 @@ mod tests {
         BackupRefs { packs: (0..150).map(pack).collect() }
     }
 
-    /// What going through `bytes` finds, in pieces of `piece` bytes. No more is held than what a pack can take, and a piece.
+    /// What going through `bytes` in pieces of `piece` bytes finds.
+    /// No more is held than a pack can take, and a piece.
     fn gone_through(bytes: &[u8], piece: usize) -> Result<BackupRefs, FormatError> {
         let mut pieces = bytes.chunks(piece).peekable();
         let mut packs = Vec::new();
@@ -449,7 +453,7 @@ mod tests {
         Ok(BackupRefs { packs })
     }
 
-    /// Going through refs tells the same as reading all of them, also of what is wrong with them.
+    /// Going through refs gives the same result as reading them whole, errors included.
     #[test]
     fn refs_in_pieces_are_those_that_are_read_whole() {
         let refs = long_refs();
@@ -458,7 +462,7 @@ mod tests {
         let mut all = vec![good.clone(), [&good[..], &[0]].concat(), [&good[..], &vec![7; 1 << 20]].concat()];
         all.push(PruneRefs::default().encode());
         all.push(Vec::new());
-        // Counts that are too large, too small, and what nobody can have; all over.
+        // Counts that are too large or too small, and values that nobody can have, all over.
         for at in (0..14).chain((14..good.len()).step_by(good.len() / 40)) {
             all.push(good[..at].to_vec());
             for byte in [0x00, 0x7f, 0xff] {
@@ -480,7 +484,7 @@ mod tests {
         assert_eq!(gone_through(&good, 1_000), Ok(refs));
     }
 
-    /// A count alone makes nobody take memory for as many.
+    /// A count alone makes nobody allocate memory for that many.
     #[test]
     fn counts_that_nothing_is_behind_cost_nothing() {
         let mut bytes = vec![BACKUP];

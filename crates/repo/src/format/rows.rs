@@ -1,7 +1,7 @@
-//! Rows as they are stored: chunks of rows, leaves that list such chunks, and what the item of a table or of a
-//! definition leads to (`docs/reference/repository.md`, "Rows").
+//! Rows as they are stored: chunks of rows, leaves that list such chunks, and what the items of tables and
+//! definitions lead to (`docs/reference/repository.md`, "Rows").
 //!
-//! The repository never looks into a row: it is bytes, in an order that whoever gives them keeps.
+//! The repository never looks into a row: it is bytes, in whatever order the writer gives them.
 
 use std::hash::Hasher;
 
@@ -14,47 +14,48 @@ use crate::format::{
     wire::{Decoder, FormatError, put_prefixed, put_varint},
 };
 
-/// Bytes of a key that a leaf tells, at most; of a longer one nothing is told.
+/// Bytes of a key that a leaf records, at most; longer keys are not recorded.
 pub const KEY_BYTES_MAX: usize = 4_096;
 /// Entries in a leaf, at most.
 pub const ENTRIES_PER_LEAF_MAX: usize = 4_096;
-/// A leaf is cut before it would be longer.
+/// A leaf is cut before it would become longer than this.
 pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// Entries of a table that its item holds itself, at most.
 pub const INLINE_ENTRIES_MAX: usize = 64;
-/// A definition that is longer is in chunks.
+/// Definitions longer than this are stored in chunks.
 pub const INLINE_DEFINITION_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the name of a kind of definition, at most.
 pub const DEFINITION_KIND_BYTES_MAX: usize = 32;
-/// Bytes of a row that one chunk holds beside its first byte, when the row takes several.
+/// Bytes of a row that one chunk holds after its first byte, if the row takes several chunks.
 pub const PIECE_BYTES: usize = CHUNK_BYTES_MAX - 1;
 
-/// Bytes of a definition in one chunk, at most: as many as fit as a whole row, so that one chunk or several is clear.
+/// Bytes of a definition in one chunk, at most: as many as fit as a whole row, so that it is clear whether
+/// there is one chunk or several.
 pub const DEFINITION_PIECE_BYTES: usize = PIECE_BYTES - 3;
 
-/// Chunks are so long on average, as a power of two.
+/// Mean length of a chunk, as a power of two.
 const MEAN_CHUNK_BYTES_LOG2: u32 = 18;
-/// Leaves have so many entries on average, as a power of two.
+/// Mean number of entries in a leaf, as a power of two.
 const MEAN_LEAF_ENTRIES_LOG2: u32 = 10;
-/// Chunks of a definition: of the 4 GiB that a server can hold of one.
+/// Chunks of a definition, at most: enough for the 4 GiB that a server can hold of one.
 const DEFINITION_CHUNKS_MAX: usize = 4_200;
-/// Of a table. Those before were of rows with checksums of other kinds.
+/// Forms of a table. Lower numbers were for rows with checksums of other kinds.
 const FORM_INLINE: u8 = 4;
 const FORM_LEAVES: u8 = 5;
 const ENTRY_BYTES_MIN: usize = 2 + 16 + 16 + 3 + 1 + 1;
 const LEAF_REF_BYTES_MIN: usize = 3 + 16 + 3;
 
-/// What hashes rows and their keys: SipHash-1-3 of 128 bits, with a key that follows from the repository's hash key.
+/// Hashes rows and their keys: 128-bit SipHash-1-3, with a key derived from the repository's hash key.
 ///
-/// Rows are short, and a hash for long messages would take more of a dump's time than everything else. The key is
-/// secret, since sums of hashes that anybody can compute are easily made to be equal.
+/// Rows are short, and a hash for long messages would take more of a dump's time than everything else.
+/// The key is secret, since sums of hashes that anybody can compute are easily made equal.
 #[derive(Clone)]
 pub struct RowHashKey(SipHasher13);
 
 impl RowHashKey {
     const CONTEXT: &str = "holdfast 2026-11 rows 2";
 
-    /// Of the repository that has this key.
+    /// Derives the key from the repository's hash key.
     #[must_use]
     pub fn new(hash_key: &HashKey) -> Self {
         let derived = blake3::derive_key(Self::CONTEXT, hash_key.expose());
@@ -82,55 +83,55 @@ impl std::fmt::Debug for RowHashKey {
     }
 }
 
-/// Of a row on its way.
+/// The checksum of a row that comes piece by piece.
 #[derive(Clone)]
 pub struct RowHasher(SipHasher13);
 
 impl RowHasher {
-    /// The next bytes of the row.
+    /// Adds the next bytes of the row.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 
-    /// Of all of them.
+    /// The checksum of all bytes added.
     #[must_use]
     pub fn checksum(&self) -> RowsChecksum {
         RowsChecksum(self.0.finish128().into())
     }
 }
 
-/// What rows come to, in whatever order they are taken: the sum modulo 2^128 of the hashes of each ([`RowHashKey`]).
+/// Checksum of rows in any order: the sum modulo 2^128 of the hashes of all rows ([`RowHashKey`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowsChecksum(pub u128);
 
 impl RowsChecksum {
-    /// Of both together.
+    /// The checksum of both together.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0.wrapping_add(other.0))
     }
 }
 
-/// Rows, their bytes, and their checksum.
+/// Number of rows, their bytes, and their checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowTotals {
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// Of the rows alone.
+    /// Bytes of the rows alone.
     pub bytes: u64,
-    /// Of all of them.
+    /// Checksum of all rows.
     pub checksum: RowsChecksum,
 }
 
 impl RowTotals {
-    /// One more row.
+    /// Adds one row.
     pub fn add_row(&mut self, bytes: u64, checksum: RowsChecksum) {
         self.rows += 1;
         self.bytes += bytes;
         self.checksum = self.checksum.and(checksum);
     }
 
-    /// Of both together; `None` where that is more than can be.
+    /// The totals of both together; `None` on overflow.
     #[must_use]
     pub fn and(self, other: Self) -> Option<Self> {
         Some(Self {
@@ -141,10 +142,10 @@ impl RowTotals {
     }
 }
 
-/// Where a chunk, or a leaf, ends after a row.
+/// What ends after a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Border {
-    /// Not here.
+    /// Nothing.
     None,
     /// A chunk.
     Chunk,
@@ -153,8 +154,10 @@ pub enum Border {
 }
 
 impl Border {
-    /// What ends after a row of `row_bytes` with this key: by the keyed hash of the key, so that it does not depend on
-    /// what is around it, and as likely as the row is long, so that chunks are as long whatever rows are.
+    /// What ends after a row of `row_bytes` with this key.
+    ///
+    /// The keyed hash of the key decides, so that it does not depend on the rows around it. A border is as
+    /// likely as the row is long, so that the mean length of chunks does not depend on the length of rows.
     #[must_use]
     pub fn after(hash_key: &RowHashKey, key: &[u8], row_bytes: usize) -> Self {
         Self::by(hash_key.checksum(key), row_bytes)
@@ -208,12 +211,12 @@ pub fn begin_rows(plain: &mut Vec<u8>) {
     plain.push(WHOLE_ROWS);
 }
 
-/// Appends a row.
+/// Appends a row to a chunk of whole rows.
 pub fn put_row(plain: &mut Vec<u8>, row: &[u8]) {
     put_prefixed(plain, row);
 }
 
-/// Whether a row of `row_bytes` can still be appended.
+/// Whether a row of `row_bytes` still fits in a chunk that has `plain_bytes`.
 #[must_use]
 pub fn has_room(plain_bytes: usize, row_bytes: usize) -> bool {
     const LENGTH_BYTES_MAX: usize = 3;
@@ -280,7 +283,7 @@ impl<'a> Iterator for Rows<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.left = self.left.checked_sub(1)?;
-        // All lengths were looked at before.
+        // All lengths were checked by `parse`.
         self.decoder.prefixed("row length", CHUNK_BYTES_MAX).ok()
     }
 
@@ -291,19 +294,19 @@ impl<'a> Iterator for Rows<'a> {
 
 impl ExactSizeIterator for Rows<'_> {}
 
-/// A chunk of rows as a leaf lists it.
+/// A chunk of rows, as a leaf lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowEntry {
-    /// The rows that end in it.
+    /// Totals of the rows that end in it.
     pub totals: RowTotals,
-    /// Of its plain bytes.
+    /// Hash of its plain bytes.
     pub hash: PageHash,
     /// Where it is.
     pub chunk: ChunkRef,
     /// For codec 4: the chunk that is its prefix.
     pub base: Option<ChunkRef>,
-    /// Of its first row; absent where the table has none, where it is longer than [`KEY_BYTES_MAX`], and where a row
-    /// goes on.
+    /// Key of its first row; absent if the table has no key, if the key is longer than [`KEY_BYTES_MAX`],
+    /// or if the chunk continues a row.
     pub key: Option<Box<[u8]>>,
 }
 
@@ -366,12 +369,12 @@ fn sum(all: impl Iterator<Item = RowTotals>) -> Result<RowTotals, FormatError> {
         .ok_or(FormatError::rule("rows", "are more than can be counted"))
 }
 
-/// What the entries of a leaf, or of a table, come to.
+/// Totals of the entries of a leaf, or of a table.
 pub fn totals_of(entries: &[RowEntry]) -> Result<RowTotals, FormatError> {
     sum(entries.iter().map(|entry| entry.totals))
 }
 
-/// Plain bytes of a chunk that is a leaf of `count` entries, which are encoded already.
+/// Plain bytes of a chunk that is a leaf of `count` entries, which are already encoded.
 #[must_use]
 pub fn encode_leaf(count: usize, entries: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(entries.len() + 3);
@@ -391,25 +394,25 @@ pub fn decode_leaf(plain: &[u8]) -> Result<Vec<RowEntry>, FormatError> {
     Ok(entries)
 }
 
-/// A leaf as the item of its table names it.
+/// A leaf, as the item of its table names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLeafRef {
     /// The chunk that it is.
     pub chunk: ChunkRef,
-    /// Of the plain bytes of that.
+    /// Hash of the chunk's plain bytes.
     pub hash: PageHash,
-    /// Entries in it.
+    /// Number of entries.
     pub entries: u32,
-    /// What they come to.
+    /// Totals of the entries.
     pub totals: RowTotals,
 }
 
 /// What the item of a table leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableMap {
-    /// What it takes to create the table.
+    /// What is needed to create the table.
     pub definition: DefinitionText,
-    /// Of all rows.
+    /// Totals of all rows.
     pub totals: RowTotals,
     /// Where the rows are.
     pub rows: TableRows,
@@ -427,9 +430,9 @@ pub enum TableRows {
 /// What the item of anything but a table leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefinitionMap {
-    /// What is defined: a word that whoever wrote it chose.
+    /// What is defined: a word chosen by whoever wrote it.
     pub kind: String,
-    /// What it takes to create it.
+    /// What is needed to create it.
     pub text: DefinitionText,
 }
 
@@ -438,9 +441,9 @@ pub struct DefinitionMap {
 pub enum DefinitionText {
     /// In the item.
     Inline(Vec<u8>),
-    /// In chunks of rows, as the one row that they hold.
+    /// In chunks of rows, as the only row that they hold.
     Chunks {
-        /// How long it is.
+        /// Length in bytes.
         len: u64,
         /// The chunks, in order, with the hashes of their plain bytes.
         chunks: Vec<(ChunkRef, PageHash)>,
@@ -448,7 +451,7 @@ pub enum DefinitionText {
 }
 
 impl DefinitionText {
-    /// How long it is.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -457,7 +460,7 @@ impl DefinitionText {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -687,7 +690,7 @@ pub(crate) mod tests {
             prop_assert!(read.eq(rows.iter().map(Vec::as_slice)));
         }
 
-        /// However a row comes, and whatever comes of the key: the published function.
+        /// The checksum is the same whether a row comes whole or in pieces.
         #[test]
         fn a_row_in_pieces_has_the_same_checksum(row in vec(any::<u8>(), 0..80), cut in 0..80_usize) {
             let key = RowHashKey::new(&HashKey::new([7; 32]));
@@ -716,7 +719,8 @@ pub(crate) mod tests {
         assert_ne!(of(&["a"]), of(&["a", "b", "b"]));
     }
 
-    /// Borders are as rare as rows are short, so that chunks are as long whatever rows are.
+    /// Borders are as rare as rows are short, so that the mean length of chunks does
+    /// not depend on the length of rows.
     #[test]
     fn borders_come_after_as_many_bytes_whatever_the_length_of_rows() {
         let hash_key = RowHashKey::new(&HashKey::new([7; 32]));

@@ -1,7 +1,8 @@
-//! Sets of units (pages, leaves, items) by the chunk that they are in.
+//! Sets of units (pages, leaves, items), by the chunk that they are in.
 //!
-//! One bit for each unit: 8 bytes for a chunk of up to 64 units, which is a MiB of 16 KiB pages. Every chunk up to the
-//! last one that is named takes its place: whoever takes names from outside sees to it that the pack has so many.
+//! One bit per unit: 8 bytes for a chunk of up to 64 units, which is 1 MiB of 16 KiB pages.
+//! Every chunk up to the last one named takes space: callers that take names from outside must check that
+//! the pack has that many chunks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +20,7 @@ pub(crate) struct Units {
 struct PackUnits {
     /// The first 64 units of each chunk.
     first: Vec<u64>,
-    /// The others, of the chunks that have more.
+    /// The other units, of the chunks that have more.
     more: HashMap<u32, Vec<u64>>,
 }
 
@@ -53,7 +54,7 @@ impl Units {
         self.packs.entry(chunk.pack).or_default().word(chunk.ordinal, slot)
     }
 
-    /// Adds a unit; whether it is new.
+    /// Adds a unit. Returns whether it is new.
     pub(crate) fn insert(&mut self, chunk: ChunkRef, slot: u32) -> bool {
         let bit = 1 << (slot % BITS);
         let word = self.word(chunk, slot);
@@ -62,17 +63,18 @@ impl Units {
         is_new
     }
 
-    /// Takes a unit away.
+    /// Removes a unit.
     pub(crate) fn remove(&mut self, chunk: ChunkRef, slot: u32) {
         *self.word(chunk, slot) &= !(1 << (slot % BITS));
     }
 
-    /// Units of a chunk.
+    /// Number of units in a chunk.
     pub(crate) fn count(&self, chunk: ChunkRef) -> u32 {
         self.packs.get(&chunk.pack).map_or(0, |pack| pack.count(chunk.ordinal))
     }
 
-    /// Every pack in which there are units, in order, with how many there are in its chunks up to the last of them.
+    /// Every pack with units in it, in order, with the number of units in each of its
+    /// chunks up to the last one named.
     pub(crate) fn packs(&self) -> impl Iterator<Item = (PackId, Vec<u32>)> + '_ {
         self.packs
             .iter()

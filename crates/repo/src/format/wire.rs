@@ -1,22 +1,22 @@
 //! Reading and writing the small binary formats: little-endian integers, varints, bounded counts.
 //!
-//! [`Decoder`] is total: it never reads past the end, never believes a length before it has compared it with its
-//! bound and with the bytes that are left, and refuses a varint that is longer than needed.
+//! [`Decoder`] is total: it never reads past the end, never trusts a length before comparing it with its
+//! limit and with the bytes left, and refuses a varint that is longer than needed.
 
 use thiserror::Error;
 
-/// Bytes that are not what the specification says.
+/// Bytes that do not follow the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{field}: {problem}")]
 pub struct FormatError {
-    /// Where: the field, in the words of the specification.
+    /// The field, in the words of the specification.
     pub field: &'static str,
     /// What is wrong with it.
     pub problem: Problem,
 }
 
 impl FormatError {
-    /// An error that the field's own rule gives.
+    /// An error for a violation of the field's own rule.
     #[must_use]
     pub fn rule(field: &'static str, rule: &'static str) -> Self {
         Self { field, problem: Problem::Rule(rule) }
@@ -35,17 +35,17 @@ pub enum Problem {
     /// Outside its range.
     #[error("is {value}, allowed are {least} to {most}")]
     Range {
-        /// As stored.
+        /// The value as stored.
         value: u64,
-        /// Smallest that is allowed.
+        /// Smallest value allowed.
         least: u64,
-        /// Largest that is allowed.
+        /// Largest value allowed.
         most: u64,
     },
     /// Bytes follow where nothing may.
     #[error("is followed by {count} bytes too many")]
     Trailing {
-        /// How many.
+        /// Number of bytes.
         count: usize,
     },
     /// A rule of the specification is broken.
@@ -140,7 +140,8 @@ impl<'a> Decoder<'a> {
         u32::try_from(value).map_err(|_| FormatError { field, problem: Problem::Varint })
     }
 
-    /// A count of things that take at least `bytes_each` of what is left: safe to allocate for.
+    /// A count of things that take at least `bytes_each` bytes each of what is left,
+    /// so it is safe to allocate for them.
     pub fn count(
         &mut self,
         field: &'static str,
@@ -160,13 +161,13 @@ impl<'a> Decoder<'a> {
         self.bytes(field, len)
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub fn end(&self, field: &'static str) -> Result<(), FormatError> {
         end(field, self.rest.len())
     }
 }
 
-/// That `left` bytes, which follow all there is to read, are none.
+/// Checks that `left`, the number of bytes after the last field, is 0.
 pub(crate) fn end(field: &'static str, left: usize) -> Result<(), FormatError> {
     match left {
         0 => Ok(()),

@@ -10,153 +10,155 @@ use crate::store::StoreError;
 /// Why keys could not be made, opened or changed.
 #[derive(Debug, Error)]
 pub enum KeyError {
-    /// Nothing of ours is there.
+    /// There is no repository.
     #[error("{location} holds no repository")]
     NotARepository {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// `init` found something.
+    /// `init` found an object.
     #[error("{location} is not empty: it holds {object}")]
     NotEmpty {
-        /// Where.
+        /// The location.
         location: String,
-        /// What was found first.
+        /// The object found first.
         object: String,
     },
-    /// Locks were asked for.
+    /// Locks were requested, and the store cannot lock.
     #[error("{location} cannot lock objects: {why}")]
     NoLocks {
-        /// Where.
+        /// The location.
         location: String,
-        /// Why.
+        /// Why not.
         why: &'static str,
     },
     /// Written by a later version.
     #[error("{location} has format {format}, and this version knows formats up to {FORMAT}")]
     NewerFormat {
-        /// Where.
+        /// The location.
         location: String,
-        /// What it says.
+        /// The format found.
         format: String,
     },
     /// Written by a version before the first release.
     #[error("{location} has format {format}, and this version knows format {FORMAT}")]
     OlderFormat {
-        /// Where.
+        /// The location.
         location: String,
-        /// What it says.
+        /// The format found.
         format: u32,
     },
-    /// No key object opens with it.
+    /// No key object opens with the password.
     #[error("wrong password for the repository {location}")]
     WrongPassword {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// No key object opens with it.
+    /// No key object is for the identity.
     #[error("no key of the repository {location} is for this identity")]
     WrongIdentity {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// A key object is sealed for the identity, but not by somebody whom it believes: anybody can seal for a public key.
+    /// A key object is sealed for the identity, but by somebody whom the identity does not trust:
+    /// anybody can seal for a public key.
     #[error("{object} was made for this identity by somebody whom it does not trust yet")]
     Untrusted {
         /// The key object.
         object: String,
-        /// What the identity would have to say.
+        /// What the identity would have to trust.
         trusted: Trusted,
     },
     /// The repository is encrypted and no password was given.
     #[error("the repository {location} is encrypted: it needs its password")]
     PasswordNeeded {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// A password was given for a repository that has none: it may have been exchanged for another.
+    /// A password was given for a repository that has none: it may have been put in the place of another.
     #[error("a password or identity was given, but the repository {location} is not encrypted")]
     NotEncrypted {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// It opens, and counts no more.
+    /// The key opens, but was removed.
     #[error("the key {key_id} was removed from the repository")]
     Removed {
-        /// Which.
+        /// The key.
         key_id: KeyId,
     },
     /// An object is not what was written.
     #[error("{object}: damaged: {what}")]
     Damaged {
-        /// Its name.
+        /// The object's name.
         object: String,
-        /// How.
+        /// What is wrong with it.
         what: String,
     },
     /// A key object asks for too little or too much work.
     #[error("{object}: {source}")]
     Kdf {
-        /// Its name.
+        /// The object's name.
         object: String,
-        /// Which.
+        /// Which of the two.
         #[source]
         source: KdfError,
     },
     /// Only operators manage keys.
     #[error("this key is a {role}'s: to {act} takes an operator's")]
     NotOperator {
-        /// What is held.
+        /// The role of the opened key.
         role: Role,
-        /// What was tried.
+        /// The operation.
         act: &'static str,
     },
-    /// Without it nobody could read the repository.
+    /// It is the last operator's key: without it nobody could read the repository.
     #[error("{key_id} is the last operator's key: without it nobody could read the repository")]
     LastOperator {
-        /// Which.
+        /// The key.
         key_id: KeyId,
     },
-    /// It is not there, and never was.
+    /// The repository has no such key.
     #[error("the repository has no key {key_id}")]
     NoSuchKey {
-        /// Which.
+        /// The key.
         key_id: KeyId,
     },
-    /// Opening tries one after the other.
+    /// The repository has too many keys already: opening tries them one after another.
     #[error("the repository has {count} keys, and cannot have more")]
     TooMany {
-        /// How many.
+        /// The number of keys.
         count: usize,
     },
-    /// A removal tells of each log how far the key is believed.
+    /// A removal records for each log how far the key is believed, and there are too many logs.
     #[error("a removal would have to tell of {count} logs, and one record cannot")]
     TooManyLogs {
-        /// How many.
+        /// The number of logs.
         count: usize,
     },
-    /// A repository without encryption has no keys to give.
+    /// A repository without encryption has no keys to manage.
     #[error("the repository {location} is not encrypted: there is nothing that a key would protect")]
     NothingToProtect {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// What people call a key.
+    /// A label is too long, or has control characters.
     #[error("a label has at most {most} bytes and no control characters")]
     BadLabel {
-        /// How many.
+        /// Bytes allowed.
         most: usize,
     },
-    /// Who can read all can sign all.
+    /// An operator's key cannot be limited to sources: whoever can read everything can sign everything.
     #[error("an operator's key is for all sources")]
     OperatorOfSources,
-    /// Made when keys could not be rotated yet, it has nothing that a new share could be sealed for.
+    /// The key was made when keys could not be rotated yet, and has nothing that a
+    /// new share could be sealed for.
     #[error("the key {key_id} was made by an early version and cannot take part in a rotation")]
     NoExchange {
-        /// Which.
+        /// The key.
         key_id: KeyId,
     },
-    /// As many as a header can name.
+    /// The keys have been rotated as often as a header can name.
     #[error("the keys of this repository have been rotated {count} times, and cannot be once more")]
     RotatedOut {
         /// How often.
@@ -168,7 +170,7 @@ pub enum KeyError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The host gives no random numbers.
+    /// The operating system gives no random numbers.
     #[error("the operating system gives no random numbers: {0}")]
     NoRandom(getrandom::Error),
 }

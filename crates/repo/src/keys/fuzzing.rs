@@ -1,4 +1,4 @@
-//! Records about keys that the fuzzer has made up, signed by an operator so that what they say is reached.
+//! Records about keys that the fuzzer makes up, signed by an operator so that their contents are reached.
 
 use std::{error::Error, sync::Arc};
 
@@ -13,18 +13,18 @@ use crate::{
     store::{ObjectPath, Store, mem::MemStore, read_all},
 };
 
-/// What of the records is made up; all others are as an operator wrote them.
+/// The piece of the records that is made up; all others are as an operator wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordPiece {
-    /// What an operator says of a new key.
+    /// The text of an operator's voucher for a new key.
     Signer,
-    /// What he says of one that is removed.
+    /// The text of the removal of a key.
     Removal,
     /// The text of a rotation.
     Rotation,
-    /// What is sealed in a rotation for the key at hand.
+    /// The plain contents of the share for the key at hand in a rotation.
     Share,
-    /// The whole word for a key, as it is stored.
+    /// The whole voucher, as it is stored.
     SignerObject,
     /// The whole removal.
     RemovalObject,
@@ -33,7 +33,7 @@ pub enum RecordPiece {
 }
 
 impl RecordPiece {
-    /// All of them.
+    /// All pieces.
     pub const ALL: [Self; 7] = [
         Self::Signer,
         Self::Removal,
@@ -60,10 +60,10 @@ pub struct Records {
 }
 
 impl Records {
-    /// Makes it.
+    /// Makes the repository.
     ///
     /// # Errors
-    /// There is no randomness to make keys of.
+    /// If there is no randomness to make keys from.
     pub fn new() -> Result<Self, Box<dyn Error>> {
         let password = Password::new("a password".to_owned()).ok_or("a password")?;
         let (password, kdf) = (&password, KdfParams::MINIMUM);
@@ -86,10 +86,11 @@ impl Records {
         Ok(Self { repo, honest })
     }
 
-    /// Reads all records where `piece` is `bytes`; returns how many problems there are. What is wrong is one, never more.
+    /// Reads all records with `bytes` in the place of `piece`. Returns the number of problems:
+    /// whatever is wrong is a problem, and never more than that.
     ///
     /// # Errors
-    /// It could not be put in its place, which is no fault of what was made up.
+    /// If the piece could not be put in its place, which is no fault of what was made up.
     pub fn read_with(&self, piece: RecordPiece, bytes: &[u8]) -> Result<usize, Box<dyn Error>> {
         let keys = self.repo.keys();
         let text = || String::from_utf8_lossy(bytes).into_owned();
@@ -137,12 +138,12 @@ impl Records {
 mod tests {
     use super::*;
 
-    /// Honest records are believed as they are, and a piece that is cut is told of.
+    /// Honest records are believed as they are, and a piece that is cut is reported.
     #[test]
     fn honest_records_are_believed_and_none_can_be_cut() {
         let records = Records::new().unwrap();
         for (piece, bytes) in records.honest() {
-            // The removal has the hash of the rotation that was there.
+            // The removal has the hash of the original rotation.
             let is_known = piece != RecordPiece::Share;
             assert_eq!(records.read_with(piece, &bytes).unwrap() == 0, is_known, "{piece:?}");
             for cut in (0..bytes.len()).step_by(37) {

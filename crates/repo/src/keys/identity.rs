@@ -1,7 +1,8 @@
 //! An operator's key pair outside the repository: a file that opens a slot instead of a password.
 //!
-//! Whoever knows the public key can seal a key object for it, with keys of his own in it. So the file also names whom it
-//! believes: for each repository the operator who added the slot, and no other's key object is opened.
+//! Whoever knows the public key can seal a key object for it, with keys of their own in it.
+//! So the file also names whom its owner trusts: for each repository, the operator who added the slot.
+//! Nobody else's key objects are opened.
 
 use std::{fmt, str::FromStr};
 
@@ -14,8 +15,8 @@ use crate::format::hex::{Hex, Secret32, from_hex, to_hex};
 const PREFIX: &str = "holdfast-public-";
 const CHECK_BYTES: usize = 4;
 
-/// The public half of an [`Identity`]. In text it carries a checksum, so that a slip of the pen makes no slot that
-/// nobody can open.
+/// The public half of an [`Identity`]. Its text has a checksum, so that a typing error does not
+/// make a slot that nobody can open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PublicKey(pub(super) Hex<32>);
 
@@ -44,10 +45,10 @@ impl FromStr for PublicKey {
     }
 }
 
-/// For one repository: whose key objects an identity opens.
+/// Whose key objects an identity opens, for one repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trusted {
-    /// Which repository.
+    /// The repository.
     pub repository: RepositoryId,
     /// The public signing key of the operator who added the slot.
     pub operator: Hex<32>,
@@ -59,27 +60,27 @@ impl fmt::Display for Trusted {
     }
 }
 
-/// What cannot be used as an identity, or as a public key.
+/// Why something cannot be used as an identity, or as a public key.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum IdentityError {
-    /// Mistyped, or something else.
+    /// Mistyped, or no public key at all.
     #[error("this is no public key as \"holdfast key generate\" prints it, or part of it is wrong")]
     NoPublicKey,
-    /// Another file.
+    /// A line that does not belong in an identity file.
     #[error("line {line} is none of an identity file")]
     Line {
-        /// From 1.
+        /// Number of the line, from 1.
         line: usize,
     },
-    /// Cut off, or another file.
+    /// The file has no secret: it was cut off, or is another file.
     #[error("there is no secret in it")]
     NoSecret,
-    /// The host gives no random numbers, or the secret is no key.
+    /// The secret is not a valid key.
     #[error("its secret is no key")]
     BadSecret,
 }
 
-/// A key pair, and whom its owner believes.
+/// A key pair, and whom its owner trusts.
 pub struct Identity {
     private: Secret32,
     public: PublicKey,
@@ -93,7 +94,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// A new one, that believes nobody yet.
+    /// A new identity that trusts nobody yet.
     #[must_use]
     pub fn generate() -> Self {
         let (public, private) = wrap::key_pair();
@@ -130,7 +131,7 @@ impl Identity {
         Ok(Self { private, public: PublicKey(public), trusted })
     }
 
-    /// The text of its file: secret.
+    /// The text of its file, which is secret.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         // Large enough that growing does not leave copies of the secret behind.
@@ -153,7 +154,7 @@ impl Identity {
         self.public
     }
 
-    /// Believes one operator of one repository more.
+    /// Trusts one more operator of one repository.
     #[must_use]
     pub fn trusting(mut self, trusted: Trusted) -> Self {
         self.trusted.push(trusted);

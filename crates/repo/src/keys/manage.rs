@@ -1,8 +1,10 @@
-//! Listing, adding, removing and changing the keys of a repository (`docs/reference/repository.md` section 4).
+//! Listing, adding, removing and changing the keys of a repository
+//! (`docs/reference/repository.md` section 4).
 //!
-//! - A key is vouched for before its object exists: nobody can sign what no one would believe.
-//! - A removal counts from the moment when its record exists, whether or not the object is deleted then. Records are
-//!   numbered and created once, so that two who remove at the same time see each other, and one operator's key stays.
+//! - A key is vouched for before its object exists, so that nobody can sign what no one would believe.
+//! - A removal takes effect once its record exists, whether or not the key object is deleted then.
+//!   Records are numbered and created once, so that two concurrent removals see each
+//!   other, and one operator's key stays.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,10 +40,10 @@ use crate::{
 /// Bytes of a label, at most.
 pub const LABEL_BYTES_MAX: usize = 128;
 
-/// How often a removal looks again after it lost a creation to another.
+/// How often a removal tries again after another was first to create a record.
 const ATTEMPTS: u32 = 20;
 
-/// Of so many runs behind the last that it may have signed, a removed key's outcomes are looked for.
+/// How many runs after the last that it may have signed are searched for a removed key's outcomes.
 const LATE_MAX: u64 = 64;
 
 /// A key to be added.
@@ -49,9 +51,9 @@ const LATE_MAX: u64 = 64;
 pub struct NewKey {
     /// What its holder may do.
     pub role: Role,
-    /// Of which sources a writer or keeper may sign outcomes; empty: of all.
+    /// Sources whose outcomes a writer or keeper may sign; empty: all.
     pub sources: Vec<SourceName>,
-    /// For people. Readable without a key.
+    /// For people; readable without a key.
     pub label: String,
 }
 
@@ -69,7 +71,7 @@ pub enum SlotInfo {
 /// A key of the repository.
 #[derive(Clone, Debug)]
 pub struct KeyInfo {
-    /// Its name.
+    /// Its id.
     pub key_id: KeyId,
     /// What its holder may do.
     pub role: Role,
@@ -79,18 +81,18 @@ pub struct KeyInfo {
     pub label: String,
     /// RFC 3339, UTC, by the store's clock.
     pub created_at: String,
-    /// Of which sources it may sign outcomes; empty: of all.
+    /// Sources whose outcomes it may sign; empty: all.
     pub sources: Vec<String>,
-    /// Whether it is the one that the repository was opened with.
+    /// Whether the repository was opened with it.
     pub is_own: bool,
 }
 
 /// The keys of a repository.
 #[derive(Clone, Debug, Default)]
 pub struct KeyList {
-    /// By age.
+    /// In order of age.
     pub keys: Vec<KeyInfo>,
-    /// Objects and what is wrong with them: they count for nothing.
+    /// Objects that count for nothing, and what is wrong with them.
     pub problems: Vec<(String, String)>,
 }
 
@@ -107,12 +109,12 @@ fn key_paths(repo: &Repo) -> Result<Vec<ObjectPath>, KeyError> {
     Ok(paths)
 }
 
-/// Whether there is something to open.
+/// Whether the object of a key exists.
 pub(super) fn has_object(repo: &Repo, key_id: KeyId) -> Result<bool, KeyError> {
     Ok(exists(&**repo.store(), &key_path(key_id))?)
 }
 
-/// The keys of an operator, and whom to believe as of now.
+/// The keys at hand, if they are an operator's, and whom to believe as of now.
 pub(super) fn as_operator<'a>(
     repo: &'a Repo,
     act: &'static str,
@@ -134,7 +136,7 @@ pub(super) fn as_operator<'a>(
     }
 }
 
-/// The keys of the repository, for everybody who can open it.
+/// Lists the keys of the repository, for everybody who can open it.
 pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
     let trust = repo.look_again()?;
     let mut list = KeyList::default();
@@ -142,7 +144,7 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
         list.problems.push((object, damage.to_string()));
     }
     let paths = key_paths(repo)?;
-    // Somebody is believed, and there is nothing that he could open.
+    // A key is believed, but has no object that could be opened.
     for known in trust.all().filter(|known| !trust.is_removed(known.signer.key_id)) {
         let path = key_path(known.signer.key_id);
         if !paths.contains(&path) {
@@ -155,7 +157,7 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
                 Ok(key) => list.keys.push(key),
                 Err(what) => list.problems.push((path.to_string(), what.to_owned())),
             },
-            // Removed by another since.
+            // Removed by another since the listing.
             Err(KeyError::Store(error)) if error.is_not_found() => {}
             Err(KeyError::Damaged { object, what }) => list.problems.push((object, what)),
             Err(other) => return Err(other),
@@ -173,7 +175,7 @@ fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, 
     if trust.is_removed(object.key_id) {
         return Err("it was removed, and is still there");
     }
-    // Beside the seal anybody may write what he likes.
+    // Anybody can write anything outside the seal.
     let (label, created_at) = match &known.voucher {
         Some(Vouched { voucher, .. }) => (&voucher.label, &voucher.created_at),
         None => (&object.label, &object.created_at),
@@ -193,7 +195,7 @@ fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, 
     })
 }
 
-/// What an identity must trust to open a slot that this key adds for it.
+/// What an identity must trust to open a slot that the key at hand adds for it.
 #[must_use]
 pub fn trusted(repo: &Repo) -> Trusted {
     Trusted { repository: repo.info().repository_id, operator: repo.keys().signing_public() }
@@ -207,12 +209,12 @@ pub fn add(repo: &Repo, new: &NewKey, slot: NewSlot<'_>) -> Result<KeyInfo, KeyE
     add_signed(repo, new, slot, SlotSigner::Adder).map(|(key, _)| key)
 }
 
-/// Whose word the object of a new key has.
+/// Who signs the object of a new key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SlotSigner {
-    /// Who adds it.
+    /// The key that adds it.
     Adder,
-    /// The new key: who adds it is about to go.
+    /// The new key, since the key that adds it is about to go.
     Itself,
 }
 
@@ -254,7 +256,7 @@ fn add_signed(
     Ok((key, trusted))
 }
 
-/// What of the keys that are held another role gets, with pairs of its own.
+/// The part of the keys at hand that another role gets, with key pairs of its own.
 fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> Payload {
     let role = signer.role;
     let of_role = |rotation: u8| keys.seal_keys(rotation).map(|keys| keys.of_role(role));
@@ -276,43 +278,46 @@ fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> P
     }
 }
 
-/// What becomes of runs that are under way when a key is removed: by which key they were begun nothing tells.
+/// What becomes of runs that are under way when a key is removed.
+/// Nothing tells which key they were begun with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnderWay {
-    /// They may end with the key.
+    /// They may end with an outcome signed by the key.
     MayEnd,
-    /// None does: for a key that somebody else has.
+    /// None may: for a key that somebody else has.
     Refused,
 }
 
 /// What a removal leaves for somebody to look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Outcomes that the key has signed and nobody believes, since they came between the last look at their logs and the
-    /// removal: these logs go on after a repair.
+    /// Outcomes that the key has signed and nobody believes, since they came between the last look at their
+    /// logs and the removal. These logs can continue after a repair.
     pub too_late: Vec<ObjectPath>,
-    /// Runs that were under way, and may end with it.
+    /// Runs that were under way, and may end with the key.
     pub may_end: Vec<(LogName, RunNo)>,
 }
 
-/// Removes a key: what it signs from now on is not believed, and its object is deleted. The last operator's stays.
+/// Removes a key: what it signs from now on is not believed, and its object is deleted.
+/// The last operator's key stays.
 ///
-/// A removed key's is removed once more to refuse what may still end with it.
+/// A key that was removed can be removed again, to refuse what may still end with it.
 pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed, KeyError> {
     let mut newest = Newest { under_way, logs: BTreeMap::new() };
     for _ in 0..ATTEMPTS {
-        // All that is slow comes first: what begins and ends between the last look and the creation is lost.
+        // Everything slow comes first: what begins and ends between the last look and the
+        // creation of the record is lost.
         newest.catch_up(repo).map_err(of_listing)?;
         let (keys, trust, may_sign) = match as_operator(repo, "remove a key") {
             Ok((keys, trust)) => (keys, trust, true),
-            // In the attempt before, whose reply got lost, or by another.
+            // Removed in the previous attempt, whose reply got lost, or by another.
             Err(KeyError::Removed { key_id: own }) if own == key_id => {
                 (repo.keys(), repo.look_again()?, false)
             }
             Err(other) => return Err(other),
         };
         let Some(signer) = trust.of_key(key_id).map(|known| known.signer.clone()) else {
-            // Nobody vouches for it: it never counted.
+            // Nobody vouches for the key: it never counted.
             return if has_object(repo, key_id)? {
                 repo.store().delete(&[key_path(key_id)])?;
                 Ok(Removed::default())
@@ -357,7 +362,7 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
         }
         match repo.store().create_if_absent(&trust.next_removal_path(), &record) {
             Ok(_) => return delete(repo, key_id, &newest),
-            // Another was removed meanwhile: it may have been the last other operator's.
+            // Another key was removed meanwhile: it may have been the last other operator's.
             Err(error) if error.is_exists() => {}
             Err(error) => return Err(error.into()),
         }
@@ -365,8 +370,8 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
     Err(KeyError::Crowded)
 }
 
-/// Deletes the object of a key that is removed, and looks what it signed too late, or behind so much that is missing that
-/// its removal could not go so far.
+/// Deletes the object of a removed key, and looks for outcomes that the key signed too late, or after so many
+/// missing ones that its removal could not reach them.
 fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyError> {
     let trust = repo.look_again()?;
     let Some(removal) = trust.removal_of(key_id) else {
@@ -418,7 +423,7 @@ fn vouched_for(trust: &Trust, signer: &Signer) -> BTreeMap<KeyId, ObjectHash> {
     trust.all().filter_map(by_it).collect()
 }
 
-/// How far each log has come. Names that anybody can create say nothing of it.
+/// How far each log has come. Object names, which anybody can create, say nothing about that.
 struct Newest {
     under_way: UnderWay,
     logs: BTreeMap<LogName, Known>,
@@ -427,7 +432,7 @@ struct Newest {
 /// How far a log has come.
 struct Known {
     history: History,
-    /// The run behind it, if it may end.
+    /// The run after the history, if it may end.
     under_way: Option<RunNo>,
 }
 
@@ -438,7 +443,7 @@ impl Known {
 }
 
 impl Newest {
-    /// Looks until nothing has come since the look before.
+    /// Looks until nothing has been added since the previous look, at most [`ATTEMPTS`] times.
     fn catch_up(&mut self, repo: &Repo) -> Result<(), RepoError> {
         for _ in 0..ATTEMPTS {
             let before = self.seen();
@@ -450,14 +455,14 @@ impl Newest {
         Ok(())
     }
 
-    /// Looks at all logs, several at a time where the store is far away.
+    /// Looks at all logs, several at a time if the store is far away.
     fn look(&mut self, repo: &Repo) -> Result<(), RepoError> {
         let mut known = std::mem::take(&mut self.logs);
         let mut logs = Vec::new();
         for log in repo.logs()? {
             let history = match known.remove(&log) {
                 Some(known) => known.history,
-                // All of it, and several outcomes at a time already.
+                // This reads all of it, and several outcomes at a time already.
                 None => History::salvage(repo, &log, &mut |_, _| {})?,
             };
             logs.push((log, Mutex::new(Some(history))));
@@ -485,7 +490,7 @@ impl Newest {
     }
 
     fn runs(&self) -> BTreeMap<String, u64> {
-        // Of a log without an outcome there is nothing to be believed.
+        // In a log without an outcome, there is nothing to be believed.
         let ended = self.logs.iter().filter(|(_, known)| known.last() > RunNo(0));
         ended.map(|(log, known)| (log.to_string(), known.last().0)).collect()
     }
@@ -506,12 +511,12 @@ fn is_alive(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     Ok(lease::look(repo, log, run)?.is_some_and(|lease| lease.is_alive))
 }
 
-/// Whether a run of an archiver has left what the next one takes over.
+/// Whether a run of an archiver has left segments, which the next one takes over.
 fn has_segments(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     Ok(log.kind == Kind::Binlog && exists(&**repo.store(), &log.segment(run, 0))?)
 }
 
-/// Outcomes behind `runs` that bear the signature of the key that was removed.
+/// Outcomes after `runs` that bear the signature of the removed key.
 fn signed_too_late(
     repo: &Repo,
     key_id: KeyId,
@@ -553,8 +558,11 @@ fn of_listing(error: RepoError) -> KeyError {
     }
 }
 
-/// Puts another key in the place of the operator's that is held: the same, behind another password or key pair.
-/// Returns the new one, what an identity must trust to open it: not the key that is removed, and what [`remove`] does.
+/// Puts another key in the place of the operator's key at hand: with the same rights,
+/// behind another password or key pair.
+///
+/// Returns the new key; what an identity must trust to open it, which is not the removed
+/// key; and what [`remove`] returns.
 pub fn change(repo: &Repo, slot: NewSlot<'_>) -> Result<(KeyInfo, Trusted, Removed), KeyError> {
     let (keys, trust) = as_operator(repo, "change a key")?;
     let own = keys.key_id();

@@ -19,7 +19,8 @@ use crate::{
 /// Bytes of an Ed25519 signature.
 pub(super) const SIGNATURE_BYTES: usize = 64;
 
-/// The key pairs that objects are sealed for, from one rotation to the next. What a role does not hold is absent.
+/// The key pairs that objects are sealed for between two rotations.
+/// Private keys that a role does not hold are absent.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct SealKeys {
     pub(super) read_public: Hex<32>,
@@ -37,7 +38,7 @@ impl SealKeys {
         Self { read_public, read_private: Some(read_private), refs_public, refs_private: Some(refs_private) }
     }
 
-    /// What of them a role holds.
+    /// The part of them that a role holds.
     pub(super) fn of_role(&self, role: Role) -> Self {
         let read_private = self.read_private.clone().filter(|_| role.may(Act::Read));
         Self { read_private, ..self.clone() }
@@ -52,27 +53,27 @@ impl SealKeys {
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Payload {
     pub(super) repository: RepositoryInfo,
-    /// With the next three: of the time before any rotation.
+    /// This and the next three: key pairs of the time before any rotation.
     pub(super) read_public: Hex<32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) read_private: Option<Secret32>,
     pub(super) refs_public: Hex<32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) refs_private: Option<Secret32>,
-    /// Of the rotations before this key was made.
+    /// Key pairs of the rotations before this key was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) rotated: Vec<SealKeys>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) hash_key: Option<Secret32>,
     pub(super) signing_key: Secret32,
-    /// By its public half rotations are sealed for this key; absent in what early versions made.
+    /// Rotations are sealed for its public half; absent in keys made by early versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) exchange_key: Option<Secret32>,
     pub(super) signers: Vec<Signer>,
 }
 
 impl Payload {
-    /// Of the time before any rotation.
+    /// Key pairs of the time before any rotation.
     fn first_seal_keys(&self) -> SealKeys {
         SealKeys {
             read_public: self.read_public,
@@ -83,7 +84,7 @@ impl Payload {
     }
 }
 
-/// The key pairs of a holder alone.
+/// The key pairs of one holder alone.
 pub(super) struct OwnKeys {
     pub(super) key_id: KeyId,
     pub(super) signing_key: Secret32,
@@ -116,8 +117,8 @@ fn public_half(pair: &Ed25519KeyPair) -> Hex<32> {
     Hex(public)
 }
 
-/// Key pairs by number of the rotation, the time before any at 0. Only ever grows: what runs for long takes up rotations
-/// as they come.
+/// Key pairs by number of the rotation; 0 is the time before any. Only ever grows: a long-running process
+/// takes up rotations as they come.
 struct SealKeyRing(Box<[OnceLock<SealKeys>]>);
 
 impl SealKeyRing {
@@ -177,22 +178,23 @@ impl KeyMaterial {
         self.role
     }
 
-    /// The key object that was opened.
+    /// Id of the key object that was opened.
     #[must_use]
     pub fn key_id(&self) -> KeyId {
         self.key_id
     }
 
-    /// For page and chunk hashes; keepers have none.
+    /// Key for page and chunk hashes; keepers have none.
     #[must_use]
     pub fn hash_key(&self) -> Option<&HashKey> {
         self.hash_key.as_ref()
     }
 
-    /// How often keys have been rotated, as far as this key knows: what is sealed now is sealed for the last.
+    /// How often keys have been rotated, as far as this key knows:
+    /// what is sealed now is sealed for the last rotation.
     #[must_use]
     pub fn rotations(&self) -> u8 {
-        // As many as a header can name.
+        // No more than a header can name.
         u8::try_from(self.seal_keys.len().saturating_sub(1)).unwrap_or(u8::MAX)
     }
 
@@ -201,7 +203,7 @@ impl KeyMaterial {
         lock(&self.rotation_problem).clone()
     }
 
-    /// Takes down what keeps a rotation from being taken up; `None`: nothing does.
+    /// Records what keeps a rotation from being taken up; `None` if nothing does.
     pub(super) fn set_rotation_problem(&self, problem: Option<(ObjectPath, Damage)>) {
         *lock(&self.rotation_problem) = problem;
     }
@@ -213,7 +215,7 @@ impl KeyMaterial {
         }
     }
 
-    /// Key pairs by number of the rotation.
+    /// Key pairs of a rotation.
     pub(super) fn seal_keys(&self, rotation: u8) -> Option<&SealKeys> {
         self.seal_keys.get(rotation)
     }
@@ -234,24 +236,24 @@ impl KeyMaterial {
         self.seal_keys(rotation)?.refs_private.as_ref()
     }
 
-    /// 32 secret bytes that only the holder of this key has, for what stays on his host.
+    /// 32 secret bytes that only the holder of this key can derive, for what stays on the holder's host.
     pub(crate) fn local_key(&self, context: &str) -> Secret32 {
         Secret32(blake3::derive_key(context, &self.payload.signing_key.0))
     }
 
-    /// The own public signing key and a signature over `message`.
+    /// The public signing key at hand, and its signature over `message`.
     pub(crate) fn sign(&self, message: &[u8]) -> (Hex<32>, [u8; SIGNATURE_BYTES]) {
         let mut bytes = [0; SIGNATURE_BYTES];
         bytes.copy_from_slice(self.signing.sign(message).as_ref());
         (self.signing_public(), bytes)
     }
 
-    /// The own public signing key.
+    /// The public signing key at hand.
     pub(crate) fn signing_public(&self) -> Hex<32> {
         public_half(&self.signing)
     }
 
-    /// Whether somebody had to vouch for this key: it is not the one that was made with the repository.
+    /// Whether somebody had to vouch for this key: it is not the one made with the repository.
     pub(super) fn needs_voucher(&self) -> bool {
         self.payload.signers.first().is_some_and(|first| first.key_id != self.key_id)
     }

@@ -1,6 +1,6 @@
 //! The keys of a repository (`docs/reference/repository.md` sections 3 and 4).
 //!
-//! `holdfast.json` is read without a key and not believed: what counts is its copy inside the sealed key object.
+//! `holdfast.json` is read without a key and not believed: only its copy inside the sealed key object counts.
 
 use std::fmt;
 
@@ -52,10 +52,10 @@ use crate::{
 pub const FORMAT: u32 = 2;
 
 const SMALL_OBJECT_LIMIT_BYTES: u64 = 1 << 20;
-/// Keys of one repository, at most: opening tries them one after the other.
+/// Keys of one repository, at most: opening tries them one after another.
 pub const KEYS_LIMIT: usize = 64;
 
-/// Random, chosen at `init`.
+/// Identifies a repository. Random, chosen at `init`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RepositoryId(pub Hex<16>);
@@ -66,28 +66,29 @@ impl fmt::Display for RepositoryId {
     }
 }
 
-/// Name of a key object.
+/// Identifies a key; also the name of its key object.
 pub type KeyId = Hex<8>;
 
-/// `holdfast.json`.
+/// Contents of `holdfast.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepositoryInfo {
-    /// Of everything stored.
+    /// Format of everything stored.
     pub format: u32,
-    /// Which repository.
+    /// Identifies the repository.
     pub repository_id: RepositoryId,
     /// How objects are sealed.
     #[serde(with = "suite_name")]
     pub suite: Suite,
     /// RFC 3339, UTC, by the store's clock.
     pub created_at: String,
-    /// What whoever writes here asks of the store.
+    /// The lock that everybody who writes here asks of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_lock: Option<ObjectLock>,
 }
 
 impl RepositoryInfo {
-    /// From now on what is written and lasts is locked, if this is to be. Whoever only reads needs no lock.
+    /// Locks what is written from now on and lasts, if the repository asks for that.
+    /// Whoever only reads needs no lock.
     pub(crate) fn apply_lock(&self, store: &dyn Store) {
         if let (Some(lock), Some(versioned)) = (self.object_lock, store.versioned()) {
             versioned.lock_new(lock, lasts);
@@ -95,8 +96,9 @@ impl RepositoryInfo {
     }
 }
 
-/// Whether an object is there for as long as a backup may need it. Others are replaced, or deleted when a run ends:
-/// leases, what asks for room, segments, records of checks, and what the store itself is tried with.
+/// Whether an object stays for as long as a backup may need it. Others are replaced, or deleted
+/// when a run ends: leases, requests for room, segments, records of checks, and objects that
+/// the store itself is probed with.
 pub(crate) fn lasts(path: &ObjectPath) -> bool {
     const SHORT: [Folder; 4] = [Folder::Runs, Folder::Segments, Folder::Checks, Folder::Asks];
     let mut parts = path.as_str().split('/');
@@ -127,19 +129,19 @@ mod suite_name {
     }
 }
 
-/// Whose signatures are believed.
+/// A key whose signatures are believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signer {
-    /// Ed25519.
+    /// Ed25519 public key.
     pub public: Hex<32>,
     /// What it may sign.
     pub role: Role,
-    /// Whose it is.
+    /// The key that it belongs to.
     pub key_id: KeyId,
-    /// Of which sources it may sign outcomes; empty: of all.
+    /// Sources whose outcomes it may sign; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
-    /// X25519, for its share in rotations; absent in what early versions made.
+    /// X25519 public key for its share in rotations; absent in keys made by early versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Hex<32>>,
 }
@@ -149,7 +151,7 @@ pub struct Signer {
 pub enum Protection<'a> {
     /// Everything is encrypted; the keys are behind a password.
     Password {
-        /// It.
+        /// The password.
         password: &'a Password,
         /// Cost of a guess; [`KdfParams::DEFAULT`] unless there is a reason.
         kdf: KdfParams,
@@ -175,7 +177,7 @@ fn info_path() -> ObjectPath {
     object_path("holdfast.json")
 }
 
-/// Makes a repository: its keys, then `holdfast.json`, whose creation decides between two who try at once.
+/// Creates a repository: its keys, then `holdfast.json`, whose creation decides between two that try at once.
 pub(crate) fn init(
     store: &dyn Store,
     protection: &Protection<'_>,
@@ -183,7 +185,7 @@ pub(crate) fn init(
 ) -> Result<(KeyMaterial, Trust), KeyError> {
     let mut found = None;
     store.list("", &mut |info| {
-        // A key whose init died before the end opens nothing: it is bound to a repository that never came to be.
+        // A key whose init died early opens nothing: it is bound to a repository that never came to exist.
         let is_left_over = ["keys/", writers::PROBES].iter().any(|it| info.path.as_str().starts_with(it))
             || info.path.as_str() == writers::ONE_WRITER;
         found = (!is_left_over).then_some(info.path);
@@ -192,7 +194,7 @@ pub(crate) fn init(
     if let Some(object) = found {
         return Err(KeyError::NotEmpty { location: store.location(), object: object.to_string() });
     }
-    // Before anything is asked of it.
+    // Checked before any lock is requested.
     if object_lock.is_some()
         && let Some(why) = locks::why_none(store)?
     {
@@ -223,7 +225,7 @@ pub(crate) fn init(
     }
 }
 
-/// That it does what it was asked to.
+/// Checks that the store has locked the object, if it was asked to.
 fn require_locked(store: &dyn Store, lock: Option<ObjectLock>, path: &ObjectPath) -> Result<(), KeyError> {
     let (Some(_), Some(versioned)) = (lock, store.versioned()) else { return Ok(()) };
     match versioned.locked_until(path)? {
@@ -265,10 +267,10 @@ fn new_material(
     KeyMaterial::from_payload(payload, own.key_id, Role::Operator).map_err(|what| damaged("new keys", what))
 }
 
-/// Opens the keys of a repository, all that are there or `only` the one that is named.
+/// Opens the keys of a repository: any of them, or only the one that is named.
 ///
-/// A password that is given is insisted on: a repository without encryption is refused then, because whoever can
-/// write the store could have put it in the place of an encrypted one.
+/// If a password is given, a repository without encryption is refused: whoever can write the store could have
+/// put it in the place of an encrypted one.
 pub(crate) fn open(
     store: &dyn Store,
     unlock: Unlock<'_>,
@@ -285,7 +287,7 @@ pub(crate) fn open(
         _ => {}
     }
     let material = open_any(store, &info, unlock, only)?;
-    // Only what the key says is believed.
+    // Only what the key object says is believed.
     material.repository().apply_lock(store);
     let trust = look(store, &material)?;
     if trust.is_removed(material.key_id()) {
@@ -331,7 +333,8 @@ fn open_any(
     }))
 }
 
-/// Whom to believe, beginning with those that the key object lists. Takes up the key pairs of rotations since.
+/// Reads whom to believe, beginning with those that the key object lists.
+/// Takes up the key pairs of rotations made since.
 pub(crate) fn look(store: &dyn Store, material: &KeyMaterial) -> Result<Trust, StoreError> {
     if material.repository().suite == Suite::None {
         // There is one key, and everybody has it.

@@ -1,4 +1,4 @@
-//! A password, and the key that Argon2id makes of it (`docs/reference/repository.md` section 4).
+//! A password, and the key that Argon2id derives from it (`docs/reference/repository.md` section 4).
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ pub struct KdfParams {
 /// Parameters outside the bounds.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum KdfError {
-    /// Somebody made guessing cheap.
+    /// Guessing the password would be too cheap.
     #[error("its password protection is weaker than this version accepts ({m_kib} KiB, {t} passes)")]
     Weak {
         /// Memory in KiB.
@@ -48,7 +48,7 @@ pub enum KdfError {
         /// Passes.
         t: u32,
     },
-    /// Somebody made opening expensive.
+    /// Opening would be too expensive.
     #[error("its password protection asks for more work than this version is ready to do")]
     Excessive,
 }
@@ -56,7 +56,7 @@ pub enum KdfError {
 impl KdfParams {
     /// What `init` uses.
     pub const DEFAULT: Self = Self { m_kib: 65_536, t: 3, p: 1 };
-    /// The least that is accepted.
+    /// The weakest that is accepted.
     pub const MINIMUM: Self = Self { m_kib: 19_456, t: 2, p: 1 };
 
     /// Checks the bounds.
@@ -71,7 +71,7 @@ impl KdfParams {
         }
     }
 
-    /// The 32 bytes that Argon2id makes of the password. `Excessive` also where the memory cannot be had.
+    /// The 32 bytes that Argon2id derives from the password. `Excessive` also if the memory cannot be had.
     pub(super) fn derive(
         self,
         password: &Password,

@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// All.
+    /// Everything.
     Operator,
-    /// Add backups; read none.
+    /// Adding backups; reading none.
     Writer,
-    /// See what is dead and delete it; read none.
+    /// Seeing what is dead and deleting it; reading no backup.
     Keeper,
 }
 
-/// What is done with a repository, as far as roles differ in it.
+/// An operation on a repository, as far as roles differ in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Reading what is in backups: manifests, page maps, pages.
+    /// Reading the contents of backups: manifests, page maps, pages.
     Read,
     /// Adding backups.
     Backup,
@@ -30,10 +30,10 @@ pub enum Act {
 }
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Operator, Self::Writer, Self::Keeper];
 
-    /// Whether it has the keys for it.
+    /// Whether it has the keys for `act`.
     #[must_use]
     pub fn may(self, act: Act) -> bool {
         match self {
@@ -43,7 +43,7 @@ impl Role {
         }
     }
 
-    /// As stored in associated data.
+    /// The number as stored in associated data.
     pub(super) fn number(self) -> u8 {
         match self {
             Self::Operator => 1,
@@ -52,7 +52,7 @@ impl Role {
         }
     }
 
-    /// As stored and as typed.
+    /// The name as stored and as typed.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

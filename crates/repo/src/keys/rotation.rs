@@ -1,7 +1,8 @@
-//! Rotations: new key pairs that objects are sealed for from now on (`docs/reference/repository.md` section 4).
+//! Rotations: new key pairs that objects are sealed for from now on
+//! (`docs/reference/repository.md` section 4).
 //!
-//! Each is one record, signed by an operator, with a share for every key, sealed for the key's exchange key. What was
-//! sealed before stays as it is, and so do the keys that open it.
+//! Each is one record, signed by an operator, with a share for every key, sealed for that key's exchange key.
+//! What was sealed before stays as it is, and so do the keys that open it.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ use crate::{
 struct Rotation {
     format: u32,
     number: u8,
-    /// Hash of the record before; zeros for the first.
+    /// Hash of the previous record; zeros for the first.
     previous: Hex<32>,
     at: String,
     shares: Vec<Share>,
@@ -62,11 +63,11 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
     data
 }
 
-/// Takes up the rotations that were made since the key was, or since they were last looked for, as far as they can be
-/// believed. Returns how many records there are, and the hash of the last.
+/// Takes up the rotations made since this key was, or since the last look, as far as they can be believed.
+/// Returns how many records there are, and the hash of the last.
 ///
-/// Of those that were there when a key was removed the last must be: it tells whether the others are still what they
-/// were. A problem keeps everybody from sealing anything for what was taken up.
+/// Of the rotations that existed when a key was removed, the last must still exist: it tells whether the
+/// others are unchanged. A problem keeps everybody from sealing anything for what was taken up.
 pub(super) fn read(
     store: &dyn Store,
     trust: &Trust,
@@ -100,7 +101,7 @@ pub(super) fn read(
             _ => read_one(repository, trust, keys, number, previous, &bytes),
         };
         match share {
-            // Of the time before this key was made, or taken up before: it has them.
+            // Made before this key, or taken up before: the key has them.
             Ok(_) if number <= keys.rotations() => {}
             Ok(share) => keys.take_up(number, share),
             Err(what) => {
@@ -144,30 +145,30 @@ fn read_one(
     if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
 }
 
-/// The keys at hand with all rotations that there are by now, and the hash of the last.
+/// The keys at hand with all rotations made by now, and the hash of the last.
 fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMaterial, Hex<32>), KeyError> {
     let latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
         .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
     let (count, last) = read(store, trust, &latest)?;
     match latest.rotation_problem() {
         Some((object, what)) => Err(damaged(object, what)),
-        // The key object knows it, and nobody else would any more.
+        // The key object knows this rotation, but nobody else would any more.
         None if count < latest.rotations() => Err(damaged(path(count + 1), Damage::Missing)),
         None => Ok((latest, last)),
     }
 }
 
-/// How many there are by now that can be believed, and the hash of the last: nobody else's word tells which a key may have
-/// made.
+/// How many rotations there are by now that can be believed, and the hash of the last. Nothing else tells
+/// which rotations a key may have made.
 pub(super) fn known(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(u8, Hex<32>), KeyError> {
     let (latest, last) = latest(store, trust, keys)?;
     Ok((latest.rotations(), last))
 }
 
-/// Makes new key pairs for what is sealed from now on, for every key that is not removed.
+/// Makes new key pairs for what is sealed from now on, with a share for every key that is not removed.
 pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     let (keys, trust) = manage::as_operator(repo, "rotate keys")?;
-    // Those that are known now may be more than when the repository was opened.
+    // More rotations may be known by now than when the repository was opened.
     let (latest, previous) = latest(&**repo.store(), &trust, keys)?;
     let Some(number) = latest.rotations().checked_add(1) else {
         return Err(KeyError::RotatedOut { count: usize::from(latest.rotations()) });
@@ -176,7 +177,7 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     let mut shares = Vec::new();
     for signer in trust.all().map(|believed| &believed.signer) {
         let key_id = signer.key_id;
-        // What has no key object any more opens nothing.
+        // A key that has no key object any more opens nothing.
         if trust.is_removed(key_id) || !manage::has_object(repo, key_id)? {
             continue;
         }
@@ -199,7 +200,7 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     }
 }
 
-/// The first rotation, in which the share of the key that signs it is `plain`.
+/// A first rotation in which the share of the key that signs it is `plain`.
 #[cfg(any(fuzzing, test))]
 pub(super) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
     let (number, key_id) = (1, keys.key_id());
@@ -212,7 +213,7 @@ pub(super) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
     Some(signed::sign(keys, Sort::Rotation, &rotation))
 }
 
-/// What a share of the key has in it.
+/// The contents of an honest share for the key.
 #[cfg(any(fuzzing, test))]
 pub(super) fn honest_share(keys: &KeyMaterial) -> Vec<u8> {
     to_json(&SealKeys::generate().of_role(keys.role())).to_vec()

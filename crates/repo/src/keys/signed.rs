@@ -1,6 +1,6 @@
-//! Small signed records: JSON text, who signed it, and the signature (`docs/reference/repository.md` section 4).
+//! Small signed records: JSON text, its signer, and the signature (`docs/reference/repository.md` section 4).
 //!
-//! The text is signed as it stands, so that no two readings of one record can differ.
+//! The text is signed as it is written, so that no two readers can understand one record differently.
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::{RepositoryId, SIGNATURE_BYTES, material::KeyMaterial};
 use crate::format::hex::Hex;
 
-/// What a record is: no record of one sort is taken for one of another.
+/// What a record is about. No record of one sort is taken for one of another.
 #[derive(Clone, Copy)]
 pub(super) enum Sort {
     Signer,
@@ -35,7 +35,7 @@ fn message(sort: Sort, repository: RepositoryId, body: &str) -> Vec<u8> {
     message
 }
 
-/// The bytes of a record, signed by the key that is held.
+/// The bytes of a record, signed by the key at hand.
 pub(super) fn sign(keys: &KeyMaterial, sort: Sort, body: &impl Serialize) -> Vec<u8> {
     match serde_json::to_string(body) {
         Ok(body) => sign_text(keys, sort, body),
@@ -43,7 +43,7 @@ pub(super) fn sign(keys: &KeyMaterial, sort: Sort, body: &impl Serialize) -> Vec
     }
 }
 
-/// The same, of a text that may say anything.
+/// As [`sign`], for a text that may say anything.
 pub(super) fn sign_text(keys: &KeyMaterial, sort: Sort, body: String) -> Vec<u8> {
     let (by, signature) = keys.sign(&message(sort, keys.repository().repository_id, &body));
     match serde_json::to_vec(&Record { body, by, signature: Hex(signature) }) {
@@ -52,7 +52,7 @@ pub(super) fn sign_text(keys: &KeyMaterial, sort: Sort, body: String) -> Vec<u8>
     }
 }
 
-/// What a record says, and who signed it. Whether he is believed is the caller's question.
+/// What a record says, and who signed it. Whether the signer is believed is for the caller to decide.
 pub(super) fn read<T: DeserializeOwned>(
     repository: RepositoryId,
     sort: Sort,

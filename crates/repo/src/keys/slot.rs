@@ -1,4 +1,5 @@
-//! Key objects: key material behind a password, or sealed for a public key (`docs/reference/repository.md` section 4).
+//! Key objects: key material behind a password, or sealed for a public key
+//! (`docs/reference/repository.md` section 4).
 
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
@@ -47,7 +48,8 @@ pub(super) enum Slot {
     Public {
         recipient: Hex<32>,
         enc: Hex<32>,
-        /// The operator who made it, and his signature: anybody can seal for a public key.
+        /// Public key of the operator who made it, and that operator's signature:
+        /// anybody can seal for a public key.
         by: Hex<32>,
         signature: Hex<SIGNATURE_BYTES>,
     },
@@ -59,7 +61,7 @@ pub(super) enum Slot {
 pub enum NewSlot<'a> {
     /// Behind a password.
     Password {
-        /// It.
+        /// The password.
         password: &'a Password,
         /// Cost of a guess; [`KdfParams::DEFAULT`] unless there is a reason.
         kdf: KdfParams,
@@ -100,7 +102,7 @@ fn of_public(mut data: Vec<u8>, recipient: Hex<32>) -> Vec<u8> {
     data
 }
 
-/// What the operator signs who makes an object for a public key.
+/// The message that an operator signs to make a key object for a public key.
 fn slot_message(associated: &[u8], enc: Hex<32>, sealed: &[u8]) -> Vec<u8> {
     let mut message = b"holdfast key object 1\0".to_vec();
     message.extend_from_slice(associated);
@@ -125,13 +127,13 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> Zeroizing<Vec<u8>> {
     json
 }
 
-/// What stands beside the sealed part, for people.
+/// What is stored beside the sealed part, for people.
 pub(super) struct Described {
     pub(super) label: String,
     pub(super) created_at: String,
 }
 
-/// The key object for `material`; `None`: in plain. `by` makes it.
+/// The key object for `material`, made by `by`. Without a slot, it is not encrypted.
 pub(super) fn seal(
     material: &KeyMaterial,
     slot: Option<NewSlot<'_>>,
@@ -179,7 +181,7 @@ pub(super) fn read(store: &dyn Store, path: &ObjectPath) -> Result<KeyObject, Ke
     Ok(object)
 }
 
-/// `None` where this key object is for another password or identity.
+/// Opens a key object; `None` if it is for another password or identity.
 pub(super) fn open(
     store: &dyn Store,
     path: &ObjectPath,
@@ -234,7 +236,7 @@ pub(super) fn open(
     };
     let payload: Payload = serde_json::from_slice(plain).map_err(|error| damaged(path, error))?;
     if payload.repository.repository_id != info.repository_id {
-        // What an init that lost a race, and died then, left in a repository without encryption.
+        // Left in a repository without encryption by an init that lost a race and died then.
         return Ok(None);
     }
     if payload.repository != *info {

@@ -149,7 +149,7 @@ fn what_is_readable_without_a_key_cannot_be_altered_unnoticed() {
 
 type NewLocks = (ObjectLock, fn(&ObjectPath) -> bool);
 
-/// A store that says that it locks, and lets the memory behind it be tampered with.
+/// A store that claims to lock, and lets the memory behind it be tampered with.
 struct Vault {
     memory: MemStore,
     new: Mutex<Option<NewLocks>>,
@@ -225,7 +225,7 @@ fn nobody_who_has_no_key_makes_locks_shorter() {
     let made = Repo::init_locked(Arc::new(Vault::new(memory.clone())), &protection, Some(lock)).unwrap();
     assert_eq!(made.info().object_lock, Some(lock));
 
-    // Whoever opens it locks what lasts, and nothing else.
+    // Opening the repository locks what lasts, and nothing else.
     let vault = Arc::new(Vault::new(memory.clone()));
     let opened = Repo::open(Arc::clone(&vault) as Arc<dyn Store>, Some(&password)).unwrap();
     opened.require(Act::Backup, "a backup").unwrap();
@@ -247,7 +247,7 @@ fn nobody_who_has_no_key_makes_locks_shorter() {
         assert_eq!(lasts(&object_path(name)), is_lasting, "{name}");
     }
 
-    // A copy in a place without locks is read, and not written.
+    // A copy in a store without locks can be read, but not written.
     let copy = Repo::open(Arc::new(memory.clone()), Some(&password)).unwrap();
     copy.require(Act::Read, "a restore").unwrap();
     assert!(matches!(copy.require(Act::Backup, "a backup"), Err(RepoError::NoLocks { .. })));
@@ -360,7 +360,7 @@ fn refused(repo: &Repo, log: &LogName) -> (String, Damage) {
     }
 }
 
-/// What somebody who has all keys of a role writes by other means than this program's.
+/// What somebody who has all keys of a role can write by other means than this program.
 fn forge(repo: &Repo, log: &LogName, run: u64, outcome_type: OutcomeType, previous: ObjectHash) -> Vec<u8> {
     forge_with(repo, log, run, outcome_type, previous, |public| public.dropped = vec![1])
 }
@@ -401,7 +401,7 @@ fn passwords_come_and_go_and_the_last_operator_stays() {
     assert!(matches!(remove(&second, second.keys().key_id()), Err(KeyError::LastOperator { .. })));
     assert!(matches!(remove(&second, Hex([9; 8])), Err(KeyError::NoSuchKey { .. })));
     remove(&second, own).unwrap();
-    // The one who was removed goes on with what he has in memory.
+    // The removed operator continues with what is in memory.
     let error = add(&root, &key(Role::Writer, &[]), behind(&password("back door"))).unwrap_err();
     assert!(matches!(error, KeyError::Removed { .. }), "{error}");
     assert!(matches!(remove(&root, second.keys().key_id()), Err(KeyError::Removed { .. })));
@@ -443,7 +443,7 @@ fn of_two_operators_who_remove_each_other_at_once_one_stays() {
         });
         assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
         assert!(by_password(&store, "root").is_ok() != by_password(&store, "second").is_ok());
-        // Each its own: the same race with both ends open.
+        // Each removes its own key: the same race with both ends open.
         let left = by_password(&store, "root").or_else(|_| by_password(&store, "second")).unwrap();
         let third = added(&store, &left, &key(Role::Operator, &[]), "third");
         let leaves = |repo: &Repo| {
@@ -466,7 +466,7 @@ fn a_writer_adds_and_neither_reads_nor_drops() {
     backup(&root, &log).unwrap();
     let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
     assert_eq!(backup(&writer, &log).unwrap(), RunNo(2));
-    // Whoever opened it before the writer was known believes it all the same.
+    // A repository opened before the writer was known believes it all the same.
     let history = History::read(&root, &log).unwrap();
     assert_eq!(history.standing().count(), 2);
     assert_eq!(history.head(&root, RunNo(2)).unwrap(), head_of(&log, RunNo(2)));
@@ -545,7 +545,7 @@ fn a_key_for_one_source_signs_for_no_other() {
     assert!(matches!(add(&root, &of_all, behind(&password("x"))), Err(KeyError::OperatorOfSources)));
 }
 
-/// What it signed before it was removed stays; a run that had begun may end.
+/// What the key signed before it was removed stays; a run that had begun may end.
 #[test]
 fn what_a_removed_key_signs_is_not_believed() {
     let (store, root) = new_repo();
@@ -557,7 +557,7 @@ fn what_a_removed_key_signs_is_not_believed() {
     begun.abandon("late").unwrap();
     let history = History::read(&root, &log).unwrap();
     assert_eq!(history.outcomes().len(), 2);
-    // Whoever goes on with the key learns of it before he does harm.
+    // Whoever continues with the key learns of the removal before doing harm.
     let error = begin(&writer, &log).err().unwrap();
     assert!(matches!(error, BeginError::Repo(RepoError::NotBelieved { .. })), "{error}");
     let forged = forge(&writer, &log, 3, OutcomeType::Abandoned, history.last_hash());
@@ -581,7 +581,7 @@ fn put(store: &MemStore, path: &ObjectPath, bytes: &[u8]) {
     store.create_if_absent(path, bytes).unwrap();
 }
 
-/// What is left when everything damaged is passed over: the backups that stand, and what was told.
+/// What is left when everything damaged is skipped: the backups that stand, and what was reported.
 fn salvaged(repo: &Repo, log: &LogName) -> (Vec<u64>, Vec<u64>) {
     let mut told = Vec::new();
     let history = History::salvage(repo, log, &mut |run, _| told.push(run.0)).unwrap();
@@ -593,7 +593,8 @@ fn repaired(repo: &Arc<Repo>, log: &LogName) -> RepairPlan {
     repair(repo, log, &CheckOptions::default(), &mut |_| true, &options).unwrap()
 }
 
-/// The holder of a removed key can write the store, and puts what he signs now in the place of what came before.
+/// The holder of a removed key can write to the store, and puts what the key signs now in
+/// the place of earlier outcomes.
 #[test]
 fn what_a_removed_key_signs_takes_the_place_of_nothing_that_is_there() {
     let (store, root, clock) = new_repo_with_clock();
@@ -608,7 +609,8 @@ fn what_a_removed_key_signs_takes_the_place_of_nothing_that_is_there() {
         let history = History::read(&root, &log).unwrap();
         move |run: u64| history.outcome(RunNo(run)).unwrap().previous
     };
-    // Of the newest the removal has the hash; another is displaced by the next one, which knows it.
+    // The removal has the hash of the newest outcome; any other is displaced by the next
+    // one, which names the original.
     for (run, first_wrong) in [(4, 4), (3, 4), (2, 3)] {
         let path = log.outcome(RunNo(run));
         put(&store, &path, &forge(&writer, &log, run, OutcomeType::Abandoned, previous(run)));
@@ -621,7 +623,8 @@ fn what_a_removed_key_signs_takes_the_place_of_nothing_that_is_there() {
         whole.iter().for_each(|(path, bytes)| put(&store, path, bytes));
         assert_eq!(History::read(&again, &log).unwrap().standing().count(), 4);
     }
-    // That the log ends too early is noticed: it could end with what he has put there. A repair says that it does.
+    // A log that ends too early is noticed: it could end with what the key's holder has put there.
+    // A repair records that it does.
     for gone in [3, 4] {
         (gone..=4).for_each(|run| store.delete(&[log.outcome(RunNo(run))]).unwrap());
         let again = by_password(&store, "root").unwrap();
@@ -640,7 +643,7 @@ fn what_a_removed_key_signs_takes_the_place_of_nothing_that_is_there() {
     }
 }
 
-/// What one damaged outcome takes with it is itself: whoever has signed those before it has signed them all the same.
+/// A damaged outcome takes nothing with it but itself: the signatures on those before it still count.
 #[test]
 fn damage_loses_nothing_of_a_removed_key_but_itself() {
     let (store, root) = new_repo();
@@ -658,7 +661,8 @@ fn damage_loses_nothing_of_a_removed_key_but_itself() {
     let standing = History::read(&root, &log).unwrap().standing().map(|it| it.run.0).collect::<Vec<_>>();
     assert_eq!(standing, [1, 2, 4, 5, 6]);
 
-    // What a repair has found lost stays so, and no word in its place counts; nor is anything put before it.
+    // What a repair has found lost stays lost, and nothing in its place counts;
+    // nor can anything be put before it.
     let history = History::read(&root, &log).unwrap();
     let first = history.outcome(RunNo(1)).unwrap().hash;
     let lost = |run| LostOutcome { run, hash: first, before: None };
@@ -674,7 +678,7 @@ fn damage_loses_nothing_of_a_removed_key_but_itself() {
     assert_eq!(salvaged(&again, &log), (vec![1, 4, 5, 6], vec![2]));
 }
 
-/// A log on which somebody is at work when a key is removed goes on, however that ends.
+/// A log with a run under way when a key is removed can continue, however that run ends.
 #[test]
 fn a_key_is_removed_while_somebody_is_at_work() {
     for under_way in [UnderWay::MayEnd, UnderWay::Refused] {
@@ -705,7 +709,7 @@ fn a_key_is_removed_while_somebody_is_at_work() {
     }
 }
 
-/// Whoever learns later that somebody else has the key refuses what was to end with it.
+/// Whoever learns later that somebody else has the key can refuse what was to end with it.
 #[test]
 fn a_removed_key_is_removed_at_once_after_all() {
     let (store, root) = new_repo();
@@ -723,7 +727,7 @@ fn a_removed_key_is_removed_at_once_after_all() {
     backup(&root, &log).unwrap();
 }
 
-/// What an archiver has stored before it died stays, and is there to be taken over; unless its key was another's.
+/// What an archiver has stored before it died stays, to be taken over, unless its key was somebody else's.
 #[test]
 fn what_an_archiver_has_left_outlives_its_key() {
     for (under_way, segments) in [(UnderWay::MayEnd, 2), (UnderWay::Refused, 0)] {
@@ -753,13 +757,13 @@ fn what_an_archiver_has_left_outlives_its_key() {
             read
         };
         assert_eq!(read(), segments);
-        // The next one ends the dead run, and finds them all the same.
+        // The next run ends the dead one, and finds the segments all the same.
         begin(&root, &log).unwrap().abandon("nothing came").unwrap();
         assert_eq!(read(), segments);
     }
 }
 
-/// A run that was under way may end, once; or not, as whoever removes the key says.
+/// A run that was under way may end, once; or may not, as whoever removes the key decides.
 #[test]
 fn a_run_that_is_under_way_may_end_or_may_not() {
     for (under_way, may) in [(UnderWay::MayEnd, true), (UnderWay::Refused, false)] {
@@ -791,7 +795,7 @@ fn whoever_was_removed_removes_nobody() {
     by_password(&store, "root").unwrap().require_sound_keys().unwrap();
 }
 
-/// A removal does not go by rotations of which the records are gone.
+/// No removal is based on rotations whose records are gone.
 #[test]
 fn no_key_is_removed_while_a_rotation_is_missing() {
     let (store, root) = new_repo();
@@ -809,7 +813,7 @@ fn no_key_is_removed_while_a_rotation_is_missing() {
     by_password(&store, "second").unwrap().require_sound_keys().unwrap();
 }
 
-/// However much is missing at the end of a log, one repair does.
+/// However much is missing at the end of a log, one repair is enough.
 #[test]
 fn a_log_that_has_lost_its_end_is_mended_at_once() {
     let (store, root, clock) = new_repo_with_clock();
@@ -826,8 +830,8 @@ fn a_log_that_has_lost_its_end_is_mended_at_once() {
     backup(&root, &log).unwrap();
 }
 
-/// An operator who was removed can make nobody more than he was, by the name of a key that he had added; nor make anybody
-/// seal for keys of his.
+/// A removed operator cannot promote anybody by the name of a key that the operator had added, nor
+/// make anybody seal for other keys.
 #[test]
 fn a_removed_operator_changes_no_word_of_before() {
     let (store, root) = new_repo();
@@ -840,7 +844,7 @@ fn a_removed_operator_changes_no_word_of_before() {
         &read_all(&store, &path, 1 << 20).unwrap(),
     )
     .unwrap();
-    // What he could have made as well.
+    // Another rotation that the same operator could have made.
     let beside = MemStore::new();
     let mut paths = Vec::new();
     store
@@ -863,19 +867,19 @@ fn a_removed_operator_changes_no_word_of_before() {
     assert!(listed.problems.iter().any(|(object, _)| *object == path.to_string()), "{listed:?}");
 
     let again = |store: &MemStore| by_password(store, "root").unwrap();
-    // Nor takes another rotation the place of his last.
+    // Another rotation cannot take the place of the operator's last.
     let path = object_path("rotations/001");
     assert_eq!(by_password(&store, "root").unwrap().keys().rotations(), 1);
     store.damage(&path, |bytes| *bytes = another.clone());
     assert_eq!(by_password(&store, "root").unwrap().keys().rotations(), 0);
     assert!(again(&store).require_sound_keys().is_err());
 
-    // Nor one of before, when the last is gone.
+    // Nor can an earlier one, when the last is gone.
     store.delete(&[path]).unwrap();
     assert!(again(&store).require_sound_keys().is_err(), "nothing is sealed for what he made");
 }
 
-/// The same repository, opened with a password by somebody to whose calls something happens.
+/// The same repository, opened with a password through a store whose calls `happens` may interfere with.
 fn beside(
     store: &MemStore,
     text: &str,
@@ -885,7 +889,7 @@ fn beside(
     Repo::open(Arc::new(store), Some(&password(text))).map(Arc::new).unwrap()
 }
 
-/// Does something with the first call that `is_it`.
+/// Calls `act` at the first call that `is_it`.
 fn once(
     is_it: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
     act: impl FnOnce() -> Option<Fault> + Send + 'static,
@@ -897,7 +901,7 @@ fn once(
     }
 }
 
-/// To look at all logs takes a while, in which the holder of the key goes on.
+/// Looking at all logs takes a while, in which the holder of the key continues.
 #[test]
 fn what_ends_while_a_key_is_being_removed_stays_or_is_named() {
     let (store, root) = new_repo();
@@ -938,7 +942,8 @@ fn what_ends_while_a_key_is_being_removed_stays_or_is_named() {
     assert_eq!(remove(&root, id).unwrap(), late, "whoever asks again is told again");
 }
 
-/// Whoever was frozen before his outcome was created, until his key was removed, is not told that all is well.
+/// A run that was frozen before its outcome was created, until its key was
+/// removed, is not told that all is well.
 #[test]
 fn what_nobody_believes_has_not_ended_well() {
     let (store, root, clock) = new_repo_with_clock();
@@ -958,7 +963,7 @@ fn what_nobody_believes_has_not_ended_well() {
     assert!(matches!(error, FinishError::Repo(RepoError::NotBelieved { .. })), "{error}");
 }
 
-/// Anybody can copy records, and looks fail in passing.
+/// Anybody can copy records, and a look can fail temporarily.
 #[test]
 fn a_removal_is_kept_once_and_a_signer_who_could_not_be_looked_for_is_no_stranger() {
     let (store, root) = new_repo();
@@ -989,7 +994,7 @@ fn a_removal_is_kept_once_and_a_signer_who_could_not_be_looked_for_is_no_strange
     assert_eq!(History::read(&reader, &log("db1")).unwrap().standing().count(), 1);
 }
 
-/// Keys that an operator added stay when he goes; what he would add afterwards counts for nothing.
+/// Keys that an operator added stay when the operator goes; what is added afterwards counts for nothing.
 #[test]
 fn a_removed_operator_vouches_for_nobody_any_more() {
     let (store, root) = new_repo();
@@ -999,7 +1004,7 @@ fn a_removed_operator_vouches_for_nobody_any_more() {
     backup(&writer, &log("db1")).unwrap();
     assert_eq!(History::read(&root, &log("db1")).unwrap().standing().count(), 1);
 
-    // By other means than this program's, which refuses.
+    // Written by other means than this program, which refuses.
     let own = OwnKeys::generate().unwrap();
     let signer = own.signer(Role::Operator, Vec::new());
     let voucher = trust::Voucher { format: FORMAT, signer, label: String::new(), created_at: String::new() };
@@ -1007,7 +1012,7 @@ fn a_removed_operator_vouches_for_nobody_any_more() {
     store.create_if_absent(&signer_path(own.key_id), &record).unwrap();
     let listed = list(&root).unwrap();
     assert!(listed.problems[0].0.contains(&own.key_id.to_string()), "{listed:?}");
-    // It is told, and keeps nobody from work.
+    // The record is reported, and blocks nothing.
     backup(&root, &log("db1")).unwrap();
 }
 
@@ -1023,7 +1028,7 @@ fn records_of_keys_that_were_tampered_with_count_for_nothing() {
     let error = begin(&by_password(&store, "writer").unwrap(), &log).err().unwrap();
     assert!(error.to_string().contains(&format!("signers/{id}")), "{error}");
     store.damage(&signer_path(id), |bytes| *bytes = voucher.clone());
-    // Another repository's voucher.
+    // A voucher of another repository.
     let (other_store, other) = new_repo();
     let stranger = added(&other_store, &other, &key(Role::Writer, &[]), "writer");
     let path = signer_path(stranger.keys().key_id());
@@ -1035,7 +1040,7 @@ fn records_of_keys_that_were_tampered_with_count_for_nothing() {
         let more = added(&store, &root, &key(Role::Writer, &[]), name);
         remove(&root, more.keys().key_id()).unwrap();
     }
-    // The record of a removal is taken away, and whatever builds on it says which.
+    // The record of a removal is taken away, and whatever builds on it names it.
     let first = object_path("removals/0000000001");
     let removal = read_all(&store, &first, 1 << 20).unwrap();
     store.delete(std::slice::from_ref(&first)).unwrap();
@@ -1047,7 +1052,7 @@ fn records_of_keys_that_were_tampered_with_count_for_nothing() {
         matches!(error, KeyError::Damaged { ref object, .. } if object == "removals/0000000001"),
         "{error}"
     );
-    // Whoever only reads goes on.
+    // Readers are not affected.
     assert_eq!(History::read(&again, &log).unwrap().standing().count(), 1);
     store.create_if_absent(&first, b"{}").unwrap();
     assert!(begin(&by_password(&store, "root").unwrap(), &log).is_err());
@@ -1055,7 +1060,7 @@ fn records_of_keys_that_were_tampered_with_count_for_nothing() {
     begin(&by_password(&store, "root").unwrap(), &log).unwrap();
 }
 
-/// Whoever can only create objects makes nobody believe a key that was removed, nor hides one that was added.
+/// Whoever can only create objects cannot make a removed key believed, nor hide one that was added.
 #[test]
 fn objects_without_a_signature_change_nobodys_mind() {
     let (store, root) = new_repo();
@@ -1064,7 +1069,7 @@ fn objects_without_a_signature_change_nobodys_mind() {
     let stolen = added(&store, &root, &key(Role::Writer, &[]), "stolen");
     backup(&writer, &log).unwrap();
     backup(&stolen, &log).unwrap();
-    // While it is still his, he takes numbers far ahead: they are not for later.
+    // While the thief still has the key, it takes numbers far ahead: they are of no use later.
     let far = [object_path("sources/db1/physical/runs/9999999998/000000"), log.outcome(RunNo(9_999_999_998))];
     let signed = forge(&stolen, &log, 9_999_999_998, OutcomeType::Abandoned, Hex([1; 32]));
     store.create_if_absent(&far[0], b"{}").unwrap();
@@ -1092,7 +1097,7 @@ fn objects_without_a_signature_change_nobodys_mind() {
         let again = by_password(&store, "root").unwrap();
         let is_told = again.key_problems().iter().any(|(object, _)| object == name);
         assert!(is_told || name.starts_with("rotations/"), "{name} is told");
-        // It keeps nobody from work.
+        // It blocks no writing.
         begin(&again, &LogName { source: "other".parse().unwrap(), ..log.clone() }).unwrap();
         store.delete(&[object_path(name)]).unwrap();
     }
@@ -1106,7 +1111,8 @@ fn objects_without_a_signature_change_nobodys_mind() {
         assert_removed(name);
         store.delete(&[object_path(name)]).unwrap();
     }
-    // Even where the first is gone, what operators have signed behind it counts against whom it names.
+    // Even if the first is gone, those that operators have signed after it count
+    // against the keys that they name.
     let more = added(&store, &root, &key(Role::Writer, &[]), "more");
     remove(&root, more.keys().key_id()).unwrap();
     let first = object_path("removals/0000000001");
@@ -1136,7 +1142,7 @@ fn a_key_pair_opens_what_an_operator_it_trusts_sealed_for_it() {
     assert_eq!(History::read(&root, &log("db1")).unwrap().standing().count(), 1);
     assert!(matches!(unlock(&Identity::generate()), Err(KeyError::WrongIdentity { .. })));
 
-    // Somebody who can write the store seals keys of his own for it.
+    // Somebody who can write to the store seals other keys for it.
     let (other_store, other) = new_repo();
     let theirs = add(&other, &key(Role::Operator, &[]), NewSlot::Public(identity.public())).unwrap();
     let path = |id| object_path(&format!("keys/{id}"));
@@ -1159,7 +1165,8 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     assert_eq!(rotate(&root).unwrap(), Rotated { number: 1, keys: 2 });
     assert!(matches!(rotate(&leaving), Err(KeyError::Removed { .. })));
 
-    // What has run since before seals for the new keys with its next run, and reads what others have sealed for them.
+    // A process that has run since before seals for the new keys with its next run, and reads
+    // what others have sealed for them.
     let run = backup(&writer, &log).unwrap();
     for path in [log.report(run), log.outcome(run)] {
         let bytes = read_all(&store, &path, 1 << 20).unwrap();
@@ -1172,7 +1179,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     crate::ops::expire::expire(&root, &log, &expire, &options).unwrap();
 
-    // With new keys, on the same pages.
+    // New keys, on the same pages.
     let writer = by_password(&store, "writer").unwrap();
     assert_eq!(writer.keys().rotations(), 1);
     backup(&writer, &log).unwrap();
@@ -1185,7 +1192,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
         }
     }
     assert_eq!(root.keys().hash_key().unwrap().expose(), leaving.keys().hash_key().unwrap().expose());
-    // What had been copied opens what was there, and nothing since.
+    // The copied keys open what was sealed before, and nothing since.
     let report = |run| Place { log: &log, kind: ObjectKind::Report, run, part: 0 };
     leaving.read_object(&report(RunNo(1)), 100).unwrap();
     let error = leaving.read_object(&report(RunNo(4)), 100).unwrap_err();
@@ -1193,7 +1200,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
 
     assert_eq!(rotate(&late).unwrap(), Rotated { number: 2, keys: 3 });
     assert_eq!(rotate(&root).unwrap().number, 3, "with keys that were opened before");
-    // Without the record nobody goes back to the old keys in silence.
+    // Without the record, nobody silently goes back to the old keys.
     let second = object_path("rotations/002");
     store.damage(&second, |bytes| bytes[40] ^= 1);
     let error = begin(&by_password(&store, "root").unwrap(), &log).err().unwrap();

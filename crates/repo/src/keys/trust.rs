@@ -1,19 +1,19 @@
 //! Whose signatures are believed (`docs/reference/repository.md` section 4).
 //!
-//! A key object lists the signers that were known when it was made. Later ones are vouched for by a record that an
-//! operator has signed (`signers/`), and what a removed key signs from then on is not believed (`removals/`, a numbered
-//! log, each record created once: it decides between two who remove at the same time).
+//! A key object lists the signers that were known when it was made. Later ones are vouched for by records
+//! that an operator has signed (`signers/`). What a removed key signs from then on is not believed
+//! (`removals/`: a numbered log, each record created once, which decides between two concurrent removals).
 //!
 //! Invariants:
-//! - Nobody is believed but through a chain of operators that begins in the key object that was opened.
-//! - What a key signed before it was removed stays believed. What it signs afterwards takes the place of nothing that is
-//!   there: of the outcome that was the last the removal has the hash, and of two that disagree the one behind is right.
-//!   Where what is behind an outcome is damaged or gone, nothing tells; then it is believed, since a backup that is there
-//!   must not be lost with another.
-//! - A record that cannot be believed counts for nothing, is told, and keeps everybody from writing. What has not the
-//!   name of a record is none.
-//! - Nothing that somebody without a key can add makes anybody believed who was removed: behind a gap in the log of
-//!   removals, those that an operator has signed still count against whom they name.
+//! - Nobody is believed except through a chain of operators that begins in the key object that was opened.
+//! - What a key signed before it was removed stays believed. What it signs afterwards cannot take the
+//!   place of anything that exists: the removal has the hash of the last outcome, and of two outcomes that
+//!   disagree, the later one is right. If what follows an outcome is damaged or gone, nothing tells;
+//!   then the outcome is believed, since an existing backup must not be lost with another.
+//! - A record that cannot be believed counts for nothing, is reported, and blocks all writing if writers
+//!   would have to go by it. An object that is not named like a record is none.
+//! - Nothing that somebody without a key can add makes a removed key believed: after a gap in the log of
+//!   removals, those that an operator has signed still count against the keys that they name.
 
 use std::{
     cmp::Ordering::{Equal, Greater, Less},
@@ -37,14 +37,14 @@ use crate::{
 };
 
 pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
-/// More are not looked at, and that is told.
+/// Records that are read, at most; that there are more is reported.
 const RECORDS_MAX: usize = 65_536;
-/// Vouchers of operators; far more than there are keys.
+/// Vouchers of operators, at most: far more than there are keys.
 const VOUCHERS_MAX: usize = 4096;
-/// More problems say nothing more.
+/// Problems that are kept, at most: more would say nothing new.
 const PROBLEMS_MAX: usize = 256;
 
-/// An operator's word for a signer, as stored below `signers/`.
+/// An operator's voucher for a signer, as stored below `signers/`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Voucher {
     pub(super) format: u32,
@@ -53,69 +53,70 @@ pub(super) struct Voucher {
     pub(super) created_at: String,
 }
 
-/// The end of a key, as stored below `removals/`.
+/// The removal of a key, as stored below `removals/`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Removal {
     pub(super) format: u32,
     pub(super) number: u64,
-    /// Hash of the record before; zeros for the first.
+    /// Hash of the previous record; zeros for the first.
     pub(super) previous: Hex<32>,
     pub(super) key_id: KeyId,
     pub(super) at: String,
-    /// The last run of each log (`<source>/<kind>`) that had ended: up to there its signatures stay believed. Of logs that
-    /// are not named, none.
+    /// The last run that had ended in each log (`<source>/<kind>`): up to there, the key's signatures stay
+    /// believed. In logs that are not named, none are.
     pub(super) runs: BTreeMap<String, u64>,
     /// Hashes of the outcomes of these runs.
     #[serde(default)]
     pub(super) tips: BTreeMap<String, ObjectHash>,
-    /// Runs that were under way, and may end with it.
+    /// Runs that were under way, and may end with the key.
     #[serde(default)]
     pub(super) may_end: BTreeMap<String, u64>,
-    /// Keys that it had vouched for by then, and that stay.
+    /// Keys that the removed key had vouched for by then, and that stay.
     pub(super) kept: Vec<KeyId>,
     /// Hashes of the records by which it did.
     #[serde(default)]
     pub(super) kept_records: BTreeMap<KeyId, ObjectHash>,
-    /// Rotations that there were by then.
+    /// Number of rotations by then.
     pub(super) rotations: u8,
-    /// Hash of the last of them, zeros where there was none.
+    /// Hash of the last of them; zeros if there was none.
     #[serde(default)]
     pub(super) last_rotation: Option<ObjectHash>,
 }
 
 impl Removal {
-    /// Whether the record `hash` is one by which the key vouched for `key_id`, and still does.
+    /// Whether the record `hash` is a voucher of the removed key for `key_id`, and still counts.
     fn keeps(&self, key_id: KeyId, hash: ObjectHash) -> bool {
         self.kept.contains(&key_id) && self.kept_records.get(&key_id).is_none_or(|kept| *kept == hash)
     }
 }
 
-/// An operator's word for a signer, as it was found.
+/// An operator's voucher for a signer, as it was found.
 #[derive(Clone, Debug)]
 pub(super) struct Vouched {
     pub(super) voucher: Voucher,
-    /// Whose word it is.
+    /// Public key of the operator.
     pub(super) by: Hex<32>,
     /// Hash of the record.
     pub(super) record: ObjectHash,
 }
 
-/// Somebody who signs, and what is known of him.
+/// A signer, and what is known of it.
 #[derive(Clone, Debug)]
 pub(super) struct Believed {
     pub(super) signer: Signer,
-    /// An operator's word; `None` for those that only the key object itself lists.
+    /// An operator's voucher; `None` for a signer that only the key object itself lists.
     pub(super) voucher: Option<Vouched>,
 }
 
-/// By which key something was signed that is believed.
+/// The key behind a signature that is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
-    /// Its name.
+    /// Its id.
     pub key_id: KeyId,
     /// What its holder may do.
     pub role: Role,
-    /// Whether the key was removed since, so that this counts for nothing if what is behind it knows another in its place.
+    /// Whether the key was removed since: then this counts for nothing if the next
+    /// outcome names another in its place.
     pub(crate) yields_to_what_follows: bool,
 }
 
@@ -124,13 +125,13 @@ pub struct Author {
 pub(crate) struct Trust {
     believed: HashMap<Hex<32>, Believed>,
     removals: Vec<Removal>,
-    /// Removals behind a gap, or behind one that is damaged: they count for those who read, against whom they name.
+    /// Removals after a gap, or after a damaged one: for readers, they count against the keys that they name.
     unchained: Vec<Removal>,
     /// Hash of the last removal.
     last_removal: Hex<32>,
     /// Records that count for nothing.
     problems: Vec<(String, Damage)>,
-    /// The first that what is written now should have gone by.
+    /// The first of them that blocks all writing, since writers should have gone by it.
     blocking: Option<(String, Damage)>,
 }
 
@@ -148,12 +149,12 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// Those that a key object lists, and nobody else.
+    /// Believes those that a key object lists, and nobody else.
     pub(super) fn of_anchors(anchors: &[Signer]) -> Self {
         Self { believed: believed(anchors, &[], &Self::default()), ..Self::default() }
     }
 
-    /// Looks at what the store holds.
+    /// Reads what the store holds.
     pub(super) fn read(
         store: &dyn Store,
         repository: RepositoryId,
@@ -182,7 +183,7 @@ impl Trust {
                 trust.block(&expected, Damage::Missing);
             }
             is_chained = false;
-            // Anybody can copy a genuine one as often as he likes: the first of a key says it all.
+            // Anybody can copy a genuine record as often as they like: the first one of a key says it all.
             match trust.read_signed_removal(repository, &known, &bytes) {
                 Ok(removal) if !trust.is_removed(removal.key_id) => {
                     trust.unchained.push(removal);
@@ -201,7 +202,7 @@ impl Trust {
         Ok(trust)
     }
 
-    /// What operators have signed of signers, whether or not they may still: of others nothing is kept.
+    /// What operators have signed of signers, whether or not they still may; nothing is kept of others.
     fn read_vouchers(
         &mut self,
         store: &dyn Store,
@@ -213,12 +214,14 @@ impl Trust {
         let mut vouchers: Vec<Vouched> = Vec::new();
         let mut left: Vec<(ObjectPath, Option<Hex<32>>)> =
             self.listed(store, "signers/", &is_key_id)?.into_iter().map(|path| (path, None)).collect();
-        // Somebody is vouched for by whoever is himself, in whatever order they are listed.
+        // A signer is vouched for by signers that are vouched for themselves,
+        // in whatever order they are listed.
         loop {
             let mut others = Vec::new();
             let known = vouchers.len();
             for (path, signed_by) in left {
-                // Anybody who can write makes as many as he likes, signed by himself: none is read twice for that.
+                // Anybody who can write can make as many as they like, signed by
+                // themselves: none is read twice for that.
                 if signed_by.is_some_and(|by| !operators.contains(&by)) {
                     others.push((path, signed_by));
                     continue;
@@ -248,7 +251,8 @@ impl Trust {
         }
     }
 
-    /// The objects below a prefix that bear the name of a record, in order. Others are told, and count for nothing.
+    /// The objects below a prefix that are named like records, in order. Others count for nothing, and
+    /// the first of them is reported.
     fn listed(
         &mut self,
         store: &dyn Store,
@@ -268,19 +272,19 @@ impl Trust {
         Ok(paths)
     }
 
-    /// Every removal that counts for those who read.
+    /// Every removal that counts for readers.
     fn every_removal(&self) -> impl Iterator<Item = &Removal> {
         self.removals.iter().chain(&self.unchained)
     }
 
-    /// Takes down a record that counts for nothing.
+    /// Reports a record that counts for nothing.
     fn tell(&mut self, path: &ObjectPath, damage: Damage) {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push((path.to_string(), damage));
         }
     }
 
-    /// The same, of one that whoever writes would have to go by.
+    /// As [`tell`](Self::tell), for a record that writers would have to go by: blocks all writing.
     pub(super) fn block(&mut self, path: &ObjectPath, damage: Damage) {
         self.tell(path, damage.clone());
         self.blocking.get_or_insert_with(|| (path.to_string(), damage));
@@ -299,7 +303,7 @@ impl Trust {
         Ok(removal)
     }
 
-    /// A removal that an operator has signed, wherever it is.
+    /// Reads a removal that an operator has signed, wherever it is stored.
     fn read_signed_removal(
         &self,
         repository: RepositoryId,
@@ -318,7 +322,7 @@ impl Trust {
         Ok(removal)
     }
 
-    /// Where the next removal goes.
+    /// Path of the next removal.
     pub(super) fn next_removal_path(&self) -> ObjectPath {
         removal_path(self.next_removal())
     }
@@ -328,7 +332,7 @@ impl Trust {
         self.removals.len() as u64 + 1
     }
 
-    /// What the next removal says of the one before it.
+    /// The hash that the next removal names as that of the one before it.
     pub(super) fn last_removal(&self) -> Hex<32> {
         self.last_removal
     }
@@ -347,12 +351,12 @@ impl Trust {
         self.every_removal().count()
     }
 
-    /// Whether a key is one that somebody vouches for, and was not removed.
+    /// Whether somebody vouches for a key, and it was not removed.
     pub(crate) fn stands(&self, key_id: KeyId) -> bool {
         self.all().any(|known| known.signer.key_id == key_id) && !self.is_removed(key_id)
     }
 
-    /// Everybody who is or was believed.
+    /// All signers that are or were believed.
     pub(super) fn all(&self) -> impl Iterator<Item = &Believed> {
         self.believed.values()
     }
@@ -367,7 +371,7 @@ impl Trust {
         self.believed.contains_key(&public)
     }
 
-    /// The newest rotation of which a removal tells, and its hash.
+    /// The newest rotation that a removal records, and its hash.
     pub(super) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
         let known =
             self.every_removal().filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
@@ -377,7 +381,7 @@ impl Trust {
     /// Whether a rotation signed by `public`, whose record has the hash `record`, counts.
     pub(super) fn may_rotate(&self, public: Hex<32>, number: u8, record: ObjectHash) -> bool {
         self.believed.get(&public).is_some_and(|by| {
-            // Those before the last are held by what it says of the one before it.
+            // Those before the last are vouched for by what each says of the one before it.
             let was_there = |removal: &Removal| {
                 let is_last = removal.last_rotation.is_none_or(|last| last == record);
                 number < removal.rotations || (number == removal.rotations && is_last)
@@ -387,8 +391,8 @@ impl Trust {
         })
     }
 
-    /// Whose key `public` is, if what it has signed of `run` of `log` is believed: `outcome` are the bytes of the outcome,
-    /// if it is one that is there.
+    /// The key of `public`, if what it has signed about `run` of `log` is believed. `outcome` holds the bytes
+    /// of the outcome, if the signature is in one that is stored.
     pub(crate) fn author(
         &self,
         public: Hex<32>,
@@ -414,8 +418,8 @@ impl Trust {
         }
     }
 
-    /// The run of a log that was under way when the key was removed, and may end with it. What one of several removals of
-    /// the key refuses is refused.
+    /// The run of a log that was under way when the key was removed, and may end with it.
+    /// If the key was removed several times, a run that one of the removals refuses is refused.
     pub(super) fn may_end(&self, key_id: KeyId, log: &LogName) -> Option<RunNo> {
         let log = log.to_string();
         let of_key = self.every_removal().filter(|removal| removal.key_id == key_id);
@@ -424,7 +428,7 @@ impl Trust {
         runs.all(|run| run == Some(first)).then_some(RunNo(first))
     }
 
-    /// The last run of a log of which a removal tells that it has an outcome.
+    /// The last run of a log that has an outcome, according to the removals.
     pub(crate) fn newest_known(&self, log: &LogName) -> Option<RunNo> {
         let log = log.to_string();
         let known = self.every_removal().filter(|removal| removal.tips.contains_key(&log));
@@ -436,7 +440,7 @@ impl Trust {
         &self.problems
     }
 
-    /// The first of them that keeps everybody from writing.
+    /// The first of them that blocks all writing.
     pub(crate) fn blocking(&self) -> Option<&(String, Damage)> {
         self.blocking.as_ref()
     }
@@ -450,11 +454,11 @@ fn removal_path(number: u64) -> ObjectPath {
     object_path(&format!("removals/{number:010}"))
 }
 
-/// What is below a prefix.
+/// The objects below a prefix.
 pub(super) struct Listed {
-    /// With the name of a record, in order: the first [`RECORDS_MAX`].
+    /// Those named like records, in order: the first [`RECORDS_MAX`].
     pub(super) paths: Vec<ObjectPath>,
-    /// The first with another name.
+    /// The first that is named otherwise.
     pub(super) stranger: Option<ObjectPath>,
     is_cut: bool,
 }
@@ -479,7 +483,7 @@ pub(super) fn listed(
     Ok(found)
 }
 
-/// Whether `name` is a number from 1 in so many digits.
+/// Whether `name` is a number from 1, in `digits` digits.
 pub(super) fn is_number(name: &str, digits: usize) -> bool {
     name.len() == digits && name.bytes().all(|b| b.is_ascii_digit()) && name.bytes().any(|b| b != b'0')
 }
@@ -488,7 +492,7 @@ fn is_key_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The bytes of a record. What is too large is none.
+/// The bytes of a record; empty if it is too large or cut short.
 pub(super) fn record(store: &dyn Store, path: &ObjectPath) -> Result<Vec<u8>, StoreError> {
     match read_all(store, path, RECORD_BYTES_MAX) {
         Err(StoreError {
@@ -510,7 +514,7 @@ fn read_voucher(
     Ok((voucher, by))
 }
 
-/// Everybody whom an operator vouches for, and for whom one does in turn, beginning with `anchors`.
+/// Everybody whom an operator vouches for, directly or through others, beginning with `anchors`.
 fn believed(anchors: &[Signer], vouchers: &[Vouched], trust: &Trust) -> HashMap<Hex<32>, Believed> {
     let mut believed: HashMap<Hex<32>, Believed> = anchors
         .iter()
@@ -529,7 +533,7 @@ fn believed(anchors: &[Signer], vouchers: &[Vouched], trust: &Trust) -> HashMap<
                 let signer = voucher.signer.clone();
                 let of_voucher = Believed { signer, voucher: Some(vouched.clone()) };
                 let known = believed.entry(voucher.signer.public).or_insert(of_voucher);
-                // A key object lists who was known, without a label.
+                // A key object lists signers without their labels.
                 if known.voucher.is_none() && known.signer == voucher.signer {
                     known.voucher = Some(vouched.clone());
                 }

@@ -18,7 +18,7 @@ type PublicKey = <X25519HkdfSha256 as Kem>::PublicKey;
 type PrivateKey = <X25519HkdfSha256 as Kem>::PrivateKey;
 type EncapsulatedKey = <X25519HkdfSha256 as Kem>::EncappedKey;
 
-/// What is sealed: no ciphertext of one purpose opens as one of another.
+/// What is sealed. No ciphertext of one purpose opens as one of another.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     /// The secret of an object, in its header.
@@ -42,19 +42,20 @@ impl Purpose {
     }
 }
 
-/// A new key pair: public, private.
+/// A new key pair: public key, private key.
 pub(super) fn key_pair() -> (Hex<32>, Secret32) {
     let (private, public) = X25519HkdfSha256::gen_keypair();
     (Hex(public.to_bytes().into()), Secret32(private.to_bytes().into()))
 }
 
-/// The public half of a private key; `None` if it is none.
+/// The public half of a private key; `None` if that is not a valid key.
 pub(super) fn public_of(private: &Secret32) -> Option<Hex<32>> {
     let private = PrivateKey::from_bytes(&private.0).ok()?;
     Some(Hex(X25519HkdfSha256::sk_to_pk(&private).to_bytes().into()))
 }
 
-/// Seals `plain` for the holder of the private key: encapsulated key, ciphertext. `None` if `public` is no usable key.
+/// Seals `plain` for the holder of the private key. Returns the encapsulated key and the ciphertext;
+/// `None` if `public` is no usable key.
 pub(super) fn seal_for(
     repository: RepositoryId,
     purpose: Purpose,
@@ -74,7 +75,7 @@ pub(super) fn seal_for(
     Some((Hex(encapsulated.to_bytes().into()), sealed))
 }
 
-/// Opens what [`seal_for`] sealed; `None` if it was damaged, or is of another key, purpose or repository.
+/// Opens what [`seal_for`] sealed; `None` if it was damaged, or is for another key, purpose or repository.
 pub(super) fn open_sealed(
     repository: RepositoryId,
     purpose: Purpose,
@@ -97,7 +98,8 @@ pub(super) fn open_sealed(
     .map(Zeroizing::new)
 }
 
-/// Wraps the secret of an object so that only the holder of the private key has it. `None` if `public` is no usable key.
+/// Wraps the secret of an object so that only the holder of the private key can have it.
+/// `None` if `public` is no usable key.
 pub(crate) fn wrap(
     repository: RepositoryId,
     public: Hex<32>,

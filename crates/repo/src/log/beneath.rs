@@ -1,7 +1,7 @@
-//! Bytes that seem lost and are only hidden, or covered by others, in a store that keeps versions.
+//! Bytes that seem lost, but are only hidden or covered by others, in a store that keeps versions.
 //!
-//! Whoever may delete or write, and no versions, takes nothing away for good. What he has done can be undone by taking away
-//! the mark of deletion, or what lies over; so nothing is to be given up for it.
+//! Whoever may delete and write objects, but not versions, destroys nothing for good. Removing the delete
+//! marker, or the version on top, undoes the damage; so nothing may be given up because of it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use crate::{
     store::{ObjectPath, StoreError, StoreErrorKind, locks::Beneath},
 };
 
-/// Looks for such bytes, once under each name.
+/// Finds such bytes. Asks the store about each name only once.
 pub struct BeneathFinder<'a> {
     repo: &'a Repo,
     prefix: String,
@@ -21,13 +21,13 @@ pub struct BeneathFinder<'a> {
 }
 
 impl<'a> BeneathFinder<'a> {
-    /// For objects of a log.
+    /// For the objects of a log.
     #[must_use]
     pub fn new(repo: &'a Repo, log: &LogName) -> Self {
         Self { repo, prefix: log.prefix(), known: HashMap::new() }
     }
 
-    /// Of the objects that a finding or an error names, the first that has such bytes.
+    /// The first object with such bytes, of those that a finding or an error names.
     pub fn look(&mut self, named: &str) -> Result<Option<(ObjectPath, Beneath)>, RepoError> {
         let Some(versioned) = self.repo.store().versioned() else { return Ok(None) };
         let words = named.split([' ', ',', '(', ')']).filter(|word| word.starts_with(&self.prefix));
@@ -48,7 +48,7 @@ impl<'a> BeneathFinder<'a> {
     }
 }
 
-/// The outcomes of a log under which there are bytes that are not what one gets who asks for them.
+/// The outcomes of a log under whose names there are bytes that a plain read does not return.
 pub(crate) fn outcomes_beneath(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Beneath>, RepoError> {
     let mut found = BTreeMap::new();
     let Some(versioned) = repo.store().versioned() else { return Ok(found) };
@@ -60,15 +60,17 @@ pub(crate) fn outcomes_beneath(repo: &Repo, log: &LogName) -> Result<BTreeMap<Ru
     Ok(found)
 }
 
-/// The last run of a history whose outcome lies over another, of those that have bytes `beneath`: what it came to is not
-/// known, unless a repair has found it lost, so that what it and those before it have stored is not to be deleted.
+/// The last run of a history whose outcome covers another one, of the runs that have bytes `beneath`.
+///
+/// The real outcome of that run is not known, unless a repair has found it lost. So nothing that this run or
+/// those before it have stored may be deleted.
 pub(crate) fn last_covered(beneath: BTreeMap<RunNo, Beneath>, history: &History) -> Option<RunNo> {
     let mut runs = beneath.into_keys().rev();
     runs.find(|run| history.outcome(*run).is_some() && !history.is_lost(*run))
 }
 
-/// That nobody has hidden the outcome of a run that seems to have none, where everything is locked: what would be created
-/// in its place would make it garbage. Whoever may not see versions goes on.
+/// Checks, in a repository with locks, that nobody has hidden the outcome of a run that seems to have none:
+/// an outcome created in its place would make the run garbage. Skipped if the store refuses to show versions.
 pub(crate) fn require_not_hidden(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
     let Some(versioned) = repo.store().versioned().filter(|_| repo.info().object_lock.is_some()) else {
         return Ok(());

@@ -1,10 +1,11 @@
 //! What checks have read and found good, and when (`docs/reference/repository.md` section 11a).
 //!
-//! - A record says all that was known when it was written, so only the newest that is whole and believed counts, and
-//!   every older one can go. Whoever comes second creates the next number, with what the first has said in it.
-//! - What was found bad is read again by every check, no backup builds on it, and no expire takes a backup that needs it
-//!   for a good one. Beyond that only the choice of what to read next depends on it: where one is lost, data is read once
-//!   more.
+//! - A record contains everything known when it was written, so only the newest whole and believed one
+//!   counts, and all older ones can be deleted. If two checks write at once, the second creates the next
+//!   number, which includes what the first recorded.
+//! - A pack found bad is read again by every check, no backup builds on it, and no expire takes a backup
+//!   that needs it for a good one. Beyond that, records only decide what to read next:
+//!   if one is lost, data is read once more.
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +32,10 @@ const FORMAT: u8 = 1;
 const RECORD_BYTES_MAX: u64 = 1 << 28;
 const OBJECT_BYTES_MAX: u64 = sealed_limit_bytes(RECORD_BYTES_MAX) + 128;
 const PART_MAX: u32 = 999_999;
-/// How often a record is tried again after others came first.
+/// How often to try again after other checks have written a record first.
 const ATTEMPTS: u32 = 20;
 
-/// A pack that was read, every byte of it.
+/// A pack that was read completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReadPack {
     size_bytes: u64,
@@ -42,7 +43,8 @@ struct ReadPack {
     at_s: u64,
 }
 
-/// For programs that know nothing of it: of no size that a pack has, and read at no time that counts.
+/// Marks a pack that was found bad. To programs that do not know the mark, it has a size that no pack has,
+/// and was read at a time that does not count.
 const FOUND_BAD: ReadPack = ReadPack { size_bytes: 0, at_s: NEVER };
 const NEVER: u64 = 0;
 
@@ -52,10 +54,10 @@ pub struct Checked {
     packs: BTreeMap<PackId, ReadPack>,
 }
 
-/// Data by the time for which nobody has read it.
+/// How long data has gone unread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unread {
-    /// When what was read longest ago was read, or was written, where nobody has read it since.
+    /// The oldest time at which a pack was last read, or written if nobody has read it since.
     pub since: Option<SystemTime>,
     /// Packs that no check has read.
     pub never_packs: u64,
@@ -64,7 +66,7 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Takes in a pack.
+    /// Adds a pack.
     pub(crate) fn add(&mut self, checked: &Checked, pack: PackId, info: &ObjectInfo) {
         let since = checked.since(pack, info);
         self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
@@ -76,30 +78,31 @@ impl Unread {
 }
 
 impl Checked {
-    /// The newest record that is whole and believed; without one, nothing was read. Tells `each` what is not.
+    /// The newest record that is whole and believed; without one, nothing was read. Reports to `each`
+    /// what is wrong with newer ones.
     pub fn read(repo: &Repo, log: &LogName, each: &mut dyn FnMut(RepoError)) -> Result<Self, RepoError> {
         Ok(newest(repo, log, each)?.map_or_else(Self::default, |(_, checked)| checked))
     }
 
-    /// When the pack was last read, if that is known of the object that is there now.
+    /// When the pack was last read, if that is known of the object that is stored now.
     fn read_at(&self, pack: PackId, info: &ObjectInfo) -> Option<SystemTime> {
         let read = self.packs.get(&pack).filter(|read| read.size_bytes == info.size_bytes)?;
         if read.at_s == NEVER {
             return None;
         }
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(read.at_s))?;
-        // Whole seconds are recorded, and an object that came after it was read is another.
+        // Times are recorded in whole seconds, and an object created after the read is another one.
         (at + Duration::from_secs(1) > info.created_at).then_some(at)
     }
 
-    /// Since when nobody has read it: it was read, or written, then.
+    /// Since when nobody has read the pack: when it was last read, or written.
     #[must_use]
     pub fn since(&self, pack: PackId, info: &ObjectInfo) -> SystemTime {
         self.read_at(pack, info).unwrap_or(info.created_at)
     }
 
-    /// For how long nobody has read it. What is said to be read in the future was read by nobody.
-    /// What was found bad the last time nobody has ever read good.
+    /// For how long nobody has read the pack. A read in the future counts as none, and a
+    /// pack last found bad as never read.
     #[must_use]
     pub fn unread_for(&self, pack: PackId, info: &ObjectInfo, now: SystemTime) -> Duration {
         if self.is_bad(pack) {
@@ -163,7 +166,7 @@ fn newest(
     for number in numbers(repo, log)?.into_iter().rev() {
         match read_record(repo, log, number) {
             Ok(checked) => return Ok(Some((number, checked))),
-            // Another has written the next, and deleted this one.
+            // Another check has written the next record, and deleted this one.
             Err(error) if error.is_not_found() => {}
             Err(error) if error.is_of_the_object() => each(error),
             Err(error) => return Err(error),
@@ -186,7 +189,7 @@ fn read_record(repo: &Repo, log: &LogName, number: u64) -> Result<Checked, RepoE
     Checked::decode(&plain).map_err(|error| RepoError::damaged(place, Damage::Format(error)))
 }
 
-/// A record as it is stored, of whatever is to be in it.
+/// The stored form of a record with any contents.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn encode_raw(
     repo: &Repo,
@@ -199,15 +202,15 @@ pub(crate) fn encode_raw(
     Ok((place.path(), signed_bytes(repo, &place, MAGIC, CONTEXT, &[&sealed, &[]])))
 }
 
-/// What a record says of these packs, each with its size and when it was read.
+/// Plain bytes of a record of these packs, each with its size and when it was read.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn plain_record(packs: &[(PackId, u64, u64)]) -> Vec<u8> {
     let read = |&(pack, size_bytes, at_s): &_| (pack, ReadPack { size_bytes, at_s });
     Checked { packs: packs.iter().map(read).collect() }.encode()
 }
 
-/// Records that packs were read from `at` on: of those that are `good`, with their sizes, and that others are `bad`,
-/// whatever was found before. Durable on return.
+/// Records that packs, read from `at` on, are `good`, each with its size, and that others are `bad`, whatever
+/// was found before. Durable on return.
 pub(crate) fn record(
     repo: &Repo,
     log: &LogName,
@@ -227,8 +230,8 @@ pub(crate) fn record(
     })
 }
 
-/// Forgets what is said of packs that are not among `there`, and deletes records that no longer count. A key that cannot
-/// read packs cannot sign either: then a record stays as it is, but for one all of whose packs are gone.
+/// Forgets packs that are not `there`, and deletes records that no longer count. A key that cannot read packs
+/// cannot sign records either: then a record stays as it is, unless all of its packs are gone.
 pub(crate) fn sweep(
     repo: &Repo,
     log: &LogName,
@@ -248,14 +251,14 @@ pub(crate) fn sweep(
     Ok(useless.map(|number| place(log, number).path()).collect())
 }
 
-/// Writes the next record: what the newest says, changed.
+/// Writes the next record: the newest one, changed.
 fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(), RepoError> {
     let mut lost = None;
     for _ in 0..ATTEMPTS {
-        // After the newest that is whole: a number that somebody has made up counts for nothing.
+        // Continue after the newest whole record: a number that somebody has made up counts for nothing.
         let (taken, mut checked) = newest(repo, log, &mut |_| {})?.unwrap_or_default();
         change(&mut checked);
-        // It may be another's since, or damaged.
+        // Another check, or a damaged record, may have the number by now.
         let number = lost.max(Some(taken)).unwrap_or(0) + 1;
         let place = place(log, number);
         let sealed = seal_object(repo.keys(), &place, &checked.encode())?;

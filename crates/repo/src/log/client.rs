@@ -1,6 +1,8 @@
-//! Who runs: for people, and for the shortcut that lets a new run on the same host end one whose process is gone.
+//! The client of a run: for people, and for the shortcut that lets a new run on the same host
+//! end one whose process is gone.
 //!
-//! Nothing is ever correct because of this: a wrong "gone" costs the other run its work, never its honesty.
+//! Correctness never depends on this: a wrong "gone" costs the other run its work, but never lets it claim
+//! a success that does not count.
 
 use std::{fs, io};
 
@@ -12,21 +14,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::hex::Hex;
 
-/// Who runs.
+/// The host and process that perform a run.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// For people; stored sealed.
+    /// Name of the host, for people; stored sealed.
     pub host: String,
-    /// Where the host can say so.
+    /// The process, if the host can tell.
     pub process: Option<ProcessId>,
 }
 
-/// A process, distinct from all others that ever ran.
+/// Identifies a process among all that ever ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// Hash of what tells this boot of this host, and this process namespace, from all others.
+    /// Hash of what distinguishes this boot of this host, and this process namespace, from all others.
     pub host: Hex<16>,
-    /// Its number.
+    /// Process number.
     pub pid: u32,
     /// When it started, in ticks since boot.
     pub started: u64,
@@ -47,13 +49,13 @@ impl ProcessId {
         Ok(Self { host: host_tag()?, pid, started: started(pid)? })
     }
 
-    /// Whether it runs, or ran, on this host as it is up now, and where we would see it.
+    /// Whether the process runs, or ran, during this boot of this host and in our process namespace.
     #[must_use]
     pub(crate) fn is_of_this_host(&self) -> bool {
         host_tag().ok() == Some(self.host)
     }
 
-    /// Whether it can be said that the process ran here and is gone.
+    /// Whether the process is known to have run here and to be gone.
     #[must_use]
     pub(crate) fn is_gone(&self) -> bool {
         if !self.is_of_this_host() {
@@ -66,14 +68,14 @@ impl ProcessId {
     }
 }
 
-/// Whether no process has this number. A `/proc` that hides those of other users (`hidepid`, systemd's `ProtectProc`)
-/// says so of them, too; a signal of none finds them.
+/// Whether no process has this number. A `/proc` that hides the processes of other users (`hidepid`,
+/// systemd's `ProtectProc`) claims so of those as well; signal 0 finds them.
 fn is_free(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
-/// The boot id is random, so that its hash tells nobody which host it is. Without the process namespace, processes of
+/// The boot id is random, so its hash does not reveal the host. Without the process namespace, processes of
 /// another container would look gone.
 fn host_tag() -> io::Result<Hex<16>> {
     let mut hasher = blake3::Hasher::new_derive_key("holdfast 2026-11 host 1");
@@ -84,18 +86,19 @@ fn host_tag() -> io::Result<Hex<16>> {
     Ok(Hex(tag))
 }
 
-/// Start of a process in ticks since boot.
+/// Start time of a process, in ticks since boot.
 fn started(pid: u32) -> io::Result<u64> {
     stat(pid, 22)?.parse().map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
-/// Whether a process is only still listed because its parent has not asked how it ended: in a container without an
-/// init it may be so for good.
+/// Whether a process is listed only because its parent has not waited for it: in a container without
+/// an init that may last forever.
 fn has_ended(pid: u32) -> bool {
     stat(pid, 3).is_ok_and(|state| matches!(state.as_str(), "Z" | "X"))
 }
 
-/// A field of a process's `stat`, counted from 1 as in proc(5), found behind the name, which may hold anything.
+/// A field of a process's `stat`, counted from 1 as in proc(5). Fields are located after the
+/// name, which may hold anything.
 fn stat(pid: u32, field: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let found = stat

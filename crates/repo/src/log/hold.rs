@@ -1,7 +1,9 @@
-//! Holds: backups that no expire drops, whatever the rules are, until they are released or the hold ends by itself.
+//! Holds keep backups from being dropped by any expire, whatever its rules, until they are
+//! released or the hold ends by itself.
 //!
-//! Holding and releasing are runs of the log. So their order among expires is that of run numbers: an expire decides
-//! inside its run and knows all holds before it, and none can come between its decision and its outcome.
+//! Holds and releases are runs of the log, so their order among expires is that of run numbers:
+//! an expire decides inside its run and knows all holds before it, and none can come
+//! between its decision and its outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,16 +27,16 @@ pub const REASON_BYTES_MAX: usize = 1024;
 /// Why and how long a backup is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// When it was said, by the store's clock.
+    /// When the hold was placed, by the store's clock.
     pub since: Timestamp,
-    /// When it ends by itself; `None`: not before it is released.
+    /// When it ends by itself; `None`: only by a release.
     pub until: Option<Timestamp>,
     /// For people; may be empty.
     pub reason: String,
 }
 
 impl Hold {
-    /// Whether it has not ended by itself.
+    /// Whether it has not ended by itself by `now`.
     #[must_use]
     pub fn is_active(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
@@ -52,16 +54,16 @@ impl Hold {
 /// When a hold is to end by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Then.
+    /// At this time.
     At(Timestamp),
-    /// So long after now, by the store's clock.
+    /// This long after now, by the store's clock.
     For(Duration),
 }
 
-/// What is said of a hold.
+/// The terms of a new hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HoldTerms {
-    /// `None`: not before it is released.
+    /// When it ends by itself; `None`: only by a release.
     pub until: Option<Until>,
     /// For people; may be empty.
     pub reason: String,
@@ -70,42 +72,42 @@ pub struct HoldTerms {
 /// Why no hold was placed or ended.
 #[derive(Debug, Error)]
 pub enum HoldError {
-    /// It does not stand.
+    /// The backup does not stand.
     #[error("{log} has no backup {run}")]
     NoSuchBackup {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What was asked for.
+        /// The run that was named.
         run: RunNo,
     },
     /// There is nothing to release.
     #[error("backup {run} of {log} is not held")]
     NotHeld {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What was asked for.
+        /// The run that was named.
         run: RunNo,
     },
-    /// A hold is never cut short by another, whose author may not know of it.
+    /// A hold never cuts short another one, which its author may not know of.
     #[error("backup {run} of {log} is held already, and for longer")]
     HeldLonger {
-        /// Whose log.
+        /// The log.
         log: LogName,
-        /// What was asked for.
+        /// The run that was named.
         run: RunNo,
     },
-    /// It would have ended before it began.
+    /// The hold would have ended before it began.
     #[error("a hold cannot end at {until}: that is past by the clock of the repository, {now:.0}")]
     Past {
-        /// What was asked for.
+        /// The end that was requested.
         until: Timestamp,
         /// The store's clock.
         now: Timestamp,
     },
-    /// No calendar goes that far.
+    /// The end is beyond the calendar.
     #[error("a hold cannot last that long: leave its end out")]
     TooLong,
-    /// It would not be shown in one line.
+    /// The reason cannot be shown in one line.
     #[error("the reason is to be one line of at most {REASON_BYTES_MAX} bytes")]
     Reason,
     /// The run could not begin.
@@ -119,9 +121,9 @@ pub enum HoldError {
     Repo(#[from] RepoError),
 }
 
-/// Holds backups; returns the run, and when the hold ends by itself.
+/// Holds backups. Returns the run, and when the hold ends by itself.
 ///
-/// A backup that is held already gets the new terms, unless its hold would end sooner for it.
+/// A backup that is already held gets the new terms; terms that would end its hold sooner are an error.
 pub fn hold(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -153,7 +155,7 @@ pub fn hold(
     })
 }
 
-/// Ends the holds of backups.
+/// Releases backups from their holds.
 pub fn release(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -175,7 +177,8 @@ pub fn release(
 
 type Decided = Result<(Ending, Option<Timestamp>), HoldError>;
 
-/// Decides without a run first, so that a mistake costs none, and again in the run, when nothing can come between.
+/// Decides before a run begins, so that a mistake costs none, and again inside the run,
+/// when nothing can come between.
 fn change(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -220,7 +223,7 @@ mod tests {
     }
 
     impl World {
-        /// Of so many backups.
+        /// A repository with this many backups.
         fn of(backups: u64) -> Self {
             let clock = ManualClock::default();
             let store = Arc::new(MemStore::with_clock(clock.clone()));
@@ -282,8 +285,8 @@ mod tests {
         assert!(world.history().hold(RunNo(3), Timestamp::now()).is_none(), "all or none");
     }
 
-    /// The newest outcome is lost, and it was a hold: its number is not given out again, and nothing is dropped before it
-    /// was said once more what is held.
+    /// The newest outcome, a hold, is lost: its number is not given out again, and nothing is dropped until
+    /// it has been declared again what is held.
     #[test]
     fn a_hold_that_may_be_lost_is_not_forgotten() {
         let world = World::of(3);
@@ -295,7 +298,7 @@ mod tests {
         let policy = RetentionPolicy { last: 1, ..RetentionPolicy::default() };
         let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
         let by_rules = || expire(&world.repo, &world.log, &request, &options());
-        // Whoever comes next ends it, as what it was.
+        // The next run ends it, as the hold that it was.
         let run = Run::begin(&world.repo, &world.log, &options()).unwrap();
         assert_eq!(run.no(), RunNo(5));
         run.abandon("test").unwrap();
@@ -353,7 +356,8 @@ mod tests {
         assert_eq!(world.history().next_run(), RunNo(2), "a mistake costs no run");
     }
 
-    /// Signed by somebody who may, and not what may be written; the last is as an earlier version sees a hold.
+    /// Signed by a key that may sign them, but not what may be written;
+    /// the last is how an earlier version sees a hold.
     #[test]
     fn outcomes_that_make_no_sense_are_damage() {
         let lies: [(&str, Value); 9] = [

@@ -1,7 +1,8 @@
-//! Leases: a run says that it is alive by creating one small object a minute (`docs/reference/repository.md` section
-//! 12).
+//! Leases: a run shows that it is alive by creating one small object a minute
+//! (`docs/reference/repository.md` section 12).
 //!
-//! They only decide how soon somebody else may end the run. That it has been ended shows in its outcome alone.
+//! They only decide how soon another may end the run. Whether it has been ended
+//! is decided by its outcome alone.
 
 use std::{
     sync::{
@@ -29,33 +30,34 @@ use crate::{
 
 /// A run without a renewal for this long, by the store's clock, may be ended by another.
 pub const LEASE: Duration = Duration::from_secs(15 * 60);
-/// The least that a run may choose instead.
+/// The shortest lease that a run may choose instead.
 pub const LEASE_MIN: Duration = Duration::from_secs(30);
-/// How often a run that makes room looks whether it is asked to.
+/// How often a run that makes room checks whether it is asked to.
 const LOOK_WHETHER_ASKED: Duration = Duration::from_secs(5);
-/// For as long, at most, somebody may go by what he has listed before he looked at a lease.
+/// The longest that anyone may rely on a listing made before looking at a lease.
 const LOOK_MAX: Duration = Duration::from_secs(5 * 60);
-/// How often a run renews.
+/// How often a run renews its lease.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
 const LEASE_BYTES_MAX: u64 = 4096;
-/// The last renewal that a name can hold; at one a minute, two years.
+/// The highest renewal number that a name can hold: at one a minute, two years.
 const RENEWAL_MAX: u32 = 999_999;
 
-/// What a lease object says. Readable without a key, so nothing in it tells who runs.
+/// Contents of a lease object. It is readable without a key, so nothing in it tells who runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseObject {
-    /// Random: by it a run knows its own objects again when a reply got lost.
+    /// Random: lets a run recognize its own objects after a reply got lost.
     pub(crate) token: Hex<16>,
-    /// Told to whoever ends the run.
+    /// What the run is to become, for whoever ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) intent: Option<Intent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) process: Option<ProcessId>,
-    /// Seconds without a renewal after which the run may be ended; absent: [`LEASE`], which is also the most.
+    /// Seconds without a renewal after which the run may be ended; absent:
+    /// [`LEASE`], which is also the maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) patience_s: Option<u64>,
-    /// It ends soon where it is asked to.
+    /// Whether the run ends soon when it is asked to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) makes_room: bool,
 }
@@ -72,17 +74,18 @@ impl LeaseObject {
         }
     }
 
-    /// `None` where it is not readable: nothing depends on it.
+    /// `None` if the contents are unreadable: nothing depends on them.
     pub(crate) fn read(repo: &Repo, path: &ObjectPath) -> Result<Option<Self>, StoreError> {
         let bytes = read_all(&**repo.store(), path, LEASE_BYTES_MAX)?;
         Ok(serde_json::from_slice(&bytes).ok())
     }
 }
 
-/// Leases of runs that this process has given up, and could not say so in the repository: it is alive, and they are not.
+/// Leases of runs that this process has given up without being able to record that in the repository:
+/// the process is alive, the runs are not.
 static GIVEN_UP: Mutex<Vec<Hex<16>>> = Mutex::new(Vec::new());
 
-/// Nothing more comes of a run, whatever the repository says of it.
+/// Records that nothing more comes of a run, whatever the repository says of it.
 pub(crate) fn give_up(token: Hex<16>) {
     lock(&GIVEN_UP).push(token);
 }
@@ -98,7 +101,7 @@ pub(crate) struct LeaseState {
     pub(crate) is_alive: bool,
 }
 
-/// Looks at the lease of `run`; `None` where it has no objects.
+/// Looks at the lease of `run`; `None` if it has no lease objects.
 pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<LeaseState>, RepoError> {
     let prefix = format!("{}{:010}/", log.folder(Folder::Runs), run.0);
     let mut first = None;
@@ -118,13 +121,13 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
     let is_given_up = object.as_ref().is_some_and(|object| lock(&GIVEN_UP).contains(&object.token));
     let makes_room = object.as_ref().is_some_and(|object| object.makes_room);
     let process = object.and_then(|object| object.process);
-    // A renewal from the future is a clock that was set back: as good as new.
+    // A renewal from the future means that the clock was set back: it counts as new.
     let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
     let is_alive = age < lease && !is_given_up && !process.is_some_and(|process| process.is_gone());
     Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, makes_room, is_alive }))
 }
 
-/// Renews one run's lease, and sees whether it has been ended.
+/// Renews the lease of one run, and notices when the run has been ended.
 pub(crate) struct Renewer {
     repo: Arc<Repo>,
     log: LogName,
@@ -136,12 +139,12 @@ pub(crate) struct Renewer {
     makes_room: bool,
     asked: AtomicBool,
     patience: Duration,
-    /// When the newest renewal appeared, by the store.
+    /// When the newest renewal appeared, by the store's clock.
     renewed_at: Mutex<SystemTime>,
 }
 
 impl Renewer {
-    /// Of a run whose first lease object appeared at `begun_at`, by the store.
+    /// For a run whose first lease object appeared at `begun_at`, by the store's clock.
     pub(crate) fn new(
         repo: &Arc<Repo>,
         log: &LogName,
@@ -164,14 +167,14 @@ impl Renewer {
         }
     }
 
-    /// Whether, at a time by the store's clock, the lease was so far from its end that nobody who looked about then can
-    /// have taken the run for dead.
+    /// Whether, at `time` by the store's clock, the lease was so far from its end that nobody who looked at
+    /// about that time can have taken the run for dead.
     pub(crate) fn lived_at(&self, time: SystemTime) -> bool {
         let age = time.duration_since(*lock(&self.renewed_at));
         age.is_ok_and(|age| age + LOOK_MAX < self.patience)
     }
 
-    /// Nothing more comes of the run.
+    /// Records that nothing more comes of the run.
     pub(crate) fn give_up(&self) {
         give_up(self.token);
     }
@@ -180,7 +183,7 @@ impl Renewer {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Whether somebody has asked for room.
+    /// Whether another run has asked for room.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
@@ -192,7 +195,8 @@ impl Renewer {
         Ok(())
     }
 
-    /// One renewal. Errors are not the run's end: only its outcome decides.
+    /// Renews the lease once, unless the run has an outcome and so is lost. An error does not end
+    /// the run: only its outcome does.
     pub(crate) fn renew(&self) -> Result<(), RepoError> {
         match self.repo.store().head(&self.log.outcome(self.run)) {
             Ok(_) => {
@@ -209,7 +213,7 @@ impl Renewer {
     }
 }
 
-/// A thread that renews until it is dropped.
+/// A thread that renews a lease until it is dropped.
 pub(crate) struct RenewalThread {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -222,7 +226,8 @@ impl RenewalThread {
         let thread = std::thread::Builder::new().name("lease".to_owned()).spawn(move || {
             let mut renewed_at = Instant::now();
             while !renewer.is_lost() && stopped.recv_timeout(wake_every) == Err(RecvTimeoutError::Timeout) {
-                // Not reported: the next renewal may succeed, and a run without a lease is still a run.
+                // Errors are not reported: the next renewal may succeed, and a run
+                // without a lease is still a run.
                 if renewed_at.elapsed() >= every {
                     renewed_at = Instant::now();
                     let _ = renewer.renew();
@@ -247,8 +252,8 @@ impl Drop for RenewalThread {
 mod tests {
     use super::*;
 
-    /// A run may be passed over sooner than usual where it says so, but never so soon that a slow renewal costs it its life,
-    /// nor later than who does not know of this waits.
+    /// A run may choose to be passed over sooner than usual, but never so soon that a slow renewal costs it
+    /// its life, nor later than a program that does not know this field waits.
     #[test]
     fn patience_is_bounded() {
         let token = "00112233445566778899aabbccddeeff";

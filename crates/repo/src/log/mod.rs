@@ -1,7 +1,8 @@
-//! The log of runs: who writes, what stands, what is held (`docs/reference/repository.md` sections 6a, 11 and 12).
+//! The log of runs: which run writes, which backups stand, which are held
+//! (`docs/reference/repository.md` sections 6a, 11 and 12).
 //!
-//! It leans on [`format`](crate::format) and on an opened [`repo`](crate::repo), and knows nothing of pages and chunks but
-//! their names.
+//! It depends on [`format`](crate::format) and on an opened [`repo`](crate::repo), and knows
+//! pages and chunks by name only.
 
 pub mod beneath;
 pub mod check_record;

@@ -1,8 +1,9 @@
-//! Where chunks are now: through the moves of all prunes, also of those that ended since reading began
+//! Where chunks are now: follows the moves of all prunes, including those that ended after reading began
 //! (`docs/reference/repository.md` section 13).
 //!
-//! A reader takes no lock. What it needs stays where it is for the grace, and longer than that it is moved on: so when
-//! something is missing the outcomes are read again, and only what they do not explain is really missing.
+//! A reader takes no lock. The data it needs stays in place for the grace; after that it is where prunes
+//! have moved it. So when something is missing, the outcomes are read again, and only what they do
+//! not explain is really missing.
 
 use std::sync::{Arc, Mutex, RwLock};
 
@@ -18,7 +19,7 @@ use crate::{
     repo::Repo,
 };
 
-/// What prunes have moved, as of the last look. Shared between threads.
+/// The moves of all prunes, as of the last look. Can be shared between threads.
 #[derive(Debug)]
 pub struct Moves {
     /// As of the last look.
@@ -27,20 +28,20 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// As `history` has them; `prunes` are its prunes.
+    /// Starts from `history`; `prunes` are its prunes.
     #[must_use]
     pub fn new(history: &History, prunes: Prunes) -> Self {
         Self { history: Mutex::new(history.clone()), prunes: RwLock::new(Arc::new(prunes)) }
     }
 
-    /// As of the last look.
+    /// The prunes as of the last look.
     #[must_use]
     pub fn prunes(&self) -> Arc<Prunes> {
         Arc::clone(&read(&self.prunes))
     }
 
-    /// Calls `read` with the place of `chunk`, which is given as stored or as it was at some time since. Where
-    /// something is missing, looks whether it has moved meanwhile, and tries again.
+    /// Calls `read` with the current place of `chunk`, which is given as stored or as it was at some time
+    /// since. If something is missing, checks whether it was moved meanwhile, and tries again.
     pub fn follow<T>(
         &self,
         repo: &Repo,
@@ -56,9 +57,11 @@ impl Moves {
         }
     }
 
-    /// Reads the outcomes again. Whether there are prunes that `known`, what the caller went by, does not have.
+    /// Reads the outcomes again. Returns whether there are prunes that `known`, which the
+    /// caller went by, does not have.
     ///
-    /// Whoever asks until it says no comes to an end: each time another prune has ended.
+    /// A caller that repeats this until it returns `false` comes to an end:
+    /// each `true` takes another prune that has ended.
     pub fn look_again(&self, repo: &Repo, known: &Arc<Prunes>) -> Result<bool, RepoError> {
         let mut history = lock(&self.history);
         if !Arc::ptr_eq(&self.prunes(), known) {
@@ -68,7 +71,7 @@ impl Moves {
         let renewed = history.renewed(repo).and_then(|renewed| Ok((renewed.prunes(repo)?, renewed)));
         let (prunes, renewed) = match renewed {
             Ok(renewed) => renewed,
-            // It explains nothing then: what is missing is.
+            // A damaged history explains nothing: what is missing stays missing.
             Err(RepoError::Damaged { .. } | RepoError::History { .. }) => return Ok(false),
             Err(error) => return Err(error),
         };

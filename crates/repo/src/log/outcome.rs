@@ -1,4 +1,4 @@
-//! Outcomes: what a run came to. Signed, chained, created once (`docs/reference/repository.md` section 11).
+//! Outcomes: the results of runs. Signed, chained, created once (`docs/reference/repository.md` section 11).
 
 use std::time::SystemTime;
 
@@ -18,7 +18,8 @@ use crate::{
     repo::Repo,
 };
 
-/// Bytes of a manifest head before sealing, at most: paths outside the data directory and sets of GTIDs can be many.
+/// Bytes of a manifest head before sealing, at most: paths outside the data directory
+/// and sets of GTIDs can be many.
 pub const HEAD_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a public part before sealing, at most: an expire of some hundred thousand backups.
 pub const PUBLIC_BYTES_MAX: u64 = 2 << 20;
@@ -38,7 +39,7 @@ pub(crate) const REPAIRING: &str = "a repair";
 const MAGIC: &[u8; 4] = b"HFO1";
 const CONTEXT: &[u8] = b"holdfast outcome 1\0";
 
-/// What kind of end a run came to.
+/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OutcomeType {
@@ -50,9 +51,9 @@ pub enum OutcomeType {
     Prune,
     /// Backups were put on hold: no expire drops them.
     Hold,
-    /// Holds were ended.
+    /// Backups were released from their holds.
     Release,
-    /// What was lost was made anew, and what is beyond help dropped.
+    /// What was lost was made anew, and backups beyond help were dropped.
     Repair,
     /// Another run ended this one.
     Tombstone,
@@ -61,7 +62,7 @@ pub enum OutcomeType {
 }
 
 impl OutcomeType {
-    /// As stored, and for people.
+    /// The name as stored, and as shown to people.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -82,9 +83,9 @@ impl OutcomeType {
         match (self, role) {
             (Self::Tombstone | Self::Abandoned, _) => true,
             (Self::Backup, role) => role.may(Act::Backup),
-            // Who may drop may hold: a hold that somebody else could end would hold nothing.
+            // Whoever may drop may also hold: a hold that others could end would hold nothing.
             (Self::Expire | Self::Prune | Self::Hold | Self::Release, role) => role.may(Act::Prune),
-            // What is beyond help is told by reading backups.
+            // It takes reading backups to tell which are beyond help.
             (Self::Repair, role) => role.may(Act::Prune) && role.may(Act::Read),
         }
     }
@@ -94,13 +95,13 @@ impl OutcomeType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Intent {
-    /// A backup: only what such a run leaves is ever taken over by another.
+    /// A backup. Only what such a run leaves is ever adopted by another.
     Backup,
     /// Dropping backups.
     Expire,
     /// Declaring packs dead, and moving chunks.
     Prune,
-    /// Holding backups, or letting go of them.
+    /// Holding backups, or releasing them.
     Hold,
     /// Making anew what was lost.
     Repair,
@@ -109,11 +110,11 @@ pub enum Intent {
 /// An outcome that is lost: its run counts as one without effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostOutcome {
-    /// Of which run.
+    /// The run.
     pub run: u64,
-    /// What the outcome after it names as the one before it.
+    /// The hash that the outcome after it names as the one before.
     pub hash: ObjectHash,
-    /// The outcome before it, if that is whole: nothing else tells which that was any more.
+    /// Hash of the outcome before it, if that is whole: nothing else records it any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<ObjectHash>,
 }
@@ -121,22 +122,22 @@ pub struct LostOutcome {
 /// A run whose refs were lost and made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rebuilt {
-    /// Which.
+    /// The run.
     pub run: u64,
-    /// Refs of a prune, not of a backup.
+    /// Whether they are the refs of a prune, not of a backup.
     pub is_prune: bool,
 }
 
-/// Which backup this one is a copy of: the first that was taken, however often it has been copied since.
+/// The backup that this one is a copy of: the original, however often it has been copied since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyOf {
     /// Id of the repository that it was taken into.
     pub repository: RepositoryId,
-    /// Under which name.
+    /// Name of its source there.
     pub source: String,
     /// Its run there.
     pub run: u64,
-    /// Hash of its outcome: whoever has the same has the same backup.
+    /// Hash of its outcome: copies with the same hash are the same backup.
     pub outcome: ObjectHash,
     /// When it was taken, by the clock of the store that it was taken into.
     pub at: Timestamp,
@@ -192,7 +193,7 @@ pub(crate) struct PublicPart {
 }
 
 impl PublicPart {
-    /// That of an outcome which says nothing but what every outcome does.
+    /// The public part of an outcome that says only what every outcome says.
     pub(crate) fn bare(run: RunNo, outcome_type: OutcomeType, previous: ObjectHash, at: Timestamp) -> Self {
         Self {
             run: run.0,
@@ -224,12 +225,12 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// A part of a source, by what was asked for: two backups with the same hold the same part of it.
+/// Identifies a part of a source by what was requested: two backups with the same id hold the same part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct PartId(pub Hex<8>);
 
 impl PartId {
-    /// Of what was asked for, in words that do not change from version to version.
+    /// The id of what was `asked` for, in words that do not change from version to version.
     #[must_use]
     pub fn of(asked: &str) -> Self {
         let hash = blake3::derive_key("holdfast part of a source 1", asked.as_bytes());
@@ -239,22 +240,22 @@ impl PartId {
     }
 }
 
-/// What a run came to, verified.
+/// The verified outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The run.
     pub run: RunNo,
-    /// What kind of end.
+    /// How it ended.
     pub outcome_type: OutcomeType,
-    /// What it was to become; `None` where another ended it and could not see.
+    /// What it was to become; `None` if another run ended it and could not tell.
     pub intent: Option<Intent>,
-    /// When, by the store's clock as the run read it.
+    /// When it ended, by the store's clock as the run read it.
     pub at: Timestamp,
-    /// When the object appeared, by the store.
+    /// When the object appeared, by the store's clock.
     pub created_at: SystemTime,
-    /// Where the run ran, for people.
+    /// The host that it ran on, for people.
     pub host: String,
-    /// By which key it is signed.
+    /// The key that signed it.
     pub author: Author,
     /// Hash of the refs object.
     pub refs: Option<ObjectHash>,
@@ -264,31 +265,31 @@ pub struct Outcome {
     pub pack_parts: u32,
     /// Backups that an expire dropped.
     pub dropped: Vec<RunNo>,
-    /// Backups that a hold holds, or a release lets go.
+    /// Backups that a hold holds, or that a release releases.
     pub backups: Vec<RunNo>,
     /// When a hold ends by itself.
     pub until: Option<Timestamp>,
-    /// For people; empty where nothing is to say.
+    /// An explanation for people; may be empty.
     pub why: String,
     /// Outcomes that a repair found lost.
     pub lost: Vec<LostOutcome>,
-    /// Runs whose refs a repair has made anew; they are in its own.
+    /// Runs whose refs a repair has made anew; the new refs are among its own.
     pub rebuilt: Vec<Rebuilt>,
-    /// What a backup is a copy of; `None` where it was taken into this repository.
+    /// What a backup is a copy of; `None` if it was taken into this repository.
     pub copy_of: Option<CopyOf>,
-    /// Whether a backup was made of another tool's dump: of when its rows are, nobody knows for certain.
+    /// Whether a backup was made from another tool's dump: the moment of its rows is not known for certain.
     pub imported: bool,
-    /// Which part of its source a backup holds; `None`: all of it.
+    /// The part of its source that a backup holds; `None`: all of it.
     pub part: Option<PartId>,
-    /// Runs that ended without effect, and whose segments this one has taken over.
+    /// Runs that ended without effect and whose segments this one has taken over.
     pub taken: Vec<RunNo>,
-    /// Where what a binlog run archived ends.
+    /// Where the binlog that a run archived ends.
     pub tail: Option<Map<String, Value>>,
     /// Hash of the outcome before this one.
     pub previous: ObjectHash,
-    /// Hash of this one.
+    /// Hash of this outcome.
     pub hash: ObjectHash,
-    /// Its size.
+    /// Size of the object.
     pub size_bytes: u64,
 }
 
@@ -299,7 +300,7 @@ impl Outcome {
         self.copy_of.as_ref().map_or(self.at, |copy_of| copy_of.at)
     }
 
-    /// What a copy of this backup, which is in the log `log` of `repo`, is a copy of.
+    /// What a copy of this backup is a copy of. The backup is in the log `log` of `repo`.
     #[must_use]
     pub fn origin(&self, repo: &Repo, log: &LogName) -> CopyOf {
         self.copy_of.clone().unwrap_or_else(|| CopyOf {
@@ -357,7 +358,7 @@ pub(crate) fn encode_raw(
     Ok(signed_bytes(repo, &place, MAGIC, CONTEXT, &[&public, &head]))
 }
 
-/// Sealed parts with their lengths, and the signature of the key at hand over them and their place.
+/// Sealed parts with their lengths, followed by the signature of the key at hand over them and their place.
 pub(crate) fn signed_bytes(
     repo: &Repo,
     place: &Place<'_>,
@@ -376,7 +377,7 @@ pub(crate) fn signed_bytes(
     bytes
 }
 
-/// Refuses to write what nobody would read.
+/// Refuses to write what no reader would accept.
 fn bounded(place: &Place<'_>, what: &'static str, bytes: &[u8], limit_bytes: u64) -> Result<(), RepoError> {
     let size_bytes = bytes.len() as u64;
     if size_bytes > limit_bytes {
@@ -428,7 +429,8 @@ fn split<'a>(magic: &[u8; 4], bytes: &'a [u8]) -> Result<Parts<'a>, FormatError>
     Ok(Parts { public, head, before_signature, signer, signature })
 }
 
-/// Verifies the outcome of `run` and opens its public part. Whether it continues the chain is the history's question.
+/// Verifies the outcome of `run` and opens its public part. Whether it continues the
+/// chain is for the history to check.
 pub(crate) fn parse(
     repo: &Repo,
     log: &LogName,
@@ -444,7 +446,7 @@ pub(crate) fn parse(
         .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
     require_sound(&place, role, &public, !parts.head.is_empty())?;
     let outcome_type = public.outcome_type;
-    // By anybody else's word segments would be deleted that nobody has read, let alone taken over.
+    // On anybody else's word, segments would be deleted that nobody has read, let alone taken over.
     let may_take = outcome_type == OutcomeType::Backup && log.kind == Kind::Binlog && role.may(Act::Read);
     let taken = public.taken.into_iter().filter(|named| may_take && is_before(*named, run)).map(RunNo);
     Ok(Outcome {
@@ -475,8 +477,8 @@ pub(crate) fn parse(
     })
 }
 
-/// Refuses a public part that its signer may not sign, that is of another run, or whose fields do not go
-/// together.
+/// Refuses a public part that its signer may not sign, that is of another run,
+/// or whose fields contradict each other.
 fn require_sound(
     place: &Place<'_>,
     role: Role,
@@ -520,7 +522,7 @@ fn require_sound(
     }
 }
 
-/// Whether what an outcome of `run` names is a run before it.
+/// Whether `named`, which an outcome of `run` names, is an earlier run.
 fn is_before(named: u64, run: RunNo) -> bool {
     (1..run.0).contains(&named)
 }
@@ -545,7 +547,7 @@ fn verify_as<'a>(
 ) -> Result<(Parts<'a>, Author), RepoError> {
     let parts = split(magic, bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
     let message = signed_message(repo, place, context, parts.before_signature);
-    // A record of a check bears no run's number: its signer must be believed now.
+    // The record of a check bears no run number: its signer must be believed now.
     let run = if place.kind == ObjectKind::CheckRecord { RunNo(u64::MAX) } else { place.run };
     let outcome =
         (place.kind == ObjectKind::OutcomePublic || place.kind == ObjectKind::ManifestHead).then_some(bytes);
@@ -557,15 +559,15 @@ fn verify_as<'a>(
 /// Whose signature an outcome bears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignedBy {
-    /// Somebody who is believed.
+    /// A signer that is believed.
     Believed,
-    /// Somebody of whom it is not known that he was ever to be believed, nor that he is not any more.
+    /// A signer that is neither known to have been believed at any time, nor to be believed no longer.
     Stranger,
-    /// Nobody, or a key that was removed before.
+    /// Nobody's, or that of a key that was removed before.
     Nobody,
 }
 
-/// Who has signed these bytes as the outcome of `run`, whatever is in them.
+/// Who has signed these bytes as the outcome of `run`, whatever they contain.
 pub(crate) fn signed_by(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<SignedBy, RepoError> {
     let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
     let Ok(parts) = split(MAGIC, bytes) else { return Ok(SignedBy::Nobody) };
@@ -580,7 +582,8 @@ pub(crate) fn signed_by(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) ->
     })
 }
 
-/// What [`signed_bytes`] made: the two sealed parts, if the signature is believed, and the role of whose it is.
+/// Splits what [`signed_bytes`] made. Returns the two sealed parts, if the signature is
+/// believed, and the signer's role.
 pub(crate) fn split_signed<'a>(
     repo: &Repo,
     place: &Place<'_>,

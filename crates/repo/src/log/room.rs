@@ -1,8 +1,9 @@
-//! Room for those who drop, prune and hold, in a log that always has a run: that of a binlog archive ends soon when it is
-//! asked to, and its archiver goes on behind them (`docs/reference/repository.md` section 12).
+//! Makes room for runs that drop, prune and hold in a log that always has a run:
+//! a run of a binlog archive ends soon after it is asked to, and the archiver continues after the others
+//! (`docs/reference/repository.md` section 12).
 //!
-//! The objects that ask are readable without a key, and say nothing. Whoever can make them up makes an archiver begin another
-//! run, and no more.
+//! The objects that ask are readable without a key, and say nothing. Whoever can forge them can make an
+//! archiver begin another run, and no more.
 
 use std::{
     thread,
@@ -18,12 +19,12 @@ use crate::{
     store::exists,
 };
 
-/// So long a run that makes room may take for it.
+/// How long to wait for a run to make room.
 const WITHIN: Duration = Duration::from_secs(120);
-/// How often it is looked whether there is room.
+/// How often to check whether there is room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether somebody asks that `run` end.
+/// Whether another run has asked `run` to end.
 pub(crate) fn is_asked_for(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     Ok(exists(&**repo.store(), &log.ask(run))?)
 }
@@ -36,7 +37,7 @@ fn ask(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
     }
 }
 
-/// Begins a run by `begin`; where another is active that makes room, asks it to and waits.
+/// Begins a run with `begin`. If the active run makes room, asks it to and waits.
 pub(crate) fn with_room(
     repo: &Repo,
     log: &LogName,

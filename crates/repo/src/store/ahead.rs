@@ -1,17 +1,18 @@
-//! Many small objects of a store that is far away: several are asked for at a time, and come in their order.
+//! Reads many small objects of a store that is far away: several are requested at
+//! a time, and returned in order.
 
 use std::{
     panic,
     thread::{self, Builder, ScopedJoinHandle},
 };
 
-/// Of objects of all sizes that are asked for at a time, all together are no larger, unless one is by itself: decoded they
-/// take several times that.
+/// The most bytes that objects requested together may have in total, unless a single one is larger.
+/// Decoded, they take several times that.
 const AHEAD_BYTES: u64 = 8 << 20;
 
-/// Calls `fetch` for each of `items`, `at_once` at a time ([`Store::reads_at_once`](super::Store::reads_at_once)), and `take`
-/// with what came of it, in the order of the items. Ends with the first error; a few of what follows may have been fetched
-/// by then.
+/// Calls `fetch` for each of `items`, `at_once` at a time
+/// ([`Store::reads_at_once`](super::Store::reads_at_once)), and `take` with each result, in the order of the
+/// items. Stops at the first error; a few later items may have been fetched by then.
 pub(crate) fn in_order<T: Sync, R: Send, E: Send>(
     at_once: usize,
     items: &[T],
@@ -21,7 +22,7 @@ pub(crate) fn in_order<T: Sync, R: Send, E: Send>(
     in_order_on(&Builder::new, at_once, items, &|_| 0, fetch, take)
 }
 
-/// As [`in_order`], of objects that may be large: fewer at a time, where they are.
+/// As [`in_order`], for objects that may be large: fewer at a time if they are.
 pub(crate) fn sized_in_order<T: Sync, R: Send, E: Send>(
     at_once: usize,
     items: &[T],
@@ -32,7 +33,7 @@ pub(crate) fn sized_in_order<T: Sync, R: Send, E: Send>(
     in_order_on(&Builder::new, at_once, items, size_bytes, fetch, take)
 }
 
-/// How many of `items`, from the first on, are asked for together.
+/// How many of `items`, from the first on, are requested together.
 pub(crate) fn batch<T>(at_once: usize, items: &[T], size_bytes: &dyn Fn(&T) -> u64) -> usize {
     let mut room_bytes = AHEAD_BYTES;
     let fitting = items.iter().take(at_once).take_while(|item| {
@@ -43,7 +44,7 @@ pub(crate) fn batch<T>(at_once: usize, items: &[T], size_bytes: &dyn Fn(&T) -> u
     fitting.count().max(1)
 }
 
-/// With threads as specified.
+/// As [`sized_in_order`], with threads made by `thread`.
 fn in_order_on<T: Sync, R: Send, E: Send>(
     thread: &dyn Fn() -> Builder,
     at_once: usize,
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn several_are_fetched_at_once_and_come_in_order() {
-        // Nobody passes it alone.
+        // No thread passes it alone.
         let barrier = Barrier::new(4);
         let fetch = |item: &usize| {
             barrier.wait();

@@ -1,6 +1,7 @@
 //! The contract of [`Store`] as tests that every implementation passes.
 //!
-//! Panics with the sentence that does not hold: it is meant to be called from tests, also of other crates.
+//! Panics with the sentence that does not hold. Meant to be called from tests,
+//! including those of other crates.
 
 #![allow(clippy::unwrap_used, reason = "a test suite")]
 
@@ -17,7 +18,7 @@ use super::{ObjectPath, Store, StoreErrorKind, read_all};
 /// Runs every test on an empty store of its own.
 ///
 /// # Panics
-/// When the store breaks the contract.
+/// If the store breaks the contract.
 pub fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     an_object_is_read_back_as_it_was_written(&*empty());
     an_unfinished_upload_is_invisible(&*empty());
@@ -33,10 +34,11 @@ pub fn check(mut empty: impl FnMut() -> Arc<dyn Store>) {
     times_are_the_stores_own(&*empty());
 }
 
-/// Runs what takes longer: objects of several parts of `part_bytes`, and more names than one answer of a service holds.
+/// Runs what takes longer: objects of several parts of `part_bytes`, and more names than
+/// one answer of a service holds.
 ///
 /// # Panics
-/// When the store breaks the contract.
+/// If the store breaks the contract.
 pub fn check_large(mut empty: impl FnMut() -> Arc<dyn Store>, part_bytes: usize, names: usize) {
     large_objects_arrive_whole(&*empty(), part_bytes);
     long_listings_are_complete(&*empty(), names);
@@ -101,7 +103,7 @@ fn nothing_is_overwritten(store: &dyn Store) {
     store.create_if_absent(&object, b"winner").unwrap();
     assert!(store.create_if_absent(&object, b"late").unwrap_err().is_exists());
     assert!(early.finish().unwrap_err().is_exists(), "finish replaced an object");
-    // Whether the loss shows at once or at the end is the store's choice.
+    // Whether the loss shows at once or at the end is up to the store.
     let late = store.put(&object).and_then(|mut upload| {
         upload.write(b"late")?;
         upload.finish()
@@ -180,7 +182,7 @@ fn names_are_taken_as_they_are(store: &dyn Store) {
 
 fn large_objects_arrive_whole(store: &dyn Store, part_bytes: usize) {
     let byte = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[5];
-    // Just below, at and above the bounds of parts, and of many.
+    // Just below, at and above the limits of one part, and of several.
     for size in [part_bytes - 1, part_bytes, part_bytes + 1, 2 * part_bytes, 4 * part_bytes + part_bytes / 3]
     {
         let object = path(&format!("packs/{size}"));
@@ -292,7 +294,7 @@ fn deleting_twice_is_fine(store: &dyn Store) {
 }
 
 fn times_are_the_stores_own(store: &dyn Store) {
-    // File systems keep times by the tick of the kernel.
+    // File systems record times by the tick of the kernel.
     let tolerance = Duration::from_secs(2);
     let before = store.now().unwrap();
     let info = store.create_if_absent(&path("a"), b"").unwrap();

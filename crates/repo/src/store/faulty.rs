@@ -1,4 +1,4 @@
-//! A wrapper that makes a store fail on purpose: by script, by seed, or as a test decides call by call.
+//! A wrapper that makes a store fail on purpose: by script, by seed, or as a test decides for each call.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use holdfast_pipe::lock::lock;
 
 use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload};
 
-/// What is about to be called.
+/// The operation that is about to be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// [`Store::put`].
@@ -55,9 +55,9 @@ impl Op {
 pub struct Call<'a> {
     /// Counted from 1.
     pub number: u64,
-    /// Which method.
+    /// The method.
     pub op: Op,
-    /// Object or prefix; empty for those that have none.
+    /// Object or prefix; empty for calls that have none.
     pub path: &'a str,
 }
 
@@ -74,12 +74,12 @@ pub enum Fault {
     CrashAfter,
     /// A read finds the object shorter than it is; other calls fail.
     ShortRead,
-    /// One bit of what is read, or of what is being stored, is another; other calls fail.
+    /// One bit of what is read, or of what is being stored, is flipped; other calls fail.
     BitFlip {
         /// Taken modulo the length.
         bit: u64,
     },
-    /// A store that lies: not carried out, and reported as done. Calls that store nothing fail.
+    /// A store that lies: the call is not carried out, but reported as done. Calls that store nothing fail.
     LostWrite,
 }
 
@@ -109,7 +109,7 @@ impl FaultyStore {
         Self::far_away(store, reads_at_once, decide)
     }
 
-    /// As [`new`](Self::new), of a store that says how many objects it is best asked for at the same time.
+    /// As [`new`](Self::new), for a store that says how many objects are best requested at the same time.
     pub fn far_away(
         store: Arc<dyn Store>,
         reads_at_once: usize,
@@ -125,7 +125,7 @@ impl FaultyStore {
         Self { inner: Arc::new(inner) }
     }
 
-    /// `fault` at the n-th call that `concerns` it, once.
+    /// Injects `fault` once, at the n-th call that it `concerns`.
     pub fn scripted(
         store: Arc<dyn Store>,
         n: u64,
@@ -138,7 +138,8 @@ impl FaultyStore {
         })
     }
 
-    /// One of `faults` in about one of `every` calls, repeatable by `seed` where calls come in one order.
+    /// Injects one of `faults` in about one of `every` calls;
+    /// repeatable by `seed` if calls come in the same order.
     pub fn random(store: Arc<dyn Store>, seed: u64, every: u64, faults: Vec<Fault>) -> Self {
         let state = Mutex::new(seed);
         Self::new(store, move |_| {
@@ -159,7 +160,7 @@ impl FaultyStore {
     }
 }
 
-/// SplitMix64: one step.
+/// One step of SplitMix64.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -196,7 +197,7 @@ impl Inner {
         Ok(fault)
     }
 
-    /// A call for which only failing and dying make sense.
+    /// A call for which only failing and crashing make sense.
     fn plain<T>(
         &self,
         op: Op,

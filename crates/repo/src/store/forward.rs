@@ -1,11 +1,12 @@
-//! What a store that stands before another leaves to that one.
+//! Forwarding from a store that wraps another to the wrapped one.
 
-/// Writes methods of a [`Store`](crate::store::Store) that do what those of the store behind it do, beside
-/// those that it has of its own: `forward_store!(self => self.0; head, list);`
+/// Writes methods of a [`Store`](crate::store::Store) that forward to the wrapped store, besides those that
+/// the wrapper implements itself: `forward_store!(self => self.0; head, list);`
 ///
-/// Knows the methods that every store has to have. What has a default is not forwarded, on purpose: by the
-/// default an object is read whole by the wrapper's own `head` and `read_exact_at`, nothing is swept, one
-/// object is asked for at a time, and there are no versions. Whoever wants it otherwise writes it out.
+/// Knows the methods that every store must have. Methods with a default are not forwarded, on purpose:
+/// by default, an object is read whole through the wrapper's own `head` and `read_exact_at`,
+/// nothing is swept, one object is requested at a time, and there are no versions. A wrapper that needs
+/// otherwise implements them itself.
 #[macro_export]
 macro_rules! forward_store {
     ($self:ident => $to:expr; $($method:ident),+) => {

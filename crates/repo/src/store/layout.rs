@@ -1,15 +1,16 @@
-//! How a store lies in a directory. Of this host or another: one repository may be reached in both ways, by turns.
+//! How a store is laid out in a directory, of this host or of another: one repository may be
+//! reached in both ways, by turns.
 //!
 //! - The name of an object is its path below the root.
-//! - What is on its way to a name is a file under [`TEMPORARY`].
+//! - An object that is being uploaded is a file under [`TEMPORARY`].
 
 use std::io;
 
 use super::ObjectPath;
 
-/// The folder at the root in which uploads are, until they are complete.
+/// The folder at the root that holds uploads until they are complete.
 pub const TEMPORARY: &str = ".tmp";
-/// A file system's own folder, where the store is the root of one.
+/// A folder that the file system makes itself, if the store is the root of one.
 pub const LOST_AND_FOUND: &str = "lost+found";
 
 /// The name of a temporary file: 128 random bits.
@@ -19,7 +20,7 @@ pub fn temporary_name() -> io::Result<String> {
     Ok(format!("{:032x}", u128::from_le_bytes(random)))
 }
 
-/// Whether a file under [`TEMPORARY`] is one of ours.
+/// Whether a file under [`TEMPORARY`] is named as ours are.
 #[must_use]
 pub fn is_temporary_name(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

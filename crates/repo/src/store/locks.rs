@@ -1,4 +1,4 @@
-//! What stores can do that keep versions of their objects, and keep them for a time that whoever writes names.
+//! Stores that keep versions of their objects, and keep them for a time that the writer names.
 
 use std::{
     fmt,
@@ -14,9 +14,9 @@ use super::{ObjectPath, Store, StoreError};
 /// How long everything that is written, and lasts, must stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectLock {
-    /// For whom.
+    /// Who may end it early.
     pub mode: LockMode,
-    /// From when it was written, in seconds.
+    /// Seconds from when an object was written.
     #[serde(rename = "period_s", deserialize_with = "bounded")]
     period_s: u64,
 }
@@ -30,17 +30,17 @@ fn in_range(period_s: u64) -> Option<u64> {
     (1..=PERIOD_MAX_S).contains(&period_s).then_some(period_s)
 }
 
-/// The longest that S3 knows: 100 years.
+/// The longest period that S3 knows: 100 years.
 const PERIOD_MAX_S: u64 = 36_500 * 24 * 3600;
 
 impl ObjectLock {
-    /// A lock of at least a second and at most 100 years; nothing otherwise.
+    /// A lock of at least a second and at most 100 years; `None` otherwise.
     #[must_use]
     pub fn new(mode: LockMode, period: Duration) -> Option<Self> {
         Some(Self { mode, period_s: in_range(period.as_secs())? })
     }
 
-    /// How long.
+    /// How long the lock lasts.
     #[must_use]
     pub fn period(&self) -> Duration {
         Duration::from_secs(self.period_s)
@@ -51,14 +51,14 @@ impl ObjectLock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LockMode {
-    /// Whoever has a permission of its own for that (`s3:BypassGovernanceRetention`).
+    /// Whoever has the separate permission for that (`s3:BypassGovernanceRetention`).
     Governance,
     /// Nobody, not even the owner of the account.
     Compliance,
 }
 
 impl LockMode {
-    /// As a user writes it.
+    /// The name as a user types it.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -85,16 +85,17 @@ impl FromStr for LockMode {
     }
 }
 
-/// What a store does for objects that somebody deletes or overwrites. What it does not let us see is not known.
+/// What a store does for objects that somebody deletes or overwrites.
+/// `None` where the store does not let us see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Protection {
     /// Whether it keeps versions of what is written now.
     pub versions: Option<bool>,
-    /// Whether it did, and somebody has ended that.
+    /// Whether it kept versions once, and somebody has suspended that.
     pub suspended: bool,
     /// Whether versions can be locked.
     pub locks: Option<bool>,
-    /// Whether it locks everything by itself, also what is to be short-lived.
+    /// Whether it locks everything by default, including objects that are to be short-lived.
     pub locks_by_default: bool,
 }
 
@@ -103,64 +104,64 @@ pub struct Protection {
 pub struct Kept {
     /// Its name.
     pub path: ObjectPath,
-    /// Until when it is locked; nothing where the store refuses without saying so, or for good.
+    /// Until when it is locked; `None` if the store refuses without saying so, or for good.
     pub until: Option<SystemTime>,
 }
 
-/// Bytes under a name that are not what one gets who asks for it.
+/// Bytes under a name that a plain read does not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beneath {
-    /// Whether the name was deleted; else other bytes lie over them.
+    /// Whether the name was deleted; otherwise other bytes cover these.
     pub is_hidden: bool,
     /// Since when.
     pub since: SystemTime,
 }
 
-/// A name, as whoever looks for what was overwritten or hidden sees it.
+/// A name, as seen when looking for what was overwritten or hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overwritten {
     /// The name.
     pub path: ObjectPath,
-    /// Since when the mark of its deletion hides it.
+    /// Since when a delete marker hides it.
     pub hidden_since: Option<SystemTime>,
-    /// When its versions came, the newest first, and who made them where the store tells.
+    /// When its versions appeared, newest first, and who made them, if the store tells.
     pub versions: Vec<(SystemTime, Option<String>)>,
 }
 
 /// What is to be locked for longer.
 pub struct Extend<'a> {
-    /// Which of the names.
+    /// Which names are wanted.
     pub wanted: &'a dyn Fn(&ObjectPath) -> bool,
-    /// What ended before this is not locked any more.
+    /// The current time: a lock that ended before it has expired.
     pub now: SystemTime,
-    /// Locks that end before this.
+    /// Locks that end before this are extended.
     pub ends_before: SystemTime,
-    /// Until when.
+    /// The new end of these locks.
     pub until: SystemTime,
-    /// Only look.
+    /// Only look, and change nothing.
     pub dry_run: bool,
-    /// Asked now and then.
+    /// Asked now and then whether to continue.
     pub go_on: &'a dyn Fn() -> bool,
 }
 
-/// What came of it.
+/// The result of [`Versioned::extend`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extended {
-    /// Versions of the names that were wanted.
+    /// Versions of the wanted names.
     pub versions: u64,
-    /// Of these, locked for longer, or to be.
+    /// Of these, those locked for longer, or to be.
     pub extended: u64,
     /// Their bytes.
     pub extended_bytes: u64,
-    /// Of these, not locked at all, or not any more.
+    /// Of the extended ones, those that were not locked, or not any more.
     pub unlocked: u64,
-    /// Of those that were wanted, what the service refused to show or to lock.
+    /// Wanted versions that the service refused to show or to lock.
     pub refused: u64,
-    /// Why, of the first.
+    /// Why the first was refused.
     pub first_refusal: Option<String>,
-    /// Names with more versions than are looked at: the newest and the oldest of them were.
+    /// Names with more versions than are looked at: only the newest and the oldest of them were.
     pub crowded: u64,
-    /// Names that nobody of ours writes, passed over.
+    /// Names that Holdfast does not write, which were skipped.
     pub odd_names: u64,
     /// Requests that only read.
     pub reads: u64,
@@ -188,32 +189,35 @@ pub trait Versioned: Send + Sync {
     /// What the store does by itself.
     fn protection(&self) -> Result<Protection, StoreError>;
 
-    /// From now on whatever is created gets a lock if its name `lasts`.
+    /// Locks whatever is created from now on if its name `lasts`.
     fn lock_new(&self, lock: ObjectLock, lasts: fn(&ObjectPath) -> bool);
 
     /// Until when the current version of a name is locked.
     fn locked_until(&self, path: &ObjectPath) -> Result<Option<SystemTime>, StoreError>;
 
-    /// Locks all versions below `prefix` that are wanted, whether they are current, covered or hidden.
+    /// Locks all wanted versions below `prefix` for longer, whether they are current, covered or hidden.
     fn extend(&self, prefix: &str, what: &Extend<'_>) -> Result<Extended, StoreError>;
 
-    /// Deletes the current versions of names for good, but what is locked. Those already gone count as deleted.
+    /// Deletes the current versions of names for good, except those that are locked, which are returned.
+    /// Those already gone count as deleted.
     fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError>;
 
-    /// What lies under what is current of a name, or under the mark of its deletion; nothing where it keeps no versions.
+    /// What is beneath the current version of a name, or beneath its delete marker;
+    /// `None` if the store keeps no versions.
     fn beneath(&self, path: &ObjectPath) -> Result<Option<Beneath>, StoreError>;
 
-    /// As [`super::Store::list_folders`], with those in which everything is deleted.
+    /// As [`super::Store::list_folders`], including folders in which everything is deleted.
     fn folders_ever(&self, prefix: &str) -> Result<Vec<String>, StoreError>;
 
-    /// The same of all names below `prefix`, of each that has such bytes.
+    /// As [`beneath`](Self::beneath), for every name below `prefix` with such bytes.
     fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError>;
 
     /// The names that have more than one version with bytes, and those that are hidden.
     fn overwritten(&self, each: &mut dyn FnMut(Overwritten)) -> Result<(), StoreError>;
 }
 
-/// Why a store locks nothing that is written to it; nothing where it can. Who may not ask is told by the first object.
+/// Why a store locks nothing that is written to it; `None` if it can.
+/// If we may not ask, the first object will tell.
 pub(crate) fn why_none(store: &dyn Store) -> Result<Option<&'static str>, StoreError> {
     let Some(versioned) = store.versioned() else { return Ok(Some("such a place has none")) };
     let is_without = versioned.protection()?.locks == Some(false);

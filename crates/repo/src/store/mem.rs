@@ -23,13 +23,13 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// The time it shows.
+    /// The time that it shows.
     #[must_use]
     pub fn now(&self) -> SystemTime {
         *lock(&self.0)
     }
 
-    /// Moves it on.
+    /// Advances it.
     pub fn advance(&self, by: Duration) {
         *lock(&self.0) += by;
     }
@@ -54,19 +54,19 @@ pub struct MemStore {
 }
 
 impl MemStore {
-    /// An empty store on the host's clock.
+    /// An empty store that uses the host's clock.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty store on a clock of its own.
+    /// An empty store that uses `clock`.
     #[must_use]
     pub fn with_clock(clock: ManualClock) -> Self {
         Self { inner: Arc::new(Inner { clock: Some(clock), ..Inner::default() }) }
     }
 
-    /// Lets it hold no more than so many bytes.
+    /// Limits the store to this many bytes; `None`: no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         *lock(&self.inner.capacity_bytes) = bytes;
     }
@@ -77,7 +77,7 @@ impl MemStore {
         used_bytes(&self.inner.lock())
     }
 
-    /// Does to an object what no client can: replaces its bytes, keeping its time. Returns whether it exists.
+    /// Damages an object as no client can: changes its bytes, keeping its time. Returns whether it exists.
     pub fn damage(&self, path: &ObjectPath, damage: impl FnOnce(&mut Vec<u8>)) -> bool {
         let mut objects = self.inner.lock();
         let Some(object) = objects.get_mut(path) else { return false };
@@ -93,7 +93,7 @@ fn used_bytes(objects: &BTreeMap<ObjectPath, Object>) -> u64 {
 }
 
 impl Inner {
-    /// What is left; `None` where there is no end.
+    /// Free space; `None` if there is no limit.
     fn free_bytes(&self, objects: &BTreeMap<ObjectPath, Object>) -> Option<u64> {
         let capacity = *lock(&self.capacity_bytes);
         capacity.map(|bytes| bytes.saturating_sub(used_bytes(objects)))

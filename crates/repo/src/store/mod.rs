@@ -1,11 +1,12 @@
-//! Where objects are. One small trait; every concern (retry, rate, concurrency, faults) is a wrapper around it.
+//! Where objects are stored. One small trait; every concern (retry, rate, concurrency,
+//! faults) is a wrapper around it.
 //!
-//! Contract, for every implementation (the conformance suite holds them to it):
+//! The contract of every implementation, which the conformance suite checks:
 //! - an object appears whole, when [`Upload::finish`] or [`Store::create_if_absent`] returns, or not at all;
-//! - what has been confirmed survives a crash of the host;
+//! - whatever has been confirmed survives a crash of the host;
 //! - nothing is overwritten: finishing or creating a name that exists fails with [`StoreErrorKind::Exists`];
 //! - a listing that begins after a confirmation shows the object;
-//! - times are the store's own.
+//! - times are by the store's own clock.
 
 use std::{
     fmt,
@@ -32,7 +33,7 @@ pub mod writers;
 pub use probe::{Creation, probe_creation};
 pub use remote::{RemoteCause, RemoteError};
 
-/// Name of an object: relative, `/` between parts, no empty part, `.` or `..`.
+/// Name of an object: relative, with parts separated by `/`, none of them empty, `.` or `..`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectPath(String);
 
@@ -76,36 +77,39 @@ pub struct ObjectInfo {
     pub created_at: SystemTime,
 }
 
-/// An object on its way. Dropping it unfinished leaves nothing that a listing shows.
+/// An object that is being uploaded. Dropping it unfinished leaves nothing that a listing shows.
 pub trait Upload: Send {
     /// Appends bytes.
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Makes the object durable and visible; fails with [`StoreErrorKind::Exists`] where the name is taken.
+    /// Makes the object durable and visible; fails with [`StoreErrorKind::Exists`] if the name is taken.
     fn finish(self: Box<Self>) -> Result<ObjectInfo, StoreError>;
 }
 
 /// A place for objects. Shared between threads.
 pub trait Store: Send + Sync {
-    /// Where this is, for people: no secrets in it.
+    /// Where the store is, for people. Contains no secrets.
     fn location(&self) -> String;
 
-    /// Begins an object of any size.
+    /// Begins to upload an object of any size.
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError>;
 
-    /// Creates a small object if the name is free: of several callers exactly one succeeds, the others get
-    /// [`StoreErrorKind::Exists`].
+    /// Creates a small object if the name is free. Of several callers exactly one succeeds;
+    /// the others get [`StoreErrorKind::Exists`].
     fn create_if_absent(&self, path: &ObjectPath, bytes: &[u8]) -> Result<ObjectInfo, StoreError>;
 
-    /// Reads exactly `buffer.len()` bytes at `offset`; fewer there is [`StoreErrorKind::ShortRead`].
+    /// Reads exactly `buffer.len()` bytes at `offset`; if there are fewer, fails with
+    /// [`StoreErrorKind::ShortRead`].
     fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError>;
 
-    /// All of an object of at most `limit_bytes`; of a larger one nothing is read. In one request, where that is dear.
+    /// Reads a whole object of at most `limit_bytes`; of a larger one, nothing is read.
+    /// Takes one request where requests are expensive.
     fn read_whole(&self, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
         read_listed(self, &self.head(path)?, limit_bytes)
     }
 
-    /// Size and time of one object. It may be one whose confirmation failed: once this shows it, it is durable as well.
+    /// Size and time of one object. It may be one whose confirmation failed:
+    /// once it is returned here, it is durable as well.
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError>;
 
     /// Calls `each` for every object whose name begins with `prefix` (which ends in `/` or is empty), in name
@@ -118,25 +122,26 @@ pub trait Store: Send + Sync {
     /// Deletes objects; those already gone count as deleted.
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError>;
 
-    /// The store's clock, read off something it has just written.
+    /// The store's clock, read from something that it has just written.
     fn now(&self) -> Result<SystemTime, StoreError>;
 
-    /// Free space in bytes, where the store has such a thing.
+    /// Free space in bytes, if the store has such a thing.
     fn free_bytes(&self) -> Result<Option<u64>, StoreError>;
 
-    /// Removes what interrupted uploads left, where that is at least `min_age` old. Where nothing is left, nothing
-    /// is to do.
+    /// Removes what interrupted uploads have left, if that is at least `min_age` old. By default nothing is
+    /// left, and there is nothing to do.
     fn sweep_uploads(&self, min_age: Duration) -> Result<(), StoreError> {
         let _ = min_age;
         Ok(())
     }
 
-    /// How many small objects are best asked for at the same time: several where each answer comes from far away.
+    /// How many small objects are best requested at the same time:
+    /// several if each answer comes from far away.
     fn reads_at_once(&self) -> usize {
         1
     }
 
-    /// What it can do with versions, where it keeps them or could.
+    /// What the store can do with versions, if it keeps them or could.
     fn versioned(&self) -> Option<&dyn locks::Versioned> {
         None
     }
@@ -151,12 +156,12 @@ pub fn exists(store: &dyn Store, path: &ObjectPath) -> Result<bool, StoreError> 
     }
 }
 
-/// A whole small object; larger than `limit_bytes` is an error before anything is allocated.
+/// Reads a whole small object. One larger than `limit_bytes` is an error before anything is allocated.
 pub fn read_all(store: &dyn Store, path: &ObjectPath, limit_bytes: u64) -> Result<Vec<u8>, StoreError> {
     store.read_whole(path, limit_bytes)
 }
 
-/// As [`read_all`], of an object whose size is known from a listing.
+/// As [`read_all`], for an object whose size is known from a listing.
 pub fn read_listed<S: Store + ?Sized>(
     store: &S,
     info: &ObjectInfo,
@@ -174,7 +179,7 @@ pub fn read_listed<S: Store + ?Sized>(
     Ok(bytes)
 }
 
-/// As [`read_all`]; where a listing has told of it, [`read_listed`].
+/// As [`read_listed`] if a listing has returned the object, and otherwise as [`read_all`].
 pub(crate) fn read_known(
     store: &dyn Store,
     path: &ObjectPath,
@@ -191,7 +196,7 @@ pub(crate) fn read_known(
 #[derive(Debug, Error)]
 #[error("{path}{}{kind}", if path.is_empty() { "" } else { ": " })]
 pub struct StoreError {
-    /// The object, or the prefix of a listing; empty where the whole store is meant.
+    /// The object, or the prefix of a listing; empty if the whole store is meant.
     pub path: String,
     /// What happened.
     #[source]
@@ -210,8 +215,8 @@ impl StoreError {
         matches!(self.kind, StoreErrorKind::NotFound)
     }
 
-    /// Whether it is of what was asked about, and not of the way there: whoever can write can make any object one that
-    /// the service refuses to show.
+    /// Whether the error is about what was requested, not about access to the store: whoever can write can
+    /// make any object one that the service refuses to show.
     #[must_use]
     pub fn is_of_one_object(&self) -> bool {
         match &self.kind {
@@ -240,27 +245,27 @@ pub enum StoreErrorKind {
     /// The name is taken.
     #[error("exists already")]
     Exists,
-    /// The object ends before the bytes that were asked for.
+    /// The object ends before the requested bytes do.
     #[error("ends before byte {end}")]
     ShortRead {
-        /// One past the last byte asked for.
+        /// One past the last byte requested.
         end: u64,
     },
-    /// More than the caller is ready to hold.
+    /// The object is larger than the caller is ready to hold.
     #[error("is {size_bytes} bytes, more than the {limit_bytes} that such an object can have")]
     TooLarge {
         /// Its size.
         size_bytes: u64,
-        /// The bound.
+        /// The limit.
         limit_bytes: u64,
     },
-    /// It is a store as it was, which takes no change.
+    /// The store is shown as it was in the past, and takes no change.
     #[error("is of the past, where nothing can be changed")]
     ReadOnly,
     /// The store or the way to it failed.
     #[error("{0}")]
     Io(#[source] std::io::Error),
-    /// The same of a store beyond a network.
+    /// The same, for a store that is reached over a network.
     #[error("{0}")]
     Remote(#[source] RemoteError),
 }

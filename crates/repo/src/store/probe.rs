@@ -1,7 +1,8 @@
-//! Whether a store keeps its promise on creation, found out by a race.
+//! Finds out by a race whether a store keeps its promise about creation.
 //!
-//! Everything that keeps two writers apart hangs on [`Store::create_if_absent`]. Some stores take the condition and
-//! ignore it, some look first and write then. Neither shows in a single request, both show in a race.
+//! Everything that keeps two writers apart depends on [`Store::create_if_absent`].
+//! Some stores accept the condition and ignore it; some look first and write then. Neither shows in a single
+//! request, but both show in a race.
 
 use std::sync::{
     Barrier,
@@ -14,16 +15,17 @@ use crate::store::writers::PROBES;
 const ROUNDS: usize = 4;
 const RACERS: usize = 8;
 
-/// What a store does with several who create one name at once.
+/// What a store does when several callers create one name at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
-    /// One succeeds, the others are told: fit for several writers.
+    /// One succeeds, and the others are told that they did not: fit for several writers.
     Exclusive,
-    /// Several were told that they had succeeded, or a later one replaced the object: fit for one writer at a time.
+    /// Several were told that they had succeeded, or a later one replaced the
+    /// object: fit for one writer at a time.
     Shared,
 }
 
-/// Lets threads race for some names. `salt` makes the names those of this probe alone.
+/// Lets threads race for some names. `salt` makes the names unique to this probe.
 pub fn probe_creation(store: &dyn Store, salt: &str) -> Result<Creation, StoreError> {
     let names: Option<Vec<ObjectPath>> =
         (0..ROUNDS).map(|round| ObjectPath::new(format!("{PROBES}{salt}-{round}"))).collect();
@@ -64,7 +66,7 @@ fn race(store: &dyn Store, name: &ObjectPath) -> Result<Creation, StoreError> {
         winner = outcome?.or(winner);
     }
     let (1, Some(winner)) = (winners.into_inner(), winner) else { return Ok(Creation::Shared) };
-    // One who comes later, and is told as much, must not have replaced it either.
+    // A later creation must be refused, and must not have replaced the object either.
     let late = store.create_if_absent(name, &[RACERS as u8]);
     let is_refused = late.is_err_and(|error| error.is_exists());
     let stands = read_all(store, name, 1)? == [winner];
@@ -81,7 +83,7 @@ pub(crate) mod tests {
         store::{ObjectInfo, mem::MemStore},
     };
 
-    /// Looks first, writes then.
+    /// Looks first, and writes then.
     pub(crate) struct Careless(pub(crate) MemStore);
 
     impl Store for Careless {

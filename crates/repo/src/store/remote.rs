@@ -1,15 +1,15 @@
-//! What goes wrong with a store that is reached over a network, and what to do about it.
+//! Failures of a store that is reached over a network, and what to do about them.
 
 use std::fmt;
 
 /// A failure of such a store, or its refusal.
 #[derive(Debug)]
 pub struct RemoteError {
-    /// Which store, for people: no secrets in it.
+    /// The store, for people. Contains no secrets.
     pub place: String,
     /// The class, which decides the hint.
     pub cause: RemoteCause,
-    /// What the store or the way to it said: no secrets in it.
+    /// What the store, or something on the way to it, said. Contains no secrets.
     pub detail: String,
 }
 
@@ -24,25 +24,25 @@ impl std::error::Error for RemoteError {}
 /// The classes of such failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemoteCause {
-    /// No connection, or it broke and could not be made again.
+    /// No connection, or it broke and could not be restored.
     Unreachable,
-    /// It shows a certificate that nobody trusted here vouches for.
+    /// The store shows a certificate that nobody trusted here vouches for.
     Untrusted,
-    /// It answered, again and again, that it cannot just now.
+    /// The store answered, again and again, that it cannot do this right now.
     Busy,
-    /// The credentials are missing, wrong or unknown to it.
+    /// The credentials are missing, wrong or unknown to the store.
     Credentials,
-    /// The credentials were good once.
+    /// The credentials were valid once.
     Expired,
-    /// The credentials do not allow it.
+    /// The credentials do not allow the operation.
     Denied,
-    /// The bucket is not there.
+    /// The bucket or directory does not exist.
     NoPlace,
-    /// Its clock and that of this host are too far apart.
+    /// The clocks of the store and of this host are too far apart.
     Clock,
-    /// It answered that it has stored an object, and has not, or another.
+    /// The store answered that it has stored an object, and has none, or another.
     Unconfirmed,
-    /// It lacks something that a repository needs.
+    /// The store lacks something that a repository needs.
     Unfit,
     /// Anything else.
     Other,
@@ -93,13 +93,13 @@ impl RemoteCause {
         }
     }
 
-    /// Whether it may be said of one object, and others are none the worse for it.
+    /// Whether the failure may concern one object only, with others unaffected.
     #[must_use]
     pub fn is_of_one_object(self) -> bool {
         matches!(self, Self::Denied | Self::Unfit | Self::Other)
     }
 
-    /// Whether the store does not allow it to these credentials, or has nothing of the kind.
+    /// Whether the store does not allow the operation with these credentials, or knows nothing of the kind.
     #[must_use]
     pub fn is_refusal(self) -> bool {
         matches!(self, Self::Denied | Self::Unfit)

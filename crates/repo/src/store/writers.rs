@@ -1,16 +1,16 @@
-//! Whether a repository is for several writers: `docs/reference/repository.md`, section 12.
+//! Whether a repository is fit for several writers: `docs/reference/repository.md`, section 12.
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::store::{Creation, ObjectPath, Store, StoreError, StoreErrorKind, exists, probe_creation};
 
-/// There in repositories for one writer.
+/// Name of the object that marks a repository for one writer at a time.
 pub(crate) const ONE_WRITER: &str = "one-writer";
-/// Below it are the objects that a probe creates and deletes.
+/// Prefix of the objects that a probe creates and deletes.
 pub const PROBES: &str = "probe/";
 
-/// What the object says: for people.
+/// Contents of the object, for people.
 #[derive(Serialize)]
 struct OneWriter {
     why: &'static str,
@@ -22,8 +22,8 @@ fn one_writer() -> Result<ObjectPath, StoreError> {
     ObjectPath::new(ONE_WRITER).ok_or_else(|| StoreError::new(ONE_WRITER, no_name()))
 }
 
-/// Finds out what `store` does with several who create one name, and records it if that makes it unfit for several
-/// writers. To be called before a repository is made in it.
+/// Finds out what `store` does when several callers create one name, and records it if that makes the store
+/// unfit for several writers. Must be called before a repository is made in it.
 pub fn examine(store: &dyn Store) -> Result<Creation, StoreError> {
     let mut random = [0; 8];
     let no_random = |error: getrandom::Error| StoreErrorKind::Io(std::io::Error::other(error));
@@ -68,7 +68,7 @@ mod tests {
         ] {
             let creation = examine(&*store).unwrap();
             assert_eq!(creation == Creation::Shared, is_one);
-            // Somebody began, and died: the next one begins anew.
+            // An earlier attempt began and died: the next one begins anew.
             assert_eq!(examine(&*store).unwrap(), creation);
             let repo = Repo::init(Arc::clone(&store), &Protection::None).unwrap();
             assert_eq!(is_for_one(&**repo.store()).unwrap(), is_one);

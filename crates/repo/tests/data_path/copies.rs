@@ -1,4 +1,4 @@
-//! Backups are copied to another repository: what arrives is what was taken, whatever happens on the way.
+//! Copies of backups to another repository: whatever happens on the way, the copy equals the original.
 
 use std::{
     sync::Arc,
@@ -84,12 +84,12 @@ fn drop_backup(world: &World, run: u64) {
     expire(&world.repo, &world.log, &request, &options().run).unwrap();
 }
 
-/// Files of every shape, in four states, and a world with a backup of each.
+/// Files of every shape, in four states, and a world with a backup of each state.
 fn four_backups(suite: Suite, clock: Option<&ManualClock>) -> (World, Vec<Source>) {
     four_backups_of(suite, clock, 2)
 }
 
-/// The same, so many times smaller.
+/// The same, smaller by a factor of `less`.
 fn four_backups_of(suite: Suite, clock: Option<&ManualClock>, less: u64) -> (World, Vec<Source>) {
     let big = 9_000 / less;
     let store = clock.map_or_else(MemStore::new, |clock| MemStore::with_clock(clock.clone()));
@@ -118,7 +118,7 @@ fn four_backups_of(suite: Suite, clock: Option<&ManualClock>, less: u64) -> (Wor
                 source.get_mut("holes").unwrap().zero(page, page % 2 == 0);
             }
             source.insert("#redo".into(), SourceFile::random(&mut random, 16_384, 40_000 * round as usize));
-            // Renamed, and its neighbour dropped.
+            // Rename one file, and drop its neighbour.
             let renamed = source.remove(&format!("shop/t{round:02}.ibd")).unwrap();
             source.insert(format!("shop/renamed{round}.ibd"), renamed);
             source.remove(&format!("shop/t{:02}.ibd", 20 + round));
@@ -130,7 +130,7 @@ fn four_backups_of(suite: Suite, clock: Option<&ManualClock>, less: u64) -> (Wor
     (world, states)
 }
 
-/// All backups arrive, each is what it was, and a second time nothing is done.
+/// All backups arrive intact, and a second copy does nothing.
 #[test]
 fn copies_are_what_they_are_copies_of_and_are_known_again() {
     for (from, to) in
@@ -169,8 +169,8 @@ fn copies_are_what_they_are_copies_of_and_are_known_again() {
     }
 }
 
-/// Chunks stay as they are compressed where all of their pages are new, and are made anew where that is asked for; either
-/// way the pages are the same.
+/// Chunks whose pages are all new keep their compression, and are recompressed on request; either way, the
+/// pages are the same.
 #[test]
 fn chunks_stay_as_they_are_compressed() {
     let (from, states) = four_backups(Suite::X25519Aes256Gcm, None);
@@ -193,7 +193,8 @@ fn chunks_stay_as_they_are_compressed() {
     assert!(kept[0] < taken.bytes_stored * 11 / 10, "{kept:?} {taken:?}");
 }
 
-/// A copy of a copy is the same backup, wherever it is met: on the way back, and by two ways to a third repository.
+/// A copy of a copy is recognised as the same backup, both on the way back and when it reaches a third
+/// repository in two ways.
 #[test]
 fn copies_of_copies_are_the_same_backup() {
     let (first, states) = four_backups(Suite::None, None);
@@ -213,7 +214,8 @@ fn copies_of_copies_are_the_same_backup() {
     }
 }
 
-/// The target is a history of its own: what is dropped there stays dropped, and nothing older comes after the newest.
+/// The target has its own history: backups dropped there stay dropped, and nothing older
+/// is added after the newest.
 #[test]
 fn copies_stand_in_order_and_the_target_keeps_what_it_wants() {
     let (from, states) = four_backups(Suite::None, None);
@@ -221,7 +223,7 @@ fn copies_stand_in_order_and_the_target_keeps_what_it_wants() {
     copied(&from, &to, 2);
     copied(&from, &to, 3);
     drop_backup(&to, 1);
-    // #1 of the target was #2 of the source.
+    // #1 of the target is #2 of the source.
     let newest = RunNo(2);
     assert_eq!(
         plan(&from, &to),
@@ -234,7 +236,8 @@ fn copies_stand_in_order_and_the_target_keeps_what_it_wants() {
     );
     let error = copy(&from, &to, 1).unwrap_err();
     assert!(matches!(error, CopyError::Older { .. }), "{error}");
-    // The source drops what the target builds on: then all is read, and no more is stored than has changed.
+    // If the source drops the backup that the target builds on, everything is read, and
+    // only changes are stored.
     drop_backup(&from, 3);
     let report = copied(&from, &to, 4);
     assert!(!report.compared_by_maps && report.totals.bytes_new < report.totals.bytes / 20, "{report:?}");
@@ -243,7 +246,7 @@ fn copies_stand_in_order_and_the_target_keeps_what_it_wants() {
     assert!(matches!(copy(&from, &from, 4), Err(CopyError::SameRepository { .. })));
 }
 
-/// A store whose clock is ahead.
+/// A store whose clock is fast.
 struct Ahead(MemStore);
 
 impl Store for Ahead {
@@ -257,7 +260,8 @@ impl Store for Ahead {
     }
 }
 
-/// Runs tell what came before what, not the clocks: one that was ahead for a while puts no older copy behind a newer one.
+/// Runs determine the order of backups, not clocks: a clock that was fast for a while does not put an older
+/// copy after a newer one.
 #[test]
 fn copies_stand_in_order_where_clocks_do_not() {
     let (from, to) = (World::new(Suite::None), World::new(Suite::None));
@@ -272,7 +276,7 @@ fn copies_stand_in_order_where_clocks_do_not() {
     assert!(matches!(copy(&from, &to, 1), Err(CopyError::Older { .. })));
 }
 
-/// What prunes have moved, on either side, is found; what is copied builds on it.
+/// Chunks that prunes have moved on either side are found, and later copies build on them.
 #[test]
 fn copies_go_on_after_prunes_on_both_sides() {
     let (from, states) = four_backups(Suite::X25519Aes256Gcm, None);
@@ -292,7 +296,7 @@ fn copies_go_on_after_prunes_on_both_sides() {
     assert_whole(&to);
 }
 
-/// Killed at any change of the target, run again: it is there, and what was stored is not stored again.
+/// A copy that is killed at any change of the target and run again succeeds, and stores nothing twice.
 #[test]
 fn a_death_at_any_change_of_the_target_is_made_up_for() {
     let (from, states) = four_backups_of(Suite::None, None, 8);
@@ -324,7 +328,7 @@ fn a_death_at_any_change_of_the_target_is_made_up_for() {
     assert!(deaths > 10 && adopted > 10 << 20, "{deaths}, {adopted}");
 }
 
-/// Any call to either store fails, or lies about a bit: the copy fails, or is right.
+/// If any call to either store fails or flips a bit, the copy fails or is correct.
 #[test]
 fn a_copy_through_bad_stores_fails_or_is_right() {
     let (from, states) = four_backups_of(Suite::X25519Aes256Gcm, None, 8);
@@ -342,7 +346,7 @@ fn a_copy_through_bad_stores_fails_or_is_right() {
         let bad_from = from.with_repo(Arc::new(repo));
         let Ok(repo) = Repo::open(Arc::new(bad(&to, 160)), None) else { continue };
         let bad_to = to.with_repo(Arc::new(repo));
-        // What stands is read through good eyes.
+        // Read the listed backups through a good store.
         let Ok(history) = History::read(&bad_from.repo, &from.log) else { continue };
         let done = Copier::new(&bad_from.repo, &history, &bad_to.repo, to.log.source.clone(), options())
             .and_then(|mut copier| copier.copy(RunNo(2)));
@@ -357,7 +361,7 @@ fn a_copy_through_bad_stores_fails_or_is_right() {
     assert!(failures > 5 && copies > 5, "{failures} failed, {copies} did not");
 }
 
-/// Damage of the source is named with the file and is never carried over; what is whole beside it is copied.
+/// Damage in the source is reported with the file and is never copied; intact backups are copied.
 #[test]
 fn damage_of_the_source_is_named_and_not_copied() {
     let (from, states) = four_backups(Suite::X25519Aes256Gcm, None);
@@ -372,7 +376,7 @@ fn damage_of_the_source_is_named_and_not_copied() {
     assert_whole(&to);
 }
 
-/// A page of the target that is gone is read from the source and stored anew.
+/// A page that the target has lost is read from the source and stored again.
 #[test]
 fn what_the_target_has_lost_is_copied_again() {
     let (from, states) = four_backups(Suite::None, None);
@@ -384,7 +388,7 @@ fn what_the_target_has_lost_is_copied_again() {
     to.assert_is(RunNo(2), &states[1]);
 }
 
-/// A copy is a run like any other: it waits for none, and is lost when another has ended it.
+/// A copy is a run like any other: it does not wait for an active run, and is lost if another has ended it.
 #[test]
 fn a_copy_is_a_run_of_the_target() {
     let (from, states) = four_backups(Suite::None, None);
@@ -396,7 +400,7 @@ fn a_copy_is_a_run_of_the_target() {
     active.abandon("test").unwrap();
     copied(&from, &to, 1);
 
-    // Frozen while it reads, for longer than its lease; meanwhile another copies the same.
+    // The copy freezes for longer than its lease; meanwhile another copies the same backup.
     let other = to.through(to.store.clone());
     let (others, late) = (Arc::new((from.history(), other)), clock.clone());
     let repo = Arc::clone(&from.repo);
@@ -417,7 +421,7 @@ fn a_copy_is_a_run_of_the_target() {
     to.assert_is(standing[1], &states[1]);
 }
 
-/// Days of backups that are copied in one go are kept as the days they are of.
+/// Retention of copies counts the days on which the backups were taken, even if all are copied at once.
 #[test]
 fn retention_of_copies_goes_by_when_they_were_taken() {
     let clock = ManualClock::default();
@@ -432,7 +436,7 @@ fn retention_of_copies_goes_by_when_they_were_taken() {
     assert_eq!(plan.dropped, [RunNo(1)]);
 }
 
-/// A key that cannot read the target adds copies to it, one upon the other.
+/// A key that cannot read the target adds copies to it, each based on the previous one.
 #[test]
 fn a_writer_of_the_target_copies_what_it_cannot_read_there() {
     let (from, states) = four_backups(Suite::None, None);
@@ -453,7 +457,8 @@ fn a_writer_of_the_target_copies_what_it_cannot_read_there() {
         to.assert_is(RunNo(run), state);
         assert_eq!(copy(&from, &writer, run).unwrap(), Copied::WasThere(RunNo(run)));
     }
-    // No hash of one repository says anything of the other's: an operator takes no writer's word for what is there.
+    // Hashes of one repository mean nothing in the other, and an operator does not rely on a writer's
+    // statements about what is there.
     for (run, is_compared) in [(3, false), (4, true)] {
         let report = copied(&from, &to, run);
         assert_eq!((report.compared_by_maps, report.base), (is_compared, is_compared.then_some(3)));
@@ -462,7 +467,7 @@ fn a_writer_of_the_target_copies_what_it_cannot_read_there() {
     assert_whole(&to);
 }
 
-/// Under another name, with little memory; what the head says goes along.
+/// Copied under another name and with little memory; the contents of the head are preserved.
 #[test]
 fn a_copy_says_what_the_backup_said() {
     let (from, states) = four_backups(Suite::None, None);
@@ -484,7 +489,7 @@ fn a_copy_says_what_the_backup_said() {
     assert_eq!(copied, expected);
 }
 
-/// Tables, rows that take several chunks, definitions; and a copy stores no more than what is new.
+/// Tables, rows that span several chunks, and definitions; a copy stores only what is new.
 #[test]
 fn logical_backups_are_copied_with_every_row() {
     let from = World::logical(Suite::X25519Aes256Gcm);
@@ -503,8 +508,8 @@ fn logical_backups_are_copied_with_every_row() {
     }
 }
 
-/// The storage of the source is set back to an old state, and numbers are given out again: new backups are copied all
-/// the same.
+/// The storage of the source is rolled back to an old state, so that run numbers are reused: new
+/// backups are still copied.
 #[test]
 fn a_source_that_was_set_back_is_copied_on() {
     let from = World::over(MemStore::with_clock(ManualClock::default()), Suite::None);
@@ -518,7 +523,7 @@ fn a_source_that_was_set_back_is_copied_on() {
         copied(&from, &to, run);
     }
     let old: Vec<_> = objects(&from).into_iter().filter(|(path, _)| !is_of_run(path, 2)).collect();
-    // An hour later, by its clock.
+    // An hour later by the store's clock.
     let back = snapshot(&from, &old);
     assert_eq!(back.history().next_run(), RunNo(2));
     back.backup(&source, small_packs());
@@ -527,7 +532,7 @@ fn a_source_that_was_set_back_is_copied_on() {
     to.assert_is(RunNo(5), &source);
 }
 
-/// Whether the object is of this run or of a later one.
+/// Whether the object belongs to this run or a later one.
 fn is_of_run(path: &ObjectPath, least: u64) -> bool {
     let name = path.as_str().split('/').nth(4).unwrap_or_default();
     name.split('-').next().and_then(|run| run.parse::<u64>().ok()).is_some_and(|run| run >= least)

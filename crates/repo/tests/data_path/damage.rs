@@ -78,7 +78,7 @@ fn a_whole_repository_has_no_findings() {
     }
 }
 
-/// Restores everything of a backup, and says whether that failed. Wrong bytes fail the test.
+/// Restores everything in a backup and returns whether that failed. Wrong bytes fail the test.
 fn restore_fails(world: &World, run: RunNo, source: &Source) -> bool {
     let open = || -> Result<(), RepoError> {
         let history = History::salvage(&world.repo, &world.log, &mut |_, _| {})?;
@@ -104,7 +104,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
         let mut random = Random::new(11);
         for (path, size) in &names {
             let name = path.as_str();
-            // Leases are signs of life only.
+            // Leases only show that a run is alive.
             if name.contains("/runs/") {
                 continue;
             }
@@ -155,7 +155,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
     }
 }
 
-/// Another store with the same objects, an hour later: no lease is alive.
+/// Another store with the same objects, an hour later, so that all leases have expired.
 pub fn copy(world: &World, names: &[(ObjectPath, u64)]) -> World {
     let clock = ManualClock::default();
     let store = MemStore::with_clock(clock.clone());
@@ -215,7 +215,8 @@ fn a_backup_heals_what_its_base_has_lost() {
     }
 }
 
-/// A deleted outcome leaves no gap where it was the newest. What its run had stored tells of it, until another run begins.
+/// Deleting the newest outcome leaves no gap in the numbers.
+/// The data stored by its run reveal the loss, until another run begins.
 #[test]
 fn that_the_newest_outcome_is_gone_is_found() {
     let clock = ManualClock::default();
@@ -273,8 +274,8 @@ fn a_pack_that_is_gone_is_damage_wherever_it_is_missed() {
     }
 }
 
-/// Packs are sealed to the public read key, which every writer holds: one who can also replace objects puts packs of his
-/// own in the place of an earlier backup's, of the same shape and consistent in themselves.
+/// Packs are sealed to the public read key, which every writer has: a writer who can also replace objects
+/// puts packs of his own in place of an earlier backup's, with the same shape and internally consistent.
 #[test]
 fn packs_that_another_writer_has_put_in_the_place_of_ours_are_not_believed() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -316,7 +317,7 @@ fn every_reference_to_leaves_and_items_says_what_must_be_there() {
     let mut root = backup.roots()[0].clone();
     backup.items_of(&root).unwrap();
     root.hash.0[3] ^= 1;
-    // Another handle, which has nothing of it in memory that it has checked, says the same.
+    // A new handle, which has no verified data in memory, reports the same.
     for backup in [backup, world.open(RunNo(2)).unwrap()] {
         let error = backup.leaf(&item, 0).unwrap_err();
         assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
@@ -329,8 +330,8 @@ fn expire_all(world: &World, runs: Vec<RunNo>) {
     expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs), &run_options()).unwrap();
 }
 
-/// Damage within a pack is not seen by a backup, which shares it with its base. One without a base does not, and what
-/// is built upon that one is whole.
+/// Damage within a pack is not noticed by a backup, which shares the pack with its base.
+/// A backup without a base does not share it, and backups based on that one are whole.
 #[test]
 fn a_backup_without_a_base_shares_no_damage() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -358,7 +359,7 @@ fn a_backup_without_a_base_shares_no_damage() {
     }
 }
 
-/// Two backups that share nothing.
+/// Two backups that share no data.
 fn world_of_two_whole(suite: Suite) -> World {
     let world = World::over(MemStore::with_clock(ManualClock::default()), suite);
     let mut source = Source::new();
@@ -369,7 +370,7 @@ fn world_of_two_whole(suite: Suite) -> World {
     world
 }
 
-/// What only the newest backup would be kept by.
+/// Rules by which only the newest backup would be kept.
 fn keep_last() -> ExpireRequest {
     let policy = RetentionPolicy { last: 1, ..RetentionPolicy::default() };
     ExpireRequest::ByRules(Rules::by_age(policy, jiff::tz::TimeZone::UTC))
@@ -379,7 +380,8 @@ fn planned(world: &World, repo: &Repo) -> ExpirePlan {
     plan_expire(repo, &world.history(), &keep_last(), repo.now().unwrap()).unwrap()
 }
 
-/// Whether a backup is good is not only what its manifest says, and a keeper, who cannot read that, knows the rest.
+/// A backup is not good merely because its manifest says so; a keeper, who cannot read
+/// manifests, knows the other facts.
 #[test]
 fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -406,7 +408,7 @@ fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
                 assert_eq!(is_kept_as_good, dropped.is_empty(), "{case}, {role}");
             }
         };
-        // What is refused by name: of the first, of the second, of both.
+        // Which requests by name are refused: to drop the first, the second, or both.
         let assert_refused = |world: &World, case: &str, refused: [bool; 3]| {
             let named = [vec![RunNo(1)], vec![RunNo(2)], vec![RunNo(2), RunNo(1)]];
             for (runs, refused) in named.into_iter().zip(refused) {
@@ -445,8 +447,8 @@ fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
     }
 }
 
-/// An outcome that is damaged ends all runs of its log, and so does what a prune recorded, but for an expiry. The error
-/// says which object it is; backups of other names go on.
+/// A damaged outcome stops all runs of its log, and so does a damaged record of a prune, except for an
+/// expiry. The error names the object; backups of other sources are not affected.
 #[test]
 fn a_history_that_cannot_be_continued_is_called_that() {
     let (world, sources) = world_of_two(Suite::X25519Aes256Gcm);
@@ -496,11 +498,11 @@ fn a_finding_names_the_files() {
     assert_eq!((finding.severity, finding.backups.len()), (Severity::Lost, 2));
     assert_eq!(finding.object, format!("{path}, chunk 0"));
     assert!(finding.files.iter().any(|file| file.to_string() == "big"), "{finding:?}");
-    // Of a sample it is in any case, since it was found damaged.
+    // A pack that was found damaged is part of every sample.
     let sample = CheckOptions { read_data: Some(0.0), ..CheckOptions::default() };
     assert_eq!(check(&world.repo, &world.log, sample).unwrap().packs_read, 1);
 
-    // Each file counts once, however many pages of how many backups are lost.
+    // Each file counts once, no matter how many of its pages are lost in how many backups.
     world.store.delete(std::slice::from_ref(&path)).unwrap();
     let of_pack = |files_named| {
         let options = CheckOptions { read_data: Some(1.0), files_named, ..CheckOptions::default() };

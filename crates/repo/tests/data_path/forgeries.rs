@@ -1,5 +1,6 @@
-//! What the holder of a writer's key adds harms nothing that others have stored, in a store that lets nobody replace
-//! anything: it is found, told and made good, and no backup is lost for it.
+//! In a store that does not allow anything to be replaced, additions by the holder of a writer's
+//! key do not harm what others have stored: they are detected, reported and repaired, and no backup
+//! is lost because of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +46,7 @@ fn mend(world: &World) -> RepairPlan {
     repair(&world.repo, &world.log, &options, &mut |_| true, &run_options()).unwrap()
 }
 
-/// A signed backup of nothing, whose refs are `refs`.
+/// A signed but empty backup with the given `refs`.
 fn add_backup(world: &World, refs: &BackupRefs) -> RunNo {
     let mut run = Run::begin(&world.repo, &world.log, &run_options()).unwrap();
     let refs = run.write_backup_refs(refs).unwrap();
@@ -55,7 +56,7 @@ fn add_backup(world: &World, refs: &BackupRefs) -> RunNo {
     run.no()
 }
 
-/// An index part beside the one that the run has written, which says other things of its packs.
+/// Adds an index part that contradicts the one that the run has written about its packs.
 fn add_index_part(reader: &World, writer: &World, run: RunNo) -> ObjectPath {
     let mut place = Place { log: &reader.log, kind: ObjectKind::Index, run, part: 0 };
     let mut packs = index::decode(&reader.repo.read_object(&place, 1 << 28).unwrap()).unwrap();
@@ -65,12 +66,12 @@ fn add_index_part(reader: &World, writer: &World, run: RunNo) -> ObjectPath {
         let rows = &mut pack.rows;
         let two = (1..rows.len()).find(|at| rows[at - 1].sealed_len != rows[*at].sealed_len);
         match two.filter(|_| pack.part % 2 == 0) {
-            // The seals do not open there.
+            // These seals cannot be opened at the swapped lengths.
             Some(at) => {
                 (rows[at - 1].sealed_len, rows[at].sealed_len) =
                     (rows[at].sealed_len, rows[at - 1].sealed_len)
             }
-            // They do, and the pages are others.
+            // These can be opened, but the pages differ.
             None => {
                 for row in rows.iter_mut().filter(|row| pages(row.kind)) {
                     let ChunkKind::Pages(size) = row.kind else { continue };
@@ -147,7 +148,7 @@ fn refs_and_index_parts_that_a_writer_makes_up_take_no_backup_down() {
         }
         assert_good(&reopened(world), case);
         assert_no_loss(&reopened(world), case);
-        // What is written meanwhile leans on no word of his.
+        // Data written in the meantime do not rely on the forger's statements.
         let next = reopened(world);
         let (run, _) = next.backup(&source, small_packs());
         next.assert_is(run, &source);
@@ -160,7 +161,7 @@ fn refs_and_index_parts_that_a_writer_makes_up_take_no_backup_down() {
         assert!(left.is_empty(), "{case}: {left:?}");
     }
 
-    // A prune that writes chunks anew carries on what they are, not what an index says of them.
+    // A prune that rewrites chunks preserves their actual contents, not what an index says about them.
     let writer = roles.writer_of(world);
     for run in &good {
         add_index_part(world, &writer, *run);
@@ -178,7 +179,8 @@ fn refs_and_index_parts_that_a_writer_makes_up_take_no_backup_down() {
     }
 }
 
-/// Refs that are wrong behind their first packs are wrong altogether: of what comes before nothing counts, for nobody.
+/// Refs that are wrong after their first packs are ignored as a whole, by everyone, including the packs
+/// before the error.
 #[test]
 fn refs_that_are_wrong_in_the_middle_count_for_nothing() {
     let world = World::new(Suite::X25519Aes256Gcm);
@@ -186,7 +188,7 @@ fn refs_that_are_wrong_in_the_middle_count_for_nothing() {
     source.insert("big".into(), SourceFile::random(&mut Random::new(5), 4096, 300 * 4096));
     let first = world.backup(&source, small_packs()).0;
     let good = world.history().backup_refs(&world.repo, first).unwrap();
-    // Packs that are not there, and too much of one that is; then one that is not in order.
+    // Packs that do not exist, and too much of one that does; then one that is out of order.
     let nowhere = |part| NeededPack {
         pack: PackId { run: first, part },
         size_bytes: 1 << 20,
@@ -216,7 +218,7 @@ fn refs_that_are_wrong_in_the_middle_count_for_nothing() {
     let pruned = prune(&world.repo, &world.log, &PruneOptions::default(), None, &run_options());
     let Err(PruneError::Repo(error)) = pruned else { panic!("{pruned:?}") };
     assert_eq!(named(error), refs);
-    // It is good for nothing: rules go by the one before.
+    // That backup is not good, so rules use the one before it.
     expire(&world.repo, &world.log, &ExpireRequest::Exactly(vec![last]), &run_options()).unwrap();
     let named_first = ExpireRequest::Named(vec![first]);
     let refused = expire(&world.repo, &world.log, &named_first, &run_options());
@@ -226,7 +228,7 @@ fn refs_that_are_wrong_in_the_middle_count_for_nothing() {
     world.assert_is(first, &source);
 }
 
-/// A name costs nothing to create, and may bear any number.
+/// Creating a name costs nothing, and the name can contain any number.
 #[test]
 fn names_with_made_up_numbers_cost_nobody_time_or_numbers() {
     let world = World::new(Suite::None);
@@ -276,7 +278,7 @@ fn names_with_made_up_numbers_cost_nobody_time_or_numbers() {
             world.assert_is(run, &source);
         }
     }
-    // So near that it may have been a run: a repair ends those that there may have been.
+    // This number is so close that the run may have existed: a repair ends all runs that may have existed.
     let name = format!("{}runs/{:010}/000000", log.prefix(), last.0 + 60);
     world.store.create_if_absent(&ObjectPath::new(name).unwrap(), b"{}").unwrap();
     let world = reopened(&world);

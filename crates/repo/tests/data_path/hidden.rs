@@ -1,4 +1,4 @@
-//! A store that keeps versions, and somebody who hides what is in it.
+//! A store that keeps versions, and an attacker who hides its contents.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,13 +28,14 @@ use holdfast_repo::{
 
 use crate::world::*;
 
-/// Whoever deletes here without naming a version hides; what a mark of deletion, or another object, lies over stays.
+/// A store in which deletion without a version id only hides: the objects beneath a deletion marker, or
+/// beneath another object, are kept.
 #[derive(Clone)]
 struct Keeping {
     memory: MemStore,
     beneath: Arc<Mutex<BTreeSet<ObjectPath>>>,
     extended: Arc<Mutex<BTreeSet<ObjectPath>>>,
-    /// Who may list no versions.
+    /// Whether versions cannot be listed.
     is_secret: bool,
 }
 
@@ -48,7 +49,7 @@ impl Keeping {
         self.beneath.lock().unwrap()
     }
 
-    /// The same, seen by others.
+    /// The same store as seen by other clients.
     fn seen(&self, is_secret: bool) -> Self {
         Self { is_secret, ..self.clone() }
     }
@@ -102,7 +103,7 @@ impl Versioned for Keeping {
         Ok(Extended::default())
     }
 
-    /// All locks are over.
+    /// All locks have ended.
     fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<locks::Kept>, StoreError> {
         self.memory.delete(paths).map(|()| Vec::new())
     }
@@ -151,7 +152,7 @@ fn at_once() -> PruneOptions {
     PruneOptions { grace: Duration::ZERO, resume_window: Duration::ZERO, ..PruneOptions::default() }
 }
 
-/// What is below a folder of the log, by run.
+/// The number of objects in a folder of the log, by run.
 fn stored(world: &World, folder: Folder) -> BTreeMap<u64, usize> {
     let mut runs = BTreeMap::new();
     world
@@ -165,7 +166,7 @@ fn stored(world: &World, folder: Folder) -> BTreeMap<u64, usize> {
     runs
 }
 
-/// Two backups, each of all; the outcome of the second is hidden, and its lease is over.
+/// Two full backups; the outcome of the second is hidden, and its lease has expired.
 fn world_with_a_hidden_end() -> (Keeping, World) {
     let clock = ManualClock::default();
     let (store, world) = locked_world(&clock);
@@ -194,7 +195,7 @@ fn a_run_whose_outcome_is_hidden_is_not_ended_again() {
             Err(BeginError::Repo(error)) => assert!(is_hidden(&error), "{what}: {error}"),
             other => panic!("{what}: {:?}", other.map(|run| run.no())),
         }
-        // Sweeping needs no run, and with nothing to declare none begins.
+        // A sweep needs no run, and a prune with nothing to declare does not begin one.
         let _ = prune(&world.repo, &world.log, &at_once(), None, &run_options());
         assert_eq!(stored(&world, Folder::Packs), packs, "{what}");
         assert_eq!(stored(&world, Folder::Outcomes).keys().collect::<Vec<_>>(), [&1], "{what}");
@@ -213,7 +214,7 @@ fn a_run_whose_outcome_is_hidden_is_not_ended_again() {
 #[test]
 fn what_a_hidden_outcome_stood_for_stays_after_it_was_covered() {
     let (store, world) = world_with_a_hidden_end();
-    // A host that may list no versions sees nothing of it.
+    // A host that may not list versions does not notice it.
     let host = Arc::new(open_repo(Arc::new(store.seen(true)), world.suite));
     let host = world.with_repo(host);
     let mut random = Random::new(32);

@@ -38,14 +38,14 @@ fn a_backup_stores_about_what_has_changed() {
         }
         let (run, totals) = world.backup(&source, small_packs());
         assert!(totals.bytes_new <= 100 * 4096);
-        // A hundredth of the pages; the page map of each round holds the patches of the rounds before.
+        // A hundredth of the pages; each round's page map contains the patches of all earlier rounds.
         assert!(totals.bytes_stored < full.bytes_stored / 100 + 90_000, "round {round}: {totals:?}");
         world.assert_is(run, &source);
     }
 }
 
-/// A leaf that is compared with the base's holds that, until the chunk of its changes has its place: where changes are few, that
-/// is long.
+/// A leaf being compared with the base's leaf keeps that in memory until the chunk of its changes has been
+/// placed, which takes long if there are few changes.
 #[test]
 fn few_changes_hold_up_few_leaves() {
     const LEAVES: u64 = 30;
@@ -144,7 +144,7 @@ fn skewed_change_keeps_what_a_restore_must_read_within_bounds() {
     for _ in 0..50 {
         let file = source.get_mut("hot").unwrap();
         for _ in 0..60 {
-            // Nine of ten changes hit a tenth of the pages.
+            // Nine out of ten changes hit a tenth of the pages.
             let pages = if random.below(10) > 0 { file.pages() / 10 } else { file.pages() };
             let page = random.below(pages);
             file.change(&mut random, page);

@@ -24,10 +24,10 @@ use holdfast_repo::{
 
 use crate::world::*;
 
-/// More than any one object takes.
+/// More calls than any one object takes.
 const CALLS_AFTER_MAX: u64 = 25;
 
-/// A repository in which somebody interrupts at the n-th call; and how many calls there were.
+/// A repository that is interrupted at the n-th call, and the number of calls so far.
 fn interrupted_at(world: &World, n: u64) -> (Arc<Repo>, Interrupt, Arc<AtomicU64>) {
     let interrupt = Interrupt::default();
     let calls = Arc::new(AtomicU64::new(0));
@@ -42,7 +42,7 @@ fn interrupted_at(world: &World, n: u64) -> (Arc<Repo>, Interrupt, Arc<AtomicU64
     (repo, interrupt, calls)
 }
 
-/// Many small packs, of which the first backup's are mostly dead.
+/// Many small packs, of which those of the first backup are mostly dead.
 fn world() -> World {
     let world = World::new(Suite::None);
     let mut random = Random::new(9);
@@ -78,7 +78,7 @@ fn a_check_ends_soon_after_it_was_asked_to() {
     assert!(whole > 5 * CALLS_AFTER_MAX, "{whole}");
 }
 
-/// Whoever waits is told the parts of the work, and at the end of each that all of it is done.
+/// Progress reports name each part of the work, and say at its end that all of it is done.
 #[test]
 fn long_work_tells_how_far_it_is() {
     let world = world();
@@ -105,7 +105,7 @@ fn long_work_tells_how_far_it_is() {
     assert_eq!(last_of("rewrite"), Some(Step::Bytes { done: bytes, total: bytes }));
 }
 
-/// What a prune had done by then is right, and the next one goes on at once.
+/// Work done by an interrupted prune is correct, and the next prune continues immediately.
 #[test]
 fn a_prune_ends_soon_after_it_was_asked_to_and_leaves_the_repository_whole() {
     let world = world();

@@ -1,4 +1,4 @@
-//! The data path from end to end: pages in, a repository in memory, the same pages out.
+//! End-to-end tests of the data path: pages in, a repository in memory, the same pages out.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::print_stdout)]
 
 mod copies;

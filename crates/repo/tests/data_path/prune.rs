@@ -41,7 +41,7 @@ use crate::{
     world::*,
 };
 
-/// Everything of a backup in one pack, so that packs die in part.
+/// Puts everything in a backup into one pack, so that packs become partly dead.
 pub(crate) fn large_packs() -> WriterOptions {
     WriterOptions { pack_target_bytes: 16 << 20, ..small_packs() }
 }
@@ -50,7 +50,7 @@ pub(crate) fn prune_all(world: &World) -> u64 {
     try_prune(world, &world.repo, large_packs()).unwrap().declared.rewrite.len() as u64
 }
 
-/// Through `repo`, another way to the same store.
+/// Prunes through `repo`, another handle of the same store.
 fn try_prune(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> Result<Pruned, PruneError> {
     prune(repo, &world.log, &at_once(), Some(&mut rewriter(world, repo, writing)), &run_options())
 }
@@ -60,7 +60,7 @@ fn rewriter(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> ChunkRew
     ChunkRewriter::new(Arc::new(source), writing)
 }
 
-/// Nothing is waited for.
+/// Without any grace period.
 fn at_once() -> PruneOptions {
     PruneOptions {
         grace: Duration::ZERO,
@@ -74,7 +74,7 @@ pub(crate) fn drop_backups(world: &World, runs: &[RunNo]) {
     expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs.to_vec()), &run_options()).unwrap();
 }
 
-/// Backups #1 to #3, of which the newest needs some of each one's pack.
+/// Backups #1 to #3; the newest needs a part of each one's pack.
 pub(crate) fn world_of_three() -> (World, Source) {
     world_of_three_in(World::new(Suite::X25519Aes256Gcm), large_packs)
 }
@@ -93,7 +93,7 @@ fn world_of_three_in(world: World, packs: fn() -> WriterOptions) -> (World, Sour
     (world, source)
 }
 
-/// Packs that are there although a prune has declared them dead.
+/// The number of existing packs that a prune has declared dead.
 fn dead_packs(world: &World) -> usize {
     let prunes = world.history().prunes(&world.repo).unwrap();
     let packs = packs(world);
@@ -143,7 +143,7 @@ fn what_is_due_is_swept_where_no_run_can_begin() {
     world.assert_is(RunNo(3), &source);
 }
 
-/// Readers of packs, who wait for a while for so many to be there at once.
+/// Readers of packs that wait a while until this many of them are present at once.
 struct Meeting {
     of: usize,
     there: Mutex<usize>,
@@ -155,7 +155,7 @@ impl Meeting {
         Arc::new(Self { of, there: Mutex::new(0), come: Condvar::new() })
     }
 
-    /// Whoever has met goes on at once ever after; who is alone does in the end.
+    /// Once they have met, nobody waits again; a lone reader continues after a timeout.
     fn wait(&self) {
         let mut there = self.there.lock().unwrap();
         *there += 1;
@@ -173,7 +173,7 @@ impl Meeting {
     }
 }
 
-/// Where each answer comes from far away chunks are asked for several at a time: before a run, and within it.
+/// If every response takes long, several chunks are requested at a time: before a run, and within it.
 #[test]
 fn a_far_store_is_asked_for_several_chunks_at_a_time() {
     const AT_ONCE: usize = 4;
@@ -200,8 +200,8 @@ fn a_far_store_is_asked_for_several_chunks_at_a_time() {
     world.assert_is(RunNo(3), &source);
 }
 
-/// Two backups dropped, so that packs are dead as a whole and in part, and what is needed of the latter is more than
-/// `room` bytes.
+/// Two dropped backups, so that packs are wholly or partly dead, and the parts still
+/// needed exceed `room` bytes.
 fn world_with_little_room(store: MemStore, room: u64) -> (World, Source) {
     let (world, source) = world_of_three_in(World::over(store, Suite::X25519Aes256Gcm), small_packs);
     drop_backups(&world, &[RunNo(1), RunNo(2)]);
@@ -216,7 +216,7 @@ fn try_plan(world: &World) -> PrunePlan {
     plan_prune(&world.repo, &mut world.history(), &at_once(), Some(&mut rewriter)).unwrap()
 }
 
-/// As on an object store, which does not say how much is free, or where somebody else fills the disk meanwhile.
+/// As on an object store, which does not report its free space, or if someone else fills the disk meanwhile.
 #[test]
 fn what_is_dead_is_declared_where_nothing_can_be_written_anew() {
     let (world, source) = world_with_little_room(MemStore::new(), 600 << 10);
@@ -272,13 +272,13 @@ fn what_a_prune_left_that_died_goes_with_the_next_one() {
     let history = world.history();
     let tombstone = history.outcome(died).unwrap();
     assert_eq!((tombstone.outcome_type, tombstone.intent), (OutcomeType::Tombstone, Some(Intent::Prune)));
-    // As a rule such things wait for a week, and then for a day.
+    // By default such leftovers wait for a week, and then for a day.
     prune(&world.repo, &world.log, &PruneOptions::default(), None, &run_options()).unwrap();
     assert_eq!(left(&world), 0);
     world.assert_is(run, &source);
 }
 
-/// A chunk that the newest of three backups needs of the first one's pack, and where it begins.
+/// A chunk in the first backup's pack that the newest of three backups needs, and the offset where it begins.
 fn needed_chunk(world: &World) -> (ChunkRef, usize) {
     let refs = world.history().backup_refs(&world.repo, RunNo(3)).unwrap();
     let pack = refs.packs.iter().find(|pack| pack.pack.run == RunNo(1)).unwrap();
@@ -302,7 +302,7 @@ fn what_cannot_be_read_is_told_and_keeps_nothing_else_from_being_freed() {
     let [unreadable] = &declared.unreadable[..] else { panic!("{declared:?}") };
     assert_eq!(unreadable.object, format!("{path}, chunk {}", chunk.ordinal));
 
-    // It makes no prune after that begin a run in vain.
+    // The unreadable chunk does not make later prunes begin needless runs.
     let next = world.history().next_run();
     let pruned = try_prune(&world, &world.repo, large_packs()).unwrap();
     assert_eq!((world.history().next_run(), pruned.declared.unreadable.len()), (next, 1));
@@ -319,7 +319,7 @@ fn what_cannot_be_read_is_told_and_keeps_nothing_else_from_being_freed() {
 fn a_backup_heals_what_its_base_has_lost_since_it_moved() {
     let (pristine, source) = world_of_three();
     drop_backups(&pristine, &[RunNo(1), RunNo(2)]);
-    // The packs that were moved out of are still there.
+    // The packs whose chunks were moved still exist.
     let moved = try_prune(&pristine, &pristine.repo, small_packs()).unwrap().declared;
     assert!(!moved.rewrite.is_empty());
     let prune = pristine.history().outcomes().last().unwrap().run;
@@ -333,7 +333,7 @@ fn a_backup_heals_what_its_base_has_lost_since_it_moved() {
     }
 }
 
-/// A restore that takes longer than the grace, while prunes move what it reads, twice.
+/// A restore that takes longer than the grace period, while prunes move what it reads, twice.
 #[test]
 fn what_moves_while_it_is_read_is_found_where_it_went() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -357,7 +357,7 @@ fn what_moves_while_it_is_read_is_found_where_it_went() {
     }
 }
 
-/// At whatever point of the check others drop backups, move what the rest needs, and delete what nothing does.
+/// Others drop backups, move data that is still needed and delete unneeded data, at any point of the check.
 #[test]
 fn a_check_beside_an_expiry_and_prunes_finds_nothing() {
     let (pristine, _) = world_of_three();
@@ -414,7 +414,7 @@ fn backups_outlive_their_packs_and_are_built_upon_after_they_moved() {
         let mut rewritten = 0;
         let mut last = None;
         for round in 0..12 {
-            // Stretches, so that whole chunks die, and scattered pages.
+            // Contiguous ranges, so that whole chunks die, and scattered pages.
             let file = source.get_mut("big").unwrap();
             let begin = random.below(file.pages() - 2_500);
             for page in begin..begin + 2_500 {
@@ -450,8 +450,8 @@ fn backups_outlive_their_packs_and_are_built_upon_after_they_moved() {
     }
 }
 
-/// What is gone frees nothing, and keeps nothing else from being freed but what runs behind it have left that others have
-/// ended: of those one may have been a prune that had moved it there.
+/// A missing pack frees nothing. It prevents nothing else from being freed, except leftovers of later runs
+/// that were ended by others: one of those may have been a prune that had moved the pack's contents there.
 #[test]
 fn a_pack_that_is_gone_keeps_nothing_else_from_being_freed() {
     let world = World::new(Suite::X25519Aes256Gcm);
@@ -485,8 +485,8 @@ fn a_pack_that_is_gone_keeps_nothing_else_from_being_freed() {
     world.assert_is(RunNo(3), &source);
 }
 
-/// What a prune had moved whose outcome is gone looks like what an unfinished run has left: other prunes leave it for a
-/// repair to find.
+/// Data moved by a prune whose outcome is missing look like leftovers of an unfinished run: other prunes
+/// leave them for a repair to find.
 #[test]
 fn what_a_lost_prune_had_moved_is_there_after_other_prunes() {
     let clock = ManualClock::default();
@@ -510,8 +510,8 @@ fn what_a_lost_prune_had_moved_is_there_after_other_prunes() {
     world.assert_is(RunNo(3), &source);
 }
 
-/// A page that was damaged before it was sealed is found by its hash in the directory, and by nothing else: a prune does
-/// not write it anew with the hash of what it has become.
+/// A page that was damaged before it was sealed is detected by its hash in the directory, and by nothing
+/// else: a prune does not rewrite it with the hash of the damaged contents.
 #[test]
 fn what_a_check_finds_it_finds_behind_a_prune() {
     let (world, _) = world_of_three();
@@ -545,7 +545,7 @@ fn what_a_check_finds_it_finds_behind_a_prune() {
     assert!(finds());
 }
 
-/// Those who read the chunks of a pack together do not each ask it what it holds.
+/// Concurrent readers of chunks in one pack do not each read the pack's directory.
 #[test]
 fn a_pack_that_is_written_anew_is_asked_once_what_it_holds() {
     let (world, _) = world_of_three();
@@ -559,7 +559,7 @@ fn a_pack_that_is_written_anew_is_asked_once_what_it_holds() {
             let mut counts = counts.lock().unwrap();
             *counts.entry(call.path.to_owned()).or_default() += 1;
             changed.notify_all();
-            // Whoever else is about to ask has time to.
+            // Gives another reader that is about to ask time to do so.
             let is_alone = |counts: &mut BTreeMap<String, u64>| counts[call.path] < 2;
             drop(changed.wait_timeout_while(counts, Duration::from_millis(200), is_alone).unwrap());
         }

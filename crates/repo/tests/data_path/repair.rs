@@ -1,4 +1,4 @@
-//! Damage, repair, and everything that could still be restored is restored; what is dropped is named.
+//! Damage and repair: everything that can still be restored is restored, and dropped backups are named.
 
 use std::{
     collections::BTreeSet,
@@ -55,8 +55,8 @@ fn mend(world: &World) -> RepairPlan {
     repair(&world.repo, &world.log, &all(), &mut |_| true, &run_options()).unwrap()
 }
 
-/// A history with everything in it: backups, an expiry, a hold, a prune that moved chunks and named packs dead, which
-/// are gone, and backups after it. With what each backup is of.
+/// A history with everything: backups, an expiry, a hold, a prune that moved chunks and declared packs dead,
+/// which have since been deleted, and later backups. Returns the source of each backup as well.
 fn world_of_all(suite: Suite) -> (World, Vec<(RunNo, Source)>) {
     let clock = ManualClock::default();
     let world = World::over(MemStore::with_clock(clock.clone()), suite);
@@ -100,7 +100,7 @@ fn world_of_all(suite: Suite) -> (World, Vec<(RunNo, Source)>) {
     (whole, backups)
 }
 
-/// Every backup that stands is what it was, and those that do not stand are said to be dropped, with what was lost.
+/// Every listed backup is intact, and those no longer listed are reported as dropped, with what was lost.
 fn assert_told(world: &World, backups: &[(RunNo, Source)], plan: &RepairPlan, what: &str) {
     let history = world.history();
     for (run, source) in backups {
@@ -117,14 +117,14 @@ fn assert_told(world: &World, backups: &[(RunNo, Source)], plan: &RepairPlan, wh
     }
 }
 
-/// Objects and their bytes, without signs of life and records of checks.
+/// Objects and their bytes, without leases and records of checks.
 fn bytes_of(world: &World) -> Vec<(ObjectPath, Vec<u8>)> {
     let names = objects(world).into_iter().map(|(path, _)| path);
     let kept = names.filter(|path| !path.as_str().contains("/checks/"));
     kept.map(|path| (path.clone(), read_all(&world.store, &path, 1 << 30).unwrap())).collect()
 }
 
-/// The next backup takes nothing from what is gone, and the one after it is whole, too.
+/// The next backup reuses nothing that is lost, and the one after it is whole, too.
 fn assert_goes_on(world: &World, backups: &[(RunNo, Source)], what: &str) {
     let source = &backups.last().unwrap().1;
     let (run, _) = world
@@ -142,7 +142,8 @@ fn assert_goes_on(world: &World, backups: &[(RunNo, Source)], what: &str) {
     assert!(left.is_empty(), "{what}: {left:?}");
 }
 
-/// Damage that a check has found stays known: any check tells it, the next backup is whole, and a repair drops what is lost.
+/// Damage found by a check stays known: every later check reports it, the next backup is whole, and a repair
+/// drops the backups affected.
 #[test]
 fn damage_that_was_found_is_not_built_upon() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -165,7 +166,7 @@ fn damage_that_was_found_is_not_built_upon() {
             let lost = report.findings.iter().filter(|finding| finding.severity == Severity::Lost);
             lost.flat_map(|finding| finding.backups.iter().copied()).collect()
         };
-        // Nobody has read it.
+        // Nothing has read it yet.
         assert!(quick().findings.is_empty());
         assert_eq!(harmed(&findings(&world)), BTreeSet::from([first, second]));
         assert_eq!(harmed(&quick()), BTreeSet::from([first, second]));
@@ -177,7 +178,7 @@ fn damage_that_was_found_is_not_built_upon() {
             plan_repair(&world.repo, &world.log, &CheckOptions::default(), jiff::Timestamp::now()).unwrap();
         let dropped: BTreeSet<RunNo> = plan.dropped.iter().map(|lost| lost.run).collect();
         assert_eq!(dropped, BTreeSet::from([first, second]));
-        // What somebody has put back is good again.
+        // An object that was put back is good again.
         world.store.damage(&packs[0], |bytes| {
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
@@ -210,7 +211,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
             continue;
         }
         for damage in 0..2 {
-            // Of packs, which take long and are much alike, each in one of the two ways.
+            // Packs take long and are much alike, so each is damaged in only one of the two ways.
             if name.contains("/packs/") && damage != number % 2 {
                 continue;
             }
@@ -222,7 +223,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
             }
             let found = findings(&world);
             if found.findings.is_empty() {
-                // A run that nothing can be built on: that its outcome is gone does not show.
+                // A run that nothing can be based on: the loss of its outcome goes unnoticed.
                 assert!(name.contains("/outcomes/") || name.contains("/reports/"), "{what} was not found");
                 continue;
             }
@@ -236,7 +237,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
             );
             let mut told = plan;
             if !told.held.is_empty() {
-                // What is held is dropped by nobody: its owner is told, and lets go.
+                // Held backups are never dropped: the owner is informed, and releases the hold.
                 assert!(world.history().stands(held), "{what}");
                 holdfast_repo::log::hold::release(&world.repo, &world.log, &[held], &run_options()).unwrap();
                 let mut more = mend(&world);
@@ -255,7 +256,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
                 assert!(told.dropped.is_empty(), "{what}: nothing of a backup was lost: {:?}", told.dropped);
             }
             outcomes.insert(name.split('/').nth(3).unwrap().to_owned());
-            // A chunk that nobody needs any more, in a pack that others need, is told and stays.
+            // A chunk that is no longer needed, in a pack that is, is reported and kept.
             let left = findings(&world).findings;
             assert!(
                 left.iter().all(|it| it.severity == Severity::Repairable && it.object.contains("/packs/")),
@@ -273,7 +274,8 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
     assert_eq!(seen, ["index", "outcomes", "packs", "refs"]);
 }
 
-/// Of everything something: refs of a backup and of the prune, an index part, and an outcome that can be spared.
+/// Damages something of each kind: refs of a backup and of the prune, an index part, and an
+/// outcome that can be spared.
 fn damage_much(world: &World) {
     let history = world.history();
     let last = |wanted| {
@@ -311,13 +313,13 @@ fn through(world: &World, decide: impl Fn(&Call<'_>) -> Option<Fault> + Send + S
 }
 
 fn mend_as(repo: &Arc<Repo>, log: &LogName) -> Result<RepairPlan, RepairError> {
-    // No process of its own: whoever dies in a test leaves its lease behind.
+    // No process id: a client that dies in a test leaves its lease behind.
     let client = holdfast_repo::log::client::Client { host: "test".to_owned(), process: None };
     let options = CheckOptions { read_data: Some(0.0), threads: 1, ..CheckOptions::default() };
     repair(repo, log, &options, &mut |_| true, &RunOptions { client, ..run_options() })
 }
 
-/// The same world on a clock that can be moved.
+/// The same world on an adjustable clock.
 fn copy_with_clock(world: &World) -> (World, ManualClock) {
     let clock = ManualClock::default();
     let store = MemStore::with_clock(clock.clone());
@@ -412,8 +414,8 @@ fn a_repair_that_freezes_and_wakes_after_another_undoes_nothing() {
     }
 }
 
-/// The outcome of a run that was ended by another is lost, with the one after it, and a repair has closed the gap: then the
-/// run wakes.
+/// The outcome of a run that another has ended is lost, along with the one after it, and a repair has closed
+/// the gap; then the run resumes.
 #[test]
 fn who_wakes_in_the_place_of_a_lost_outcome_is_told_that_it_is_lost() {
     let clock = ManualClock::default();
@@ -448,7 +450,7 @@ fn copy_of_handle(world: &World) -> World {
     World { store: store.clone(), repo: Arc::clone(repo), log: log.clone(), suite: *suite }
 }
 
-/// Whoever looks for one pack reads all of the part that lists it.
+/// A look-up of one pack reads the whole index part that lists it.
 #[test]
 fn an_index_that_is_made_anew_has_small_parts() {
     let world = World::new(Suite::None);
@@ -495,8 +497,8 @@ fn what_somebody_has_signed_is_no_damage() {
     assert!(bytes_of(&world) == before);
 }
 
-/// What the directory of a pack says is not what is in it: the data are damaged where a prune whose word is lost has
-/// moved them, and whole where they were.
+/// The directory of a pack contradicts its contents: the data are damaged where a prune whose record is lost
+/// has moved them, and intact at their original place.
 #[test]
 fn nothing_is_moved_to_where_it_cannot_be_read() {
     let world = World::new(Suite::X25519Aes256Gcm);
@@ -535,7 +537,7 @@ fn nothing_is_moved_to_where_it_cannot_be_read() {
     world.assert_is(second, &source);
 }
 
-/// Whenever a run beside it ends, a repair leaves a chain that holds.
+/// No matter when a concurrent run ends, a repair leaves an intact chain.
 #[test]
 fn a_run_that_ends_while_a_repair_begins_breaks_no_chain() {
     let pristine = World::new(Suite::None);
@@ -575,7 +577,8 @@ fn a_run_that_ends_while_a_repair_begins_breaks_no_chain() {
     assert!(mended > 1);
 }
 
-/// Of a repair that made the refs of many backups anew its own are read once for all of them, not by each reader.
+/// When a repair has rebuilt the refs of many backups, its own refs are read once for all of
+/// them, not by each reader.
 #[test]
 fn what_a_repair_made_anew_of_many_backups_is_read_once() {
     let (world, backups) = world_of_all(Suite::X25519Aes256Gcm);

@@ -46,7 +46,8 @@ fn what_an_unfinished_run_stored_is_not_stored_again() {
     }
 }
 
-/// Nobody checks what a dead run left: it is read before it is taken up, and what is damaged is stored anew.
+/// No check covers leftovers of a dead run: they are read before they are taken up, and
+/// damaged ones are stored again.
 #[test]
 fn what_is_damaged_of_an_unfinished_run_is_not_taken_up() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -79,8 +80,8 @@ fn what_is_damaged_of_an_unfinished_run_is_not_taken_up() {
     }
 }
 
-/// Pages that are to be stored again, since the base's chunks are mostly dead, and that an unfinished run has stored
-/// again already: they are adopted, and counted as that.
+/// Pages that must be stored again because the base's chunks are mostly dead, and that an unfinished run has
+/// already stored again: they are adopted, and counted as adopted.
 #[test]
 fn what_an_unfinished_run_stored_again_is_not_stored_again() {
     let world = World::new(Suite::None);
@@ -183,7 +184,8 @@ fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
     assert!(deaths > 10, "{deaths}");
 }
 
-/// A store that confirms what it does not keep, whatever object it is: the backup fails, or nothing of it is missing.
+/// A store confirms a write but does not keep the object, whichever it is: the backup fails, or
+/// nothing in it is missing.
 #[test]
 fn a_confirmed_write_that_is_lost_leaves_no_backup() {
     let mut random = Random::new(11);

@@ -27,7 +27,7 @@ use holdfast_repo::{
 
 use crate::world::*;
 
-/// Files of every page size, and sizes that are awkward: empty, partial last page, zeros, holes, more than a leaf.
+/// Files of every page size and of awkward sizes: empty, partial last page, zeros, holes, more than a leaf.
 fn awkward(seed: u64) -> Source {
     let mut random = Random::new(seed);
     let mut source = Source::new();
@@ -136,8 +136,8 @@ fn the_last_word_about_a_page_and_a_file_counts() {
                         writer.rename_file(id, &ItemPath::new(path.as_str()).unwrap())?;
                     }
                     _ => {
-                        // Other pages first, the right ones later: before the leaf is closed, after it, and so many
-                        // that the leaf is written anew.
+                        // Wrong pages first, the right ones later: before the leaf is closed, after it, and
+                        // so many that the leaf is rewritten.
                         let id = writer.begin_file(spec(path, file))?;
                         let wrong = match path.as_str() {
                             "early" => 7..9,
@@ -259,7 +259,7 @@ fn random_doings_end_as_the_model_says() {
                             }
                         }
                         (2, _) if before.contains_key(&path) => {
-                            // As it was, but for some pages that are given twice.
+                            // Unchanged, except that some pages are given twice.
                             let file = before[&path].clone();
                             let id = writer.begin_file(spec(&path, &file))?;
                             let twice = random.below(file.pages() + 1);
@@ -297,8 +297,8 @@ fn random_doings_end_as_the_model_says() {
     }
 }
 
-/// Paths outside the data directory, sets of GTIDs: a head has room for what real servers have, and more than that is
-/// no damage.
+/// Paths outside the data directory and GTID sets: a head has room for what real servers have, and exceeding
+/// that is not reported as damage.
 #[test]
 fn heads_are_bounded_far_above_what_servers_need() {
     let world = World::new(Suite::X25519Aes256Gcm);
@@ -315,7 +315,8 @@ fn heads_are_bounded_far_above_what_servers_need() {
     assert!(world.history().head(&world.repo, run.no()).unwrap() == most);
 }
 
-/// A run that finds little to store leaves no pack open for days, in which a store may give up its upload.
+/// A run that finds little to store does not leave a pack open for days, during which the
+/// store may abort the upload.
 #[test]
 fn a_pack_that_was_begun_long_ago_is_closed() {
     let mut random = Random::new(47);
@@ -336,8 +337,8 @@ fn a_pack_that_was_begun_long_ago_is_closed() {
     assert!(packs(Duration::ZERO) > 8);
 }
 
-/// Whoever hears that a run has failed may believe it, and so may who hears that it has ended well, although the
-/// repository went away before that could be looked at. Where it may stand, that is what is said.
+/// A run reported as failed has failed, and a run reported as successful has succeeded, even if the
+/// repository became unreachable before that could be verified. If the backup may exist, the error says so.
 #[test]
 fn a_run_that_may_stand_is_not_called_failed() {
     let mut unsure = [0, 0];
@@ -351,7 +352,7 @@ fn a_run_that_may_stand_is_not_called_failed() {
             let seen = Arc::new(AtomicU64::new(0));
             let counter = Arc::clone(&seen);
             let log = world.log.clone();
-            // The n-th call from the creation of the outcome on.
+            // The n-th call, counted from the creation of the outcome.
             let store = FaultyStore::new(Arc::new(world.store.clone()), move |call| {
                 let is_end = call.op == Op::Create && call.path.starts_with(&log.folder(Folder::Outcomes));
                 if !is_end && counter.load(Ordering::SeqCst) == 0 {
@@ -379,7 +380,7 @@ fn a_run_that_may_stand_is_not_called_failed() {
                     assert!(outcome.is_none() || waited > Duration::ZERO, "{case}: it lived");
                     unsure[usize::from(stands)] += 1;
                 }
-                // Nothing that is still under way can make a backup of it.
+                // No call still in flight can turn it into a backup.
                 Err(error) => assert!(!stands && is_settled, "{case}: {error}"),
             }
             if let Some(stored) = stored_outcome(&ended) {

@@ -1,4 +1,4 @@
-//! Rows in, the same rows out; and what a second backup of nearly the same rows stores.
+//! Rows in, the same rows out; and how much a second backup of nearly the same rows stores.
 
 use std::{collections::BTreeMap, ops::Range, thread};
 
@@ -19,7 +19,7 @@ use holdfast_repo::{
 
 use crate::world::*;
 
-/// Keys and rows, in the order of the keys.
+/// Rows by key, in key order.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// Tables by path.
 pub type Tables = BTreeMap<String, Rows>;
@@ -28,7 +28,7 @@ pub fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// A row of about `len` bytes that shrinks to about a half.
+/// A row of about `len` bytes that compresses to about half.
 pub fn row(random: &mut Random, len: usize) -> Vec<u8> {
     random.page(len).iter().map(|byte| b' ' + byte % 64).collect()
 }
@@ -47,7 +47,7 @@ pub fn totals(rows: &Rows, row_key: &RowHashKey) -> RowTotals {
     totals
 }
 
-/// What a writer has been given is all of it; whether its checksum is right, whoever reads it sees.
+/// The writer's totals cover all rows given. The checksum is verified by those who read them.
 pub fn assert_taken(given: RowTotals, rows: &Rows) {
     let bytes: usize = rows.values().map(Vec::len).sum();
     assert_eq!((given.rows, given.bytes), (rows.len() as u64, bytes as u64));
@@ -57,7 +57,7 @@ pub fn definition(name: &str) -> Vec<u8> {
     format!("{{\"create\":\"CREATE TABLE {name}\"}}").into_bytes()
 }
 
-/// Where to cut: at first keys of the base's chunks, or where there is no base, anywhere.
+/// Where to split: at first keys of the base's chunks, or without a base, anywhere.
 fn cuts(writer: &BackupWriter, id: TableId, rows: &Rows, parts: u64) -> Vec<(Vec<u8>, Option<u64>)> {
     let mut cuts = vec![(Vec::new(), None)];
     match writer.base_chunks(id).unwrap() {
@@ -77,7 +77,7 @@ fn cuts(writer: &BackupWriter, id: TableId, rows: &Rows, parts: u64) -> Vec<(Vec
     cuts
 }
 
-/// Gives a table in several ranges at once.
+/// Writes a table in several concurrent ranges.
 pub fn give_table(
     writer: &BackupWriter,
     name: &str,
@@ -119,7 +119,7 @@ pub fn back_up(world: &World, tables: &Tables, parts: u64) -> (RunNo, Totals) {
     world.backup_with(small_packs(), |writer| give_tables(writer, tables, parts))
 }
 
-/// All rows of a range of chunks.
+/// Reads all rows of a range of chunks.
 pub fn read(
     table: &TableReader<'_>,
     range: Range<u64>,
@@ -144,7 +144,8 @@ pub fn read(
     Ok(all)
 }
 
-/// The backup has just these tables, with these rows in this order, however it is read; and check finds nothing.
+/// The backup has exactly these tables, with these rows in this order, however it is read;
+/// and a check finds nothing.
 pub fn assert_is(world: &World, run: RunNo, tables: &Tables) {
     let backup = world.open(run).unwrap();
     let items: Vec<_> = backup.items().map(Result::unwrap).collect();
@@ -263,7 +264,7 @@ fn definitions_of_any_length_come_back() {
     }
 }
 
-/// Scattered edits: rows changed, removed, inserted, in proportion.
+/// Scattered edits: changed, removed and inserted rows in proportion.
 pub fn edit(random: &mut Random, rows: &mut Rows, changes: u64) {
     let keys: Vec<Vec<u8>> = rows.keys().cloned().collect();
     for change in 0..changes {

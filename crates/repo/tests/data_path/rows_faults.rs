@@ -1,4 +1,5 @@
-//! Rows whatever is done to them: random doings, damage, prunes that move what others are patches on, roles, deaths.
+//! Rows under adverse conditions: random operations, damage, prunes that move the bases of
+//! patches, roles, crashes.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ use crate::{
     writer_role::Roles,
 };
 
-/// A table in so many ranges that its chunks are small and do not fit its item.
+/// Writes a table in so many ranges that its chunks are small and do not fit its item.
 fn give_in_pieces(
     writer: &BackupWriter,
     name: &str,
@@ -52,7 +53,8 @@ fn give_in_pieces(
     Ok(id)
 }
 
-/// Two backups with every kind of object of a logical one: tables with leaves and without, patches, a long row.
+/// Two backups with every kind of object in a logical backup: tables with and without
+/// leaves, patches, a long row.
 fn world_of_two(suite: Suite) -> (World, Vec<Tables>) {
     let world = World::logical(suite);
     let mut random = Random::new(7);
@@ -91,7 +93,7 @@ fn world_of_two(suite: Suite) -> (World, Vec<Tables>) {
     (world, vec![first, tables])
 }
 
-/// Reads everything of a backup, and says whether that failed. Wrong rows fail the test.
+/// Reads everything in a backup and returns whether that failed. Wrong rows fail the test.
 fn reading_fails(world: &World, run: RunNo, tables: &Tables) -> bool {
     let open = || -> Result<(), RepoError> {
         let history = History::salvage(&world.repo, &world.log, &mut |_, _| {})?;
@@ -176,7 +178,7 @@ fn a_pack_in_the_place_of_another_is_refused_by_name() {
     assert!(reading_fails(&world, RunNo(1), &tables[0]));
 }
 
-/// What of a table is read where, as entries tell.
+/// Counts the entries of a table that are patches, and all entries.
 fn patches(world: &World, run: RunNo) -> (usize, usize) {
     let backup = world.open(run).unwrap();
     let (mut patches, mut all) = (0, 0);
@@ -190,8 +192,8 @@ fn patches(world: &World, run: RunNo) -> (usize, usize) {
     (patches, all)
 }
 
-/// The newest rows are patches on chunks of a backup that is gone, and whose packs are mostly dead: these move, and
-/// the patches, in turn, too. Each backup reads as before, and is built upon.
+/// The newest rows are patches on chunks of a dropped backup whose packs are mostly dead.
+/// The chunks move, and later the patches do. Each backup still reads the same, and later ones build on it.
 #[test]
 fn patches_outlive_the_packs_of_their_bases_and_their_own() {
     let world = World::logical(Suite::X25519Aes256Gcm);
@@ -221,7 +223,7 @@ fn patches_outlive_the_packs_of_their_bases_and_their_own() {
         assert!(patches > 0, "{patches} patches of {all} chunks in round {round}");
         assert_is(&world, newest, &tables);
         let opened = world.open(newest).unwrap();
-        // The backups between stay for a while, so that bases are needed by some and not by others.
+        // The backups in between are kept for a while, so that some backups need a base and others do not.
         if round != 1 {
             drop_backups(&world, &[before]);
         } else {
@@ -229,7 +231,7 @@ fn patches_outlive_the_packs_of_their_bases_and_their_own() {
         }
         moved += prune_all(&world);
         assert_is(&world, newest, &tables);
-        // Opened before anything moved, and swept since.
+        // A backup opened before anything moved is read after the sweep.
         prune_all(&world);
         let item = opened.find(&path("db/t")).unwrap().unwrap();
         let table = opened.table(&item).unwrap();
@@ -244,7 +246,8 @@ fn patches_outlive_the_packs_of_their_bases_and_their_own() {
     assert!(moved > 1, "{moved} packs were written anew");
 }
 
-/// Nothing keeps the base of a patch that no backup needs, however long its pack stays for what else is in it.
+/// The base of a patch that no backup needs is not kept, however long the patch's pack is
+/// kept for its other contents.
 #[test]
 fn a_patch_that_nobody_needs_may_lose_its_base() {
     let world = World::logical(Suite::X25519Aes256Gcm);
@@ -288,7 +291,7 @@ fn a_writer_shares_what_it_cannot_read_and_makes_no_patches() {
         assert!(totals.bytes_new < totals.bytes / 4, "{totals:?}");
         assert_eq!(patches(&roles.operator, run).0, 0);
     }
-    // The operator goes on, with patches; and what a writer makes of these is right, too.
+    // The operator continues with patches, and a writer's backup based on these is correct, too.
     tables.get_mut("db/t").unwrap().values_mut().next().unwrap()[..4].copy_from_slice(b"next");
     let (run, _) = roles.operator.backup_with(small_packs(), |writer| give(writer, &tables));
     assert_is(&roles.operator, run, &tables);
@@ -297,7 +300,7 @@ fn a_writer_shares_what_it_cannot_read_and_makes_no_patches() {
     assert_is(&roles.operator, run, &tables);
 }
 
-/// What of the base cannot be read, or is gone, is stored anew, and told.
+/// Parts of the base that are unreadable or missing are stored again, and reported.
 #[test]
 fn a_backup_is_whole_whatever_its_base_has_lost() {
     for lost in [0, 1] {
@@ -369,7 +372,7 @@ fn what_was_not_read_to_its_end_fails_the_backup_by_name() {
     assert_eq!(problem(writer.definition(path("db/x"), "No Word", b"").unwrap_err()).0, "db/x");
     let other = writer.begin_table(TableSpec { path: path("db/other"), has_key: true }).unwrap();
     assert_eq!(problem(writer.reserve_range(other, no).unwrap_err()).1, FileProblem::NoSuchRange);
-    // Nobody gives a range that runs, or has ended, once more.
+    // A range that is active or has ended cannot be begun again.
     let start = RangeStart { reserved: Some(no), base_chunk: None };
     for table in [id, other] {
         assert_eq!(
@@ -387,7 +390,7 @@ fn what_was_not_read_to_its_end_fails_the_backup_by_name() {
     assert_eq!(problem(writer.finish(&run).unwrap_err()), ("db/x".into(), FileProblem::Twice));
 }
 
-/// A table that is given up in the middle leaves nothing but packs to be pruned.
+/// A table abandoned midway leaves nothing but packs to be pruned.
 #[test]
 fn what_was_given_up_is_not_needed() {
     let world = World::logical(Suite::None);
@@ -398,7 +401,7 @@ fn what_was_given_up_is_not_needed() {
             let id = writer.begin_table(TableSpec { path: path("db/given up"), has_key: true })?;
             let mut range = writer.begin_range(id, RangeStart::default())?;
             for number in 0..300 {
-                // Each ends a chunk.
+                // Each row ends a chunk.
                 range.row(&key(number), &vec![number as u8; 1 << 18])?;
             }
             drop(range);
@@ -409,8 +412,8 @@ fn what_was_given_up_is_not_needed() {
     }
 }
 
-/// Gives a range, and splits it while it runs: a part behind is given by a range of its own, which begins at once or
-/// when this one has ended, in any order.
+/// Writes a range and splits it while it is active: a later part gets its own range, which begins immediately
+/// or after this one has ended, in any order.
 fn give_splitting(
     random: &mut Random,
     writer: &BackupWriter,
@@ -497,7 +500,7 @@ fn random_tables_and_doings_end_as_the_model_says() {
                     assert_taken(given, rows);
                     assert_eq!(writer.end_table(id, &definition(name))?, given);
                 }
-                // The last of what was begun.
+                // The last table begun.
                 let id = writer.begin_table(TableSpec { path: path("db/gone"), has_key: true })?;
                 let mut range = writer.begin_range(id, RangeStart::default())?;
                 range.row(b"1", b"one")?;

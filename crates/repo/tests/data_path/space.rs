@@ -1,4 +1,4 @@
-//! What is said of space before something is dropped is what is freed afterwards.
+//! The space reported before a drop is the space freed afterwards.
 
 use holdfast_pipe::{Codec, Compression as Codecs, Suite};
 use holdfast_repo::{
@@ -49,11 +49,11 @@ fn space_is_told_as_it_is_freed() {
             assert!(own.own_bytes <= own.needed_bytes);
         }
         drop_backups(&world, dropped);
-        // One declares and writes anew, the next deletes.
+        // The first prune declares and rewrites, the second deletes.
         prune_all(&world);
         prune_all(&world);
         let freed = before.pack_bytes - pack_bytes(&world);
-        // Chunks differ in size, and what is nine tenths live is not written anew.
+        // Chunks differ in size, and packs that are nine tenths live are not rewritten.
         let near = before.pack_bytes / 10;
         assert!(
             freed.abs_diff(told) <= near,
@@ -71,7 +71,7 @@ fn what_each_codec_made_is_told_apart() {
     let world = World::new(Suite::X25519Aes256Gcm);
     let mut random = Random::new(31);
     let mut source = Source::new();
-    // Bytes that no codec makes smaller are stored as they are, whatever was asked for.
+    // Incompressible bytes are stored uncompressed, whatever codec was requested.
     let noise = SourceFile { bytes: (0..64 << 10).map(|_| random.next() as u8).collect(), ..blank() };
     for (name, codec) in [
         ("a", Codecs::Zstd { level: 1 }),
@@ -102,7 +102,7 @@ fn what_each_codec_made_is_told_apart() {
     let CodecBytes { plain_bytes, stored_bytes, chunks, .. } = of(Content::Data, Codec::None);
     assert_eq!((plain_bytes, stored_bytes), (64 << 10, plain_bytes + 16 * chunks), "with their seals");
     assert!(codecs.iter().any(|it| it.content == Content::Maps), "{codecs:?}");
-    // What is not in chunks is headers, directories and trailers.
+    // Headers, directories and trailers are outside of chunks.
     let chunks: u64 = codecs.iter().map(|it| it.stored_bytes).sum();
     assert!(chunks < told.pack_bytes && told.pack_bytes - chunks < told.pack_bytes / 50, "{told:?}");
 }

@@ -1,5 +1,5 @@
-//! What becomes of a repository in which one object is not what was stored: for each kind of object, and each thing that can
-//! be done to it. The table in `docs/evidence/faults.md` is what this test finds.
+//! The effects of tampering with one object of a repository: every kind of object, in every way of tampering.
+//! This test generates the table in `docs/evidence/faults.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,7 +61,7 @@ fn path(name: &str) -> ObjectPath {
     ObjectPath::new(name).unwrap()
 }
 
-/// A store with these objects. No lease is alive in it.
+/// A store with these objects, in which all leases have expired.
 fn store_of(objects: &Objects) -> MemStore {
     let clock = ManualClock::default();
     let store = MemStore::with_clock(clock.clone());
@@ -83,17 +83,17 @@ fn log(kind: Kind) -> LogName {
     LogName { source: "db1".parse().unwrap(), kind }
 }
 
-/// A repository with an object of every kind, and what is in it.
+/// A repository with an object of every kind, and its expected contents.
 struct Course {
     objects: Objects,
-    /// Also those that were deleted on the way.
+    /// Includes objects that were deleted on the way.
     ever: Objects,
     sources: BTreeMap<RunNo, Source>,
-    /// What each object is, as the table has it.
+    /// The row of the table that each object belongs to.
     rows: BTreeMap<String, &'static str>,
 }
 
-/// What two courses of one repository have in common.
+/// The common beginning of two courses of one repository.
 fn beginning() -> (Objects, Source) {
     let world = World::over(MemStore::with_clock(ManualClock::default()), Suite::X25519Aes256Gcm);
     let mut source = Source::new();
@@ -118,7 +118,7 @@ fn back_up(world: &World, source: &Source) -> RunNo {
 }
 
 impl Course {
-    /// Goes on from `beginning` in a way that `seed` chooses: the same runs, with other content.
+    /// Continues from `beginning` in a way that depends on `seed`: the same runs with other contents.
     fn new(seed: u64, (objects, source): (Objects, Source)) -> Self {
         let world = world_of(&objects).unwrap();
         let mut ever = objects;
@@ -187,7 +187,7 @@ impl Course {
             assert!(report.findings.is_empty(), "{:?}", report.findings);
             note(&world);
         }
-        // Runs that are under way.
+        // Active runs.
         let living = world.begin();
         living.renew().unwrap();
         living.renew().unwrap();
@@ -210,7 +210,7 @@ impl Course {
     }
 }
 
-/// What each object is.
+/// The row of each object.
 fn rows(world: &World, objects: &Objects) -> BTreeMap<String, &'static str> {
     let history = world.history();
     let prunes = history.prunes(&world.repo).unwrap();
@@ -277,7 +277,7 @@ fn rows(world: &World, objects: &Objects) -> BTreeMap<String, &'static str> {
     objects.keys().map(|name| (name.clone(), row(name))).collect()
 }
 
-/// What is done to an object.
+/// A way of tampering with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tampering {
     Flipped,
@@ -313,7 +313,7 @@ impl Tampering {
     }
 }
 
-/// All that can be done to an object in this way: what is there instead.
+/// All contents that can replace an object in this way.
 fn variants(name: &str, tampering: Tampering, of: &Courses) -> Vec<Option<Vec<u8>>> {
     let bytes = &of.here.objects[name];
     let row = of.here.rows[name];
@@ -321,7 +321,7 @@ fn variants(name: &str, tampering: Tampering, of: &Courses) -> Vec<Option<Vec<u8
     let differs = |other: &&Vec<u8>| *other != bytes;
     match tampering {
         Tampering::Flipped => {
-            // Of JSON also within a number, where what is there instead is a number, too.
+            // In JSON, also tamper within a number so that it stays a number.
             let is_digit = |byte: &u8| b"01234567abef".contains(byte);
             let within = bytes.len() / 3;
             let within = within + bytes[within..].iter().position(is_digit).unwrap_or(0);
@@ -347,7 +347,7 @@ fn variants(name: &str, tampering: Tampering, of: &Courses) -> Vec<Option<Vec<u8
             of.other_course.objects.get(name).filter(differs).cloned().map(Some).into_iter().collect()
         }
         Tampering::Foreign => {
-            // Keys have names of their own in each.
+            // Names of keys differ between repositories.
             let is_like = |(other, of_row): &(&String, &&'static str)| {
                 *other == name || (folder(name) == "keys" && **of_row == row)
             };
@@ -359,7 +359,7 @@ fn variants(name: &str, tampering: Tampering, of: &Courses) -> Vec<Option<Vec<u8
     }
 }
 
-/// Who can notice.
+/// A reader that may notice the tampering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reader {
     Open,
@@ -383,14 +383,14 @@ impl Reader {
     }
 }
 
-/// What readers find in a repository.
+/// What the readers of a repository noticed.
 #[derive(Debug, Default)]
 struct Found {
-    /// With a message that names the object.
+    /// Readers whose error names the object.
     named: BTreeSet<Reader>,
-    /// With one that does not.
+    /// Readers whose error does not.
     refused: BTreeMap<Reader, String>,
-    /// What is told of backups and holds, by whoever was told of nothing else.
+    /// The reported backups and holds, from readers that noticed nothing else.
     state: Vec<String>,
 }
 
@@ -405,7 +405,7 @@ impl Found {
     }
 }
 
-/// Reads everything in every way; wrong bytes end the test.
+/// Reads everything in every way; wrong bytes fail the test.
 fn look(objects: &Objects, name: &str, sources: &BTreeMap<RunNo, Source>) -> Found {
     let mut found = Found::default();
     let world = match world_of(objects) {
@@ -516,17 +516,17 @@ struct Courses {
 /// One cell of the table.
 #[derive(Debug, Default)]
 struct Cell {
-    /// Who names the object each time.
+    /// Readers that name the object every time.
     always: Option<BTreeSet<Reader>>,
-    /// Who does at least once.
+    /// Readers that do so at least once.
     ever: BTreeSet<Reader>,
-    /// Who refuses each time and names nothing.
+    /// Readers that refuse every time without naming the object.
     unnamed: BTreeSet<Reader>,
-    /// Cases that nobody noticed, and that changed nothing.
+    /// Unnoticed cases that changed nothing.
     harmless: Vec<String>,
-    /// Cases that nobody noticed, and that changed what is told of backups.
+    /// Unnoticed cases that changed what is reported of backups.
     unseen: Vec<String>,
-    /// Cases that were noticed, and not by name.
+    /// Cases that were noticed, but not by name.
     nameless: Vec<String>,
 }
 
@@ -645,12 +645,12 @@ fn tampering_with_any_object_is_noticed_and_named() {
     compare_with_docs(&text);
 }
 
-/// Objects of a row that are tampered with.
+/// The number of objects per row to tamper with.
 const PER_ROW: usize = 2;
-/// What nobody can see (`docs/reference/repository.md`, sections 4 and 6a).
+/// Tampering that cannot be noticed (`docs/reference/repository.md`, sections 4 and 6a).
 const UNSEEN: [(&str, Tampering); 1] = [("`segments/`: the newest", Tampering::Removed)];
-/// What is refused with a message that cannot tell which object it is: what does not open with a password may be damaged,
-/// and what is missing or another's shows where something leans on it.
+/// Tampering that is noticed by an error that cannot name the object: an object that a password does not open
+/// may be damaged, and a missing or foreign object only shows where something depends on it.
 const NAMELESS: [&str; 7] = [
     "`holdfast.json`",
     "`keys/`: the one that opens",
@@ -660,7 +660,7 @@ const NAMELESS: [&str; 7] = [
     "`rotations/`",
     "`rotations/`: the newest",
 ];
-/// What nothing that lasts leans on.
+/// Objects that nothing permanent depends on.
 const HARMLESS: [&str; 6] = [
     "`asks/`",
     "`one-writer`",
@@ -676,7 +676,7 @@ const HARMLESS_CASES: [(&str, Tampering); 3] = [
     ("`keys/`: of others", Tampering::Flipped),
 ];
 
-/// The table in the document is `table`; with `HOLDFAST_UPDATE_DOCS` it becomes it.
+/// Checks that the table in the document equals `table`; with `HOLDFAST_UPDATE_DOCS`, writes it instead.
 fn compare_with_docs(table: &str) {
     const HEADING: &str = "# Every object tampered with\n";
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/faults.md");

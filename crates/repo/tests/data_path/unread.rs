@@ -1,4 +1,4 @@
-//! What checks have read is recorded: the next reads what was not, whoever and wherever it is.
+//! Checks record what they have read, so that the next check reads the rest, whatever its key and host.
 
 use std::{sync::Arc, thread, time::Duration};
 
@@ -79,8 +79,8 @@ fn what_was_not_read_for_long_is_read_first_and_within_bounds() {
     }
 }
 
-/// A record only chooses what to read: damaged, forged, of the future or lost, it costs a reading, and the next one is
-/// right again.
+/// A record only affects what is read: if it is damaged, forged, from the future or lost, this costs an extra
+/// reading, and the next record is correct again.
 #[test]
 fn a_record_that_cannot_be_believed_costs_a_reading() {
     let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
@@ -99,7 +99,7 @@ fn a_record_that_cannot_be_believed_costs_a_reading() {
         assert_eq!(records(&world), [world.log.check_record(RunNo(2)).to_string()]);
         assert!(read(&world, CheckOptions::default()).findings.is_empty(), "it has taken its place");
     }
-    // An object that came later than it was read is another.
+    // An object created after the recorded reading is a different object.
     let pack = objects(&world).into_iter().find(|(path, _)| path.as_str().contains("/packs/")).unwrap().0;
     let bytes = holdfast_repo::store::read_all(&world.store, &pack, 1 << 30).unwrap();
     world.store.delete(std::slice::from_ref(&pack)).unwrap();
@@ -109,7 +109,8 @@ fn a_record_that_cannot_be_believed_costs_a_reading() {
     assert_eq!(report.unread.never_packs, 1);
 }
 
-/// Whoever comes second says what the first has said, too, and a store that cannot be written is checked all the same.
+/// The second of two concurrent checks includes the first one's record, and a read-only store
+/// is checked all the same.
 #[test]
 fn concurrent_checks_forget_nothing_of_each_other() {
     let (world, clock, _) = world_of_packs(Suite::None);
@@ -165,7 +166,7 @@ fn what_is_said_of_packs_that_are_gone_goes_with_them() {
     assert!(records(&world).is_empty());
 }
 
-/// What was found damaged counts as never read, until it is read and good, whatever was read before.
+/// A pack found damaged counts as never read until it has been read without errors, whatever was read before.
 #[test]
 fn a_pack_that_was_found_damaged_is_read_again_until_it_is_good() {
     let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);

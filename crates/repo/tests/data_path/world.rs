@@ -1,4 +1,4 @@
-//! A repository in memory, files that change, backups of them, and the proof that a backup is those files.
+//! A repository in memory, changing files, backups of them, and the proof that a backup equals those files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use holdfast_repo::{
     store::{Store, mem::MemStore},
 };
 
-/// Numbers from a seed that the test prints when it fails.
+/// Random numbers from a seed, which a failing test prints.
 pub struct Random(u64);
 
 impl Random {
@@ -47,7 +47,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// A page that shrinks to about a third.
+    /// A page that compresses to about a third.
     pub fn page(&mut self, len: usize) -> Vec<u8> {
         let mut page = vec![0_u8; len];
         for block in page.chunks_mut(24) {
@@ -103,7 +103,7 @@ impl SourceFile {
         }
     }
 
-    /// Whole pages of a range, padded.
+    /// The whole pages of a range, padded.
     pub fn padded(&self, pages: std::ops::Range<u64>) -> Vec<u8> {
         let len = self.page_size.bytes();
         let begin = pages.start as usize * len;
@@ -113,7 +113,7 @@ impl SourceFile {
     }
 }
 
-/// The bytes of a file.
+/// Reads the bytes of a file.
 pub fn read_whole(backup: &Backup, item: &Item) -> Result<Vec<u8>, RepoError> {
     let mut bytes = Vec::new();
     backup.read_file(item, &mut |part| {
@@ -132,7 +132,7 @@ pub struct World {
     pub suite: Suite,
 }
 
-/// How runs behave here: nothing happens but at their calls.
+/// Options of runs in these tests: nothing happens outside of calls.
 pub fn run_options() -> RunOptions {
     RunOptions { renew_every: None, ..RunOptions::of_this_process() }
 }
@@ -159,18 +159,18 @@ impl World {
         Self { store, repo, log, suite }
     }
 
-    /// The same repository, with the log of logical backups.
+    /// A new repository, with the log of logical backups.
     pub fn logical(suite: Suite) -> Self {
         let world = Self::new(suite);
         Self { log: LogName { kind: Kind::Logical, ..world.log.clone() }, ..world }
     }
 
-    /// The same repository, opened in another way.
+    /// The same repository through another handle.
     pub fn with_repo(&self, repo: Arc<Repo>) -> Self {
         Self { repo, store: self.store.clone(), log: self.log.clone(), suite: self.suite }
     }
 
-    /// The same repository, through another store.
+    /// The same repository through another store.
     pub fn through(&self, store: impl Store + 'static) -> Self {
         self.with_repo(Arc::new(open_repo(Arc::new(store), self.suite)))
     }
@@ -183,7 +183,7 @@ impl World {
         History::read(&self.repo, &self.log).unwrap()
     }
 
-    /// A backup of `source` on the newest base, given by `threads`.
+    /// Backs up `source` on the newest base.
     pub fn backup(&self, source: &Source, options: WriterOptions) -> (RunNo, Totals) {
         self.backup_with(options, |writer| give_all(writer, source, 2))
     }
@@ -226,7 +226,7 @@ impl World {
         Ok((run.no(), data.totals))
     }
 
-    /// The head of a backup of nothing.
+    /// The head of an empty backup.
     pub fn head(&self, run: RunNo) -> Head {
         Head {
             schema: HEAD_SCHEMA,
@@ -252,13 +252,13 @@ impl World {
         Backup::open(&self.repo, &self.history(), run)
     }
 
-    /// The backup is `source`: read in order, and fetched by pages.
+    /// Checks that the backup equals `source`, both read in order and fetched by pages.
     pub fn assert_is(&self, run: RunNo, source: &Source) {
         let backup = self.open(run).unwrap();
         let items: Vec<Item> = backup.items().collect::<Result<_, _>>().unwrap();
         let paths: Vec<_> = items.iter().map(|item| item.path.to_string()).collect();
         assert_eq!(paths, source.keys().cloned().collect::<Vec<_>>(), "{run}");
-        // Reading in order opens a chunk for each file: of many files a sample will do.
+        // Reading in order opens a chunk per file, so of many files only a sample is read.
         for item in items.iter().step_by(1 + items.len() / 200) {
             let expected = &source[&item.path.to_string()];
             assert_eq!(item.size_bytes, expected.bytes.len() as u64, "{} {run}", item.path);
@@ -273,7 +273,7 @@ impl World {
         self.assert_refs(run, &backup, &items);
     }
 
-    /// The refs agree with the page maps, exactly, for chunks of pages.
+    /// Checks that the refs agree exactly with the page maps, for chunks of pages.
     fn assert_refs(&self, run: RunNo, backup: &Backup, items: &[Item]) {
         let mut mapped: BTreeMap<ChunkRef, BTreeSet<u32>> = BTreeMap::new();
         for item in items {
@@ -309,7 +309,8 @@ fn holes(backup: &Backup, item: &Item) -> BTreeSet<u64> {
     entries.filter(|(_, entry)| *entry == PageEntry::Hole).map(|(page, _)| page).collect()
 }
 
-/// All stored pages of a backup, where they are now. The token is the item's position and the page.
+/// Requests for all stored pages of a backup at their current places.
+/// The token is the item's position and the page.
 pub fn wants(backup: &Backup, items: &[Item]) -> Vec<PageWant> {
     let mut wants = Vec::new();
     for (file, item) in (0..).zip(items) {
@@ -324,7 +325,7 @@ pub fn wants(backup: &Backup, items: &[Item]) -> Vec<PageWant> {
     wants
 }
 
-/// What `wants` leads to is `source`.
+/// Checks that fetching `wants` gives `source`.
 pub fn assert_fetched(backup: &Backup, items: &[Item], wants: &[PageWant], source: &Source) {
     let blank = |item: &Item| vec![0; item.page_count() as usize * item.page_size.bytes()];
     let files: Mutex<Vec<Vec<u8>>> = Mutex::new(items.iter().map(blank).collect());
@@ -363,7 +364,7 @@ pub fn spec(path: &str, file: &SourceFile) -> FileSpec {
     }
 }
 
-/// Gives the pages `pages` of a file, holes as holes.
+/// Writes the pages `pages` of a file; holes are given as holes.
 pub fn give_pages(
     writer: &BackupWriter,
     id: FileId,

@@ -1,4 +1,4 @@
-//! A writer builds on backups that it cannot read, by what it has kept of them.
+//! A writer builds on backups that it cannot read, using what it has kept of them locally.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ use holdfast_repo::{
 
 use crate::{damage::objects, world::*};
 
-/// A repository as its operator and as a writer sees it.
+/// A repository as seen by its operator and by a writer.
 pub(crate) struct Roles {
     pub(crate) operator: World,
     writer: World,
@@ -60,7 +60,7 @@ impl Roles {
         Self { operator, writer, cache: tempfile::tempdir().unwrap() }
     }
 
-    /// The writer, in a copy of the world.
+    /// The writer in a copy of the world.
     pub(crate) fn writer_of(&self, world: &World) -> World {
         let repo = opened(&world.store, "writer");
         world.with_repo(repo)
@@ -70,7 +70,7 @@ impl Roles {
         Arc::new(LocalMaps::open(self.cache.path(), &self.writer.repo, &self.writer.log).unwrap())
     }
 
-    /// A backup by the writer, which the operator finds to be `source`.
+    /// Takes a backup as the writer and checks as the operator that it equals `source`.
     fn back_up(&self, source: &Source) -> (RunNo, Totals) {
         let (run, totals) = self.back_up_with(|writer| give_all(writer, source, 2));
         self.operator.assert_is(run, source);
@@ -83,7 +83,7 @@ impl Roles {
     ) -> (RunNo, Totals) {
         let local = self.local();
         let foundation = |history: &_| Foundation::remembered(history, local);
-        // Another process, which knows no secret of the one before.
+        // A new process, which knows no secrets of the previous one.
         let (repo, store) = (opened(&self.writer.store, "writer"), self.writer.store.clone());
         let process = World { repo, store, log: self.writer.log.clone(), suite: self.writer.suite };
         process.try_backup_on(foundation, small_packs(), give).unwrap()
@@ -123,7 +123,8 @@ fn change(source: &mut Source, random: &mut Random) {
     source.get_mut("small").unwrap().change(random, 1);
 }
 
-/// A writer's host may be in other hands, and what it says of its packs untrue: an operator's backup is whole without them.
+/// A writer's host may be compromised, and what it says about its packs may be untrue: an operator's backup
+/// is whole without them.
 #[test]
 fn an_operator_leans_on_nothing_that_a_writer_has_added() {
     let mut random = Random::new(12);
@@ -169,10 +170,10 @@ fn a_writer_stores_what_has_changed_of_what_it_cannot_read() {
     }
     let (_, totals) = roles.back_up(&source);
     assert_eq!(totals.bytes_new, 0);
-    // No more is kept than is needed: leaves of 17 units, and the tables of items and roots.
+    // No more is kept than needed: leaves of 17 units, and the tables of items and roots.
     assert!(roles.files().len() < 12, "{:?}", roles.files());
 
-    // Pages that come again after their leaf was closed, and a file that is dropped: what was stored is looked up.
+    // Pages given again after their leaf was closed, and a dropped file: the stored data are looked up.
     let (big, middle) = (source["big"].clone(), source["middle"].clone());
     change(&mut source, &mut random);
     source.remove("middle");
@@ -192,7 +193,7 @@ fn a_writer_stores_what_has_changed_of_what_it_cannot_read() {
     roles.assert_whole();
 }
 
-/// What somebody does to what a writer has kept.
+/// A way of tampering with the files that a writer has kept.
 type Sabotage = fn(&Roles, &Path);
 
 fn flip(path: &Path) {
@@ -249,10 +250,10 @@ fn what_was_kept_is_lost_damaged_or_anothers_and_no_page_is_wrong() {
         sabotage(&roles, roles.local().directory());
         change(&mut source, &mut random);
         let (_, totals) = roles.back_up(&source);
-        // Lost maps of some files may leave those of others.
+        // If the maps of some files are lost, those of others may remain.
         let (all, is_some) = (totals.bytes_new + totals.bytes_reused, what.contains("maps"));
         assert!(totals.bytes_reused == 0 || is_some && totals.bytes_new * 2 > all, "{what}: {totals:?}");
-        // It is made good with that.
+        // That backup repairs the kept files.
         let (_, totals) = roles.back_up(&source);
         assert_eq!(totals.bytes_new, 0, "{what}");
         roles.assert_whole();
@@ -272,13 +273,13 @@ fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
     let (second, _) = roles.back_up(&source);
     roles.drop_backups(vec![first]);
     let newest = fs::read(roles.local().directory().join("head")).unwrap();
-    // The head of a backup that has been dropped since is put back.
+    // The kept head of a backup that has since been dropped is put back.
     fs::write(roles.local().directory().join("head"), kept).unwrap();
     assert_eq!(roles.local().backup(&roles.writer.history()), None);
     fs::write(roles.local().directory().join("head"), newest).unwrap();
     assert_eq!(roles.local().backup(&roles.writer.history()), Some(second));
 
-    // An operator writes anew what is left of mostly dead packs: where that went a writer cannot see.
+    // An operator rewrites what is left of mostly dead packs; a writer cannot see where it went.
     let options = PruneOptions { grace: std::time::Duration::ZERO, ..PruneOptions::default() };
     let World { repo, log, .. } = &roles.operator;
     let mut rewriter = ChunkRewriter::open(repo, &roles.operator.history(), small_packs()).unwrap();
@@ -297,8 +298,8 @@ fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
     roles.assert_whole();
 }
 
-/// The only word for a writer is lost: whether the object of his key is there, too, or not, nothing that he has signed
-/// is taken for damage.
+/// The only record of a writer's key is lost: whether or not the key's object exists, nothing signed with the
+/// key is taken for damage.
 #[test]
 fn a_repair_touches_nothing_of_a_signer_whose_record_is_lost() {
     let mut random = Random::new(11);

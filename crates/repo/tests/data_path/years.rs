@@ -1,11 +1,12 @@
-//! Years of a repository and of its copy: several sources, an operator, a writer and a keeper, faults at every call,
-//! deaths, holds, copies, new keys, damage and repair. Everything is the real code on stores in memory; what happens is
-//! drawn from a seed.
+//! Years in the life of a repository and its copy: several sources, an operator, a writer and a keeper,
+//! faults at every call, crashes, holds, copies, new keys, damage and repair.
+//! Everything is real code on stores in memory; events are drawn from a seed.
 //!
-//! After each step, of all that users were told is safe nothing is gone that nobody dropped, and a backup drawn from all is
-//! restored byte for byte; in the end all are, and nothing is left that nobody needs.
+//! After each step, no backup that users were told is safe may be missing unless it was dropped, and one
+//! randomly chosen backup is restored byte for byte.
+//! In the end all backups are restored, and no unneeded data may be left.
 //!
-//! `HOLDFAST_YEARS_SEEDS=1000` goes through so many seeds, `HOLDFAST_YEARS_SEED=7` through exactly that one.
+//! `HOLDFAST_YEARS_SEEDS=1000` tries this many seeds, `HOLDFAST_YEARS_SEED=7` exactly that one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -55,7 +56,7 @@ const STEPS: u32 = 50;
 const SEEDS: u64 = 6;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What goes wrong next, and how much was called.
+/// The next fault, and the number of calls so far.
 #[derive(Default)]
 struct Gate {
     calls: AtomicU64,
@@ -64,9 +65,9 @@ struct Gate {
 
 #[derive(Clone, Copy, Default)]
 struct Plan {
-    /// Calls until it happens.
+    /// The fault, and the number of calls until it happens.
     left: Option<(u64, Fault)>,
-    /// After it, every call fails.
+    /// Whether every call after the fault fails as well.
     dies: bool,
     is_dead: bool,
 }
@@ -96,7 +97,7 @@ impl Gate {
     }
 }
 
-/// One repository, and those who hold keys to it.
+/// One repository, and the holders of its keys.
 struct Place {
     memory: MemStore,
     suite: Suite,
@@ -104,9 +105,9 @@ struct Place {
     operator: Arc<Repo>,
     writer: Option<Arc<Repo>>,
     keeper: Option<(Arc<Repo>, KeyId)>,
-    /// What every backup that may stand is of.
+    /// The source of every backup that may be listed.
     taken: BTreeMap<(LogName, RunNo), Source>,
-    /// Those whose users were told that they are safe.
+    /// Backups that users were told are safe.
     told: BTreeSet<(LogName, RunNo)>,
 }
 
@@ -152,7 +153,7 @@ impl Place {
         Arc::new(Repo::open(self.gate.over(&self.memory), Some(&password(role.as_str()))).unwrap())
     }
 
-    /// As everybody does who begins anew.
+    /// Reopens the repository with every key, as new processes would.
     fn reopen(&mut self) {
         self.operator = Arc::new(open_repo(self.gate.over(&self.memory), self.suite));
         if self.suite != Suite::None {
@@ -182,7 +183,7 @@ fn prune_options() -> PruneOptions {
     PruneOptions { grace: 24 * HOUR, resume_window: 12 * HOUR, ..PruneOptions::default() }
 }
 
-/// What has happened, so that it shows that it does.
+/// Counts of events, which show that everything has happened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     calls: u64,
@@ -219,7 +220,7 @@ impl Told {
         self.restores += other.restores;
     }
 
-    /// Years in which something never happens say nothing about it.
+    /// A run in which something never happens proves nothing about it.
     fn assert_everything_happened(&self) {
         let counts = [
             self.backups,
@@ -277,7 +278,7 @@ impl Years {
         self.random.below(1000) < share
     }
 
-    /// Something may go wrong at one of the next calls, in either repository.
+    /// Plans a possible fault at one of the next calls, in either repository.
     fn let_fail(&mut self) {
         let reach = self.pick(&[10, 60, 300]).unwrap();
         let fault =
@@ -332,7 +333,7 @@ impl Years {
         let run = self.places[0].history(log).next_run();
         self.let_fail();
         let place = &mut self.places[0];
-        // A run that is there without an outcome is ended first.
+        // A run without an outcome is ended first.
         for run in [run, RunNo(run.0 + 1)] {
             place.taken.insert((log.clone(), run), source.clone());
         }
@@ -464,7 +465,7 @@ impl Years {
                 false => drop(place.memory.damage(&path, |bytes| bytes[at] ^= 32)),
             }
             self.told.damages += 1;
-            // That the newest is gone may not show: it is no word of anybody.
+            // The loss of the newest outcome may go unnoticed, so the promise does not count.
             place.told.retain(|(log, run)| log.outcome(*run) != path);
         }
         let options = CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() };
@@ -485,7 +486,7 @@ impl Years {
                 release(&place.operator, log, &[held.run], &run_options()).map_err(|e| e.to_string())?;
             }
         }
-        // What was held is not known, and no repair finds out: it is said once more.
+        // Which backups were held is unknown, and no repair can find out: the hold is set again.
         let place = &self.places[0];
         if place.history(log).uncertain_hold().is_some() {
             let oldest = place.standing(log)[0];
@@ -494,7 +495,7 @@ impl Years {
             release(&place.operator, log, &[oldest], &run_options()).map_err(|e| e.to_string())?;
         }
         let report = check(&place.operator, log, options).map_err(|e| e.to_string())?;
-        // What nobody needs any more in a pack that others need stays, and is told.
+        // An unneeded chunk in a pack that others need is kept, and reported.
         let is_left = |it: &holdfast_repo::ops::check::Finding| {
             it.severity == Severity::Repairable && it.object.contains("/packs/")
         };
@@ -504,7 +505,7 @@ impl Years {
         }
     }
 
-    /// A backup is opened, its chunks are moved away meanwhile, and it is read.
+    /// Opens a backup, moves its chunks away, and reads it.
     fn repack_while_read(&mut self, log: &LogName) -> Result<(), String> {
         let standing = self.places[0].standing(log);
         let Some(run) = self.pick(&standing) else { return Ok(()) };
@@ -538,7 +539,8 @@ impl Years {
         for place in &self.places {
             let report = check(&place.operator, log, options.clone()).map_err(|e| e.to_string())?;
             let is_bad = |it: &&holdfast_repo::ops::check::Finding| {
-                // A run that died just before its outcome cannot be told from one whose outcome is gone.
+                // A run that died just before writing its outcome cannot be told from one whose outcome is
+                // missing.
                 it.severity == Severity::Lost && !it.object.contains("/outcomes/")
             };
             if let Some(bad) = report.findings.iter().find(is_bad) {
@@ -548,7 +550,7 @@ impl Years {
         Ok(())
     }
 
-    /// Nothing is gone that nobody dropped, and one of all is what it was.
+    /// Checks that only dropped backups are missing, and that one random backup is intact.
     fn assert_told(&mut self, what: u64) -> Result<(), String> {
         for which in 0..2 {
             for log in self.logs.clone() {
@@ -591,7 +593,7 @@ impl Years {
         standing.into_iter().try_for_each(|run| self.assert_is(which, log, run))
     }
 
-    /// In the end all is restored, and nothing is left that nobody needs.
+    /// In the end, checks that everything can be restored, and that no unneeded data are left.
     fn end(&mut self) -> Result<(), String> {
         for which in 0..2 {
             for log in self.logs.clone() {

@@ -1,4 +1,5 @@
-//! `make pitr`: recovers a server to random moments of a life in which everything was killed, and compares.
+//! `make pitr`: recovers a server to random moments of a run in which every part was killed at some point,
+//! and compares the result with a model.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 use std::fs;

@@ -1,8 +1,9 @@
-//! The schema `misc`: one table of every engine, row format and placement, and one of every other object, that a backup
-//! could leave out or spoil.
+//! The schema `misc`: one table of every engine, row format and placement, and one of every other object,
+//! that a backup could miss or corrupt.
 //!
-//! Files outside the data directory go to [`Server::outside`]. A replica of the same host that executes these statements
-//! would meet the same absolute paths, so they are optional.
+//! Files outside the data directory go to [`Server::outside`].
+//! They are optional: a replica on the same host that executes these statements would use
+//! the same absolute paths.
 
 use std::fmt::Write;
 
@@ -21,17 +22,17 @@ const COLUMNS: &str =
 /// Compressed pages exist only up to this page size.
 const COMPRESSED_PAGE_SIZE_MAX: u32 = 16 << 10;
 
-/// A table with [`COLUMNS`] and what stands behind them.
+/// A table with [`COLUMNS`], and the options that follow them.
 type Plain = (&'static str, String);
 
-/// What is created.
+/// Options for [`create`].
 #[derive(Clone, Copy, Debug)]
 pub struct MiscOptions {
-    /// Rows of each plain table.
+    /// The number of rows in each plain table.
     pub rows: u32,
-    /// Decides the contents.
+    /// Seed of the contents.
     pub seed: u64,
-    /// Whether there are tablespaces outside the data directory.
+    /// Whether to create tablespaces outside the data directory.
     pub outside: bool,
 }
 
@@ -96,7 +97,7 @@ pub fn create(server: &Server, options: MiscOptions) -> Result<()> {
         loader.run([format!("CREATE TABLE {name} ({COLUMNS}) {placement}")])?;
         loader.fill_plain(name)?;
     }
-    // What a later change of the table leaves in its pages.
+    // Leaves the traces of later changes in the tables' pages.
     loader.run([
         "ALTER TABLE t_compact ADD COLUMN added INT NOT NULL DEFAULT 7, ALGORITHM=INSTANT",
         "UPDATE t_compact SET added = 8 WHERE k < 100",
@@ -187,7 +188,7 @@ impl Loader {
         })
     }
 
-    /// Inserts `self.rows` rows, whose first column is text, as `row` writes them behind the opening quote.
+    /// Inserts `self.rows` rows whose first column is text; `row` writes each row after the opening quote.
     fn fill(
         &mut self,
         table: &str,
@@ -208,7 +209,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Tables whose columns are what is special about them.
+    /// Tables with special columns.
     fn special_tables(&mut self) -> Result<()> {
         self.run([
             "CREATE TABLE t_csv (v VARCHAR(200) NOT NULL, id INT NOT NULL) ENGINE=CSV",
@@ -243,7 +244,7 @@ impl Loader {
             out.push('\'');
         })?;
         self.fill("t_blobs", "t, b", |words, rng, id, out| {
-            // A few that need pages of their own.
+            // A few blobs need pages of their own.
             let (count, bytes) = if id.is_multiple_of(100) { (3000, 20_000) } else { (20, 30) };
             words.push_words(rng, count, out);
             out.push_str("',");

@@ -1,5 +1,5 @@
-//! Schemas, tables, partitions, triggers and views with every kind of name that a server accepts: names that it spells
-//! otherwise as a file, and names that would mean something if they were files.
+//! Schemas, tables, partitions, triggers and views with every kind of name that a server accepts: names that
+//! the server encodes in file names, and names that would have a meaning as files.
 
 use anyhow::{Context, Result};
 use mysql::Conn;
@@ -7,7 +7,7 @@ use mysql::prelude::Queryable;
 
 use crate::server::Server;
 
-/// Names of tables.
+/// Table names.
 pub const TABLES: [&str; 42] = [
     " leading space",
     "it's",
@@ -53,7 +53,7 @@ pub const TABLES: [&str; 42] = [
     "sixty_letters_____________________________________________60",
 ];
 
-/// Names of schemas. Some are those of files that servers make beside them, now or in the past.
+/// Schema names. Some are names of files that servers create beside the schemas, now or in the past.
 const SCHEMAS: [&str; 24] = [
     "sch ema",
     "sche.ma",
@@ -81,8 +81,9 @@ const SCHEMAS: [&str; 24] = [
     "schema.partial",
 ];
 
-/// Creates the schemas and tables and fills them: all tables in the schema `names`, one of each engine in all others.
-/// Returns the names of these others: not every server has every name to spare.
+/// Creates and fills the schemas and tables: all tables in the schema `names`, one of
+/// each engine in all others.
+/// Returns the names of those others; not every server accepts every name.
 pub fn create(server: &Server) -> Result<Vec<String>> {
     const REFUSED: u16 = 1102;
     const FILE_EXISTS: [u16; 2] = [1007, 3678];
@@ -125,7 +126,7 @@ pub fn create(server: &Server) -> Result<Vec<String>> {
     Ok(schemas)
 }
 
-/// A name as it is written in a statement.
+/// Quotes a name for use in a statement.
 pub fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }

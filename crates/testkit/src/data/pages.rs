@@ -1,7 +1,8 @@
-//! The schema `pages`: a small table for each format that a page of this server can have.
+//! The schema `pages`: a small table for each page format that this server supports.
 //!
-//! Each table has rows that fit into a page and some that do not, room that deleted rows have left, and a secondary
-//! index. [`PageLoad`](crate::load::PageLoad) writes to all of them.
+//! Each table has rows that fit on a page and some that do not, free space from deleted
+//! rows, and a secondary index.
+//! [`PageLoad`](crate::load::PageLoad) writes to all of them.
 
 use anyhow::{Context, Result};
 use mysql::Conn;
@@ -9,7 +10,7 @@ use mysql::prelude::Queryable;
 
 use crate::server::Server;
 
-/// Rows of each table, and of the table that they are filled from.
+/// The number of rows in each table, and in the table that they are filled from.
 pub(crate) const ROWS: u32 = 400;
 /// `ROW_FORMAT=COMPRESSED` exists only up to this page size.
 const ZIP_PAGE_SIZE_MAX: u32 = 16 << 10;
@@ -21,7 +22,7 @@ const COLUMNS: &str = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, k INT NOT NUL
 const WITH_GEOMETRY: &str = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL,
      v VARCHAR(300) CHARACTER SET latin1 NOT NULL, b LONGBLOB, g GEOMETRY NOT NULL, SPATIAL KEY (g)";
 
-/// Creates the schema and fills it; returns its tables, with the schema.
+/// Creates and fills the schema. Returns its tables, qualified with the schema.
 pub fn create(server: &Server) -> Result<Vec<String>> {
     let page_size: u32 = server.value("SELECT @@innodb_page_size")?;
     let mut maker = Maker { conn: server.conn()?, page_size, tables: Vec::new() };
@@ -55,7 +56,7 @@ pub fn create(server: &Server) -> Result<Vec<String>> {
     if server.kind().is_mariadb() {
         maker.mariadb_page_compressed()?;
     } else {
-        // A page must be larger than a block of the filesystem.
+        // A page must be larger than a filesystem block.
         if page_size > FILESYSTEM_BLOCK_SIZE {
             for algorithm in ["zlib", "lz4"] {
                 maker.table(algorithm, COLUMNS, &format!("COMPRESSION='{algorithm}'"))?;
@@ -68,8 +69,8 @@ pub fn create(server: &Server) -> Result<Vec<String>> {
     Ok(maker.tables)
 }
 
-/// What fills `v` and `b` of a row whose number is the expression `id`: a value of its own for each `salt`, now and then
-/// one that needs pages of its own.
+/// SQL for `v` and `b` of the row whose number is the expression `id`.
+/// Values differ for each `salt`; now and then one needs pages of its own.
 pub(crate) fn values(id: &str, salt: u64, page_size: u32) -> String {
     let long = page_size * 5 / 2 / 128;
     format!(
@@ -105,7 +106,7 @@ impl Maker {
         Ok(())
     }
 
-    /// A table for every algorithm whose provider is there.
+    /// Creates a table for every compression algorithm whose provider is installed.
     fn mariadb_page_compressed(&mut self) -> Result<()> {
         let mut algorithms: Vec<String> = self.conn.query(
             "SELECT SUBSTRING(plugin_name, 10) FROM information_schema.plugins
@@ -118,7 +119,8 @@ impl Maker {
                 [(algorithm.clone(), COLUMNS), (format!("r_tree_{algorithm}"), WITH_GEOMETRY)]
             {
                 self.table(&name, columns, "PAGE_COMPRESSED=1")?;
-                // Before `full_crc32` pages are compressed by what is set when they are written.
+                // In formats before `full_crc32`, pages are compressed with the algorithm that is set when
+                // they are written.
                 self.run(&format!("FLUSH TABLES pages.{name} FOR EXPORT"))?;
                 self.run("UNLOCK TABLES")?;
             }

@@ -1,6 +1,7 @@
-//! The schema `shop`: customers, orders and events of a web shop, with text, numbers, decimals, JSON, blobs and times.
+//! The schema `shop`: customers, orders and events of a web shop, with text, numbers,
+//! decimals, JSON, blobs and times.
 //!
-//! Every row follows from (seed, table, id) alone, so the same data comes out whatever the number of connections.
+//! Every row depends only on (seed, table, id), so the data does not depend on the number of connections.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +14,14 @@ use super::{Vocabulary, push_hex};
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// What is loaded.
+/// Options for [`load`].
 #[derive(Clone, Copy, Debug)]
 pub struct ShopOptions {
-    /// Bytes of SQL literals; the data files become a little larger.
+    /// Size of the SQL literals; the data files become slightly larger.
     pub size_mib: u64,
-    /// Decides the contents.
+    /// Seed of the contents.
     pub seed: u64,
-    /// Connections that load at the same time.
+    /// The number of connections that load concurrently.
     pub connections: u32,
 }
 
@@ -30,7 +31,7 @@ impl Default for ShopOptions {
     }
 }
 
-/// How many rows were loaded.
+/// The number of rows loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShopRows {
     /// Rows of `shop.customers`.
@@ -81,7 +82,7 @@ const KINDS: [&str; 5] = ["created", "payment", "picked", "parcel", "complaint"]
 
 fn push_time(rng: &mut Rng, out: &mut String) {
     let (year, month, day) = (rng.between(2015, 2025), rng.between(1, 12), rng.between(1, 28));
-    // From 04:00, so that no time falls into the hour that a change to summer time skips.
+    // Starts at 04:00, so that no time falls into the hour skipped by the change to summer time.
     let (hour, minute, second) = (rng.between(4, 23), rng.below(60), rng.below(60));
     write!(out, "'{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}").ok();
 }
@@ -137,13 +138,13 @@ fn event(words: &Vocabulary, rng: &mut Rng, id: u64, out: &mut String) {
     let bytes = rng.below(120);
     push_hex(rng, bytes, out);
     out.push_str(",'");
-    // Now and then a document that does not fit on a page.
+    // Now and then, a document that does not fit on a page.
     let count = if rng.percent(1) { rng.between(2000, 6000) } else { rng.between(2, 60) };
     words.push_words(rng, count, out);
     out.push_str("')");
 }
 
-/// Creates the schema and fills it.
+/// Creates and fills the schema.
 pub fn load(server: &Server, options: ShopOptions) -> Result<ShopRows> {
     server.exec("CREATE DATABASE shop CHARACTER SET utf8mb4")?;
     let words = Vocabulary::new();

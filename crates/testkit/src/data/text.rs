@@ -1,4 +1,4 @@
-//! Text as people write it: few words are frequent, most are rare, so that it compresses as real text does.
+//! Natural-looking text: few words are frequent and most are rare, so that it compresses as real text does.
 
 use std::fmt::Write;
 
@@ -11,15 +11,15 @@ const SYLLABLES: [&str; 26] = [
     "al", "ous", "ly", "un", "de", "ra", "si", "ko", "men", "tu",
 ];
 
-/// Words with Zipf's frequencies.
+/// Words with a Zipf distribution.
 pub(crate) struct Vocabulary {
     words: Vec<String>,
-    /// Word numbers, each as often as its word is frequent: one look-up draws a word.
+    /// Indexes of words, each repeated in proportion to its frequency: one look-up draws a word.
     table: Vec<u16>,
 }
 
 impl Vocabulary {
-    /// The one vocabulary: it does not depend on a data set's seed.
+    /// The only vocabulary: it does not depend on a data set's seed.
     pub(crate) fn new() -> Vocabulary {
         let mut rng = Rng::new(1);
         let words: Vec<String> =
@@ -37,7 +37,7 @@ impl Vocabulary {
         Vocabulary { words, table }
     }
 
-    /// A word.
+    /// Draws a word.
     pub(crate) fn word(&self, rng: &mut Rng) -> &str {
         &self.words[usize::from(self.table[(rng.next_u64() >> (64 - TABLE_BITS)) as usize])]
     }

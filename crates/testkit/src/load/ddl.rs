@@ -1,7 +1,8 @@
-//! A storm of changes to tables: whatever DDL can do to a file while it is copied.
+//! A DDL storm: everything that DDL can do to a file while it is copied.
 //!
-//! Each connection has tables of its own in the schema `ddl`, so it knows what it has made. What it cannot know is whether
-//! the server finds a change possible for a table with that history: those refusals are expected and counted.
+//! Each connection has its own tables in the schema `ddl`, so it knows what it has created.
+//! It cannot know whether the server accepts a change for a table with that history, so such refusals are
+//! expected and counted.
 
 mod imports;
 mod shared;
@@ -24,7 +25,7 @@ use crate::server::Server;
 
 /// Rows of the table that others are filled from.
 const SEED_ROWS: u32 = 5000;
-/// Of the tables that live long.
+/// Columns of the long-lived tables.
 const COLUMNS: &str = "id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(300), KEY (a)";
 const TABLES_MIN: usize = 5;
 const TABLES_MAX: usize = 25;
@@ -34,29 +35,29 @@ const TABLES_MAX: usize = 25;
 pub struct DdlStorm {
     crew: Crew<DdlCounts>,
     imports: Arc<Imports>,
-    /// What a backup may say that has to be refused because of an import. `None`: it need not be.
+    /// The error with which a backup may be refused because of an import; `None` if it must never be.
     refusal: Option<Refusal>,
 }
 
-/// What a storm is like.
+/// Options of a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct StormOptions {
-    /// How many connections change tables.
+    /// The number of connections that change tables.
     pub connections: u32,
-    /// What each does follows from it.
+    /// Determines what each connection does.
     pub seed: u64,
-    /// Whether tablespaces are discarded and imported. Whoever compares the server with a copy lets the copy
-    /// [`finish_imports`] first.
+    /// Whether tablespaces are discarded and imported.
+    /// Before the server is compared with a copy, the copy must [`finish_imports`].
     pub imports: bool,
-    /// Whether all tables are InnoDB's, those of the server's other clients as well.
+    /// Whether all tables are InnoDB tables, including those of the server's other clients.
     pub innodb_only: bool,
 }
 
-/// Imports of all connections.
+/// The state of imports, shared by all connections.
 #[derive(Debug, Default)]
 struct Imports {
     allowed: AtomicBool,
-    /// Connections that have begun a table's way to its import.
+    /// Connections that are preparing or doing an import.
     under_way: AtomicU64,
     begun: AtomicU64,
     done: AtomicU64,
@@ -65,16 +66,16 @@ struct Imports {
 /// What a storm has done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DdlCounts {
-    /// Statements that the server carried out.
+    /// Statements that the server executed.
     pub done: u64,
-    /// Statements that it refused, by its error number.
+    /// Refused statements, by the server's error number.
     pub refused: BTreeMap<u16, u64>,
-    /// Tablespaces that were imported.
+    /// Imported tablespaces.
     pub imports: u64,
 }
 
 impl DdlStorm {
-    /// Starts that many connections, which import nothing.
+    /// Starts a storm with this many connections and no imports.
     pub fn start(server: &Server, connections: u32, seed: u64) -> Result<DdlStorm> {
         DdlStorm::start_with(server, StormOptions { connections, seed, imports: false, innodb_only: false })
     }
@@ -105,7 +106,8 @@ impl DdlStorm {
                 tables: Vec::new(),
                 shared: None,
                 ballast: None,
-                // An interrupted storm leaves accounts and tablespaces: no name of theirs comes again.
+                // An interrupted storm leaves accounts and tablespaces behind, so their names must not be
+                // reused.
                 next: seed % 1_000_000 * 1000,
                 counts: DdlCounts::default(),
             };
@@ -115,12 +117,12 @@ impl DdlStorm {
         Ok(DdlStorm { crew, imports, refusal: refusal(server, options.innodb_only)? })
     }
 
-    /// How many tablespaces were imported so far.
+    /// The number of tablespaces imported so far.
     pub fn imported(&self) -> u64 {
         self.imports.done.load(Ordering::SeqCst)
     }
 
-    /// No table begins its way to an import from now on.
+    /// Prevents further imports from being started.
     pub fn stop_imports(&self) {
         self.imports.allowed.store(false, Ordering::SeqCst);
     }
@@ -130,16 +132,18 @@ impl DdlStorm {
         self.imports.under_way.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether a backup has failed with `error` because of this storm, which had imported `imported` tablespaces when the
-    /// backup began, on a server where such a backup has to be refused. MySQL ends an import with a checkpoint, so that
-    /// only those since then count; on MariaDB those that the last checkpoint is older than, of which nothing tells here.
+    /// Whether a backup failed with `error` because of this storm, on a server where such a backup must be
+    /// refused.
+    /// `imported` is the number of tablespaces imported when the backup began.
+    /// MySQL ends an import with a checkpoint, so only later imports count; on MariaDB, those since the last
+    /// checkpoint count, which cannot be told apart here.
     pub fn excuses(&self, error: &str, imported: u64) -> bool {
         let Some(Refusal { says, counts_all }) = self.refusal else { return false };
         let before = if counts_all { 0 } else { imported };
         self.imports.begun.load(Ordering::SeqCst) > before && says.iter().all(|part| error.contains(part))
     }
 
-    /// Ends the storm after the statements under way.
+    /// Stops the storm after the current statements.
     pub fn stop(mut self) -> Result<DdlCounts> {
         Ok(self.crew.finish()?.into_iter().fold(DdlCounts::default(), |mut sum, counts| {
             sum.done += counts.done;
@@ -162,11 +166,11 @@ fn prepare(server: &Server) -> Result<()> {
     undo::prepare(server)
 }
 
-/// A backup that has to be refused because of an import: see `docs/guide/hot-backup.md`.
+/// The refusal of a backup because of an import; see `docs/guide/hot-backup.md`.
 #[derive(Clone, Copy, Debug)]
 struct Refusal {
     says: [&'static str; 2],
-    /// Imports of before the backup count, too.
+    /// Whether imports from before the backup count as well.
     counts_all: bool,
 }
 
@@ -187,10 +191,10 @@ fn refusal(server: &Server, innodb_only: bool) -> Result<Option<Refusal>> {
     })
 }
 
-/// What a server can do that others cannot.
+/// Optional features of a server.
 #[derive(Clone, Copy, Debug)]
 struct Traits {
-    /// It has keys to encrypt with.
+    /// It has encryption keys.
     keys: bool,
     /// It has undo tablespaces.
     undo: bool,
@@ -215,7 +219,7 @@ impl Traits {
     }
 }
 
-/// What the server may refuse for a reason that lies in a table's history, or in a lock that a backup holds.
+/// Errors that depend on a table's history, or on a lock held by a backup.
 fn is_expected(code: u16) -> bool {
     const DUPLICATE_COLUMN: u16 = 1060;
     const DUPLICATE_KEY_NAME: u16 = 1061;
@@ -249,15 +253,15 @@ struct Connection {
     mariadb: bool,
     traits: Traits,
     innodb_only: bool,
-    /// Where the server has the files of the schema `ddl`.
+    /// The directory of the schema `ddl` in the data directory.
     schema_dir: PathBuf,
-    /// Where files of exported tables are kept.
+    /// The directory that keeps files of exported tables.
     exports: PathBuf,
     imports: Arc<Imports>,
-    /// Whether there are imports in this storm.
+    /// Whether this storm includes imports.
     with_imports: bool,
     tables: Vec<Table>,
-    /// A tablespace that tables of this connection share.
+    /// A tablespace shared by tables of this connection.
     shared: Option<String>,
     /// A table whose changes fill undo tablespaces.
     ballast: Option<String>,
@@ -278,7 +282,7 @@ impl Connection {
         Ok(self.counts)
     }
 
-    /// Removes what an earlier storm of the same number left.
+    /// Removes the remains of an earlier storm with the same number.
     fn clear(&mut self) -> Result<()> {
         let pattern = self.prefix.replace('_', "\\_");
         let old: Vec<String> = self.conn.query(format!("SHOW TABLES LIKE '{pattern}%'"))?;
@@ -292,12 +296,13 @@ impl Connection {
         self.clear_shared()
     }
 
-    /// Runs a statement; whether the server carried it out.
+    /// Runs a statement; returns whether the server executed it.
     fn try_run(&mut self, statement: &str) -> Result<bool> {
         self.try_run_or(statement, &[])
     }
 
-    /// Runs a statement that the server may also refuse with these errors; whether it was carried out.
+    /// Runs a statement that the server may also refuse with the errors `or`; returns
+    /// whether it was executed.
     fn try_run_or(&mut self, statement: &str, or: &[u16]) -> Result<bool> {
         match self.conn.query_drop(statement) {
             Ok(()) => {
@@ -404,7 +409,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Two tables change names in one statement: each name now means the other file.
+    /// Swaps the names of two tables in one statement: each name now refers to the other file.
     fn swap(&mut self, at: usize) -> Result<()> {
         let other = self.rng.index(self.tables.len());
         if other == at {
@@ -439,7 +444,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The life of a partitioned table, from its creation to its end.
+    /// The whole life of a partitioned table, from creation to removal.
     fn partitions(&mut self) -> Result<()> {
         let (name, plain) = (self.new_name(), self.new_name());
         for statement in [
@@ -487,7 +492,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Encryption of a table, or of all that have not said what they want, is switched on or off.
+    /// Switches encryption on or off, for one table or for all tables without an explicit setting.
     fn encrypt(&mut self, table: &str, innodb: bool) -> Result<()> {
         let on = self.rng.percent(50);
         let statement = match (self.mariadb, on) {
@@ -505,7 +510,7 @@ impl Connection {
         self.try_run(&statement).map(drop)
     }
 
-    /// A schema of its own with what is not a table, an account, and on MySQL a general tablespace.
+    /// Creates a schema with objects other than tables, an account, and on MySQL a general tablespace.
     fn schema(&mut self) -> Result<()> {
         let name = self.new_name();
         let mut statements = vec![

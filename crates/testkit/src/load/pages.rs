@@ -1,5 +1,5 @@
-//! Transactions over the schema [`pages`](crate::data::pages): every table is written to again and again, all of it,
-//! so that whatever is copied meanwhile is a mix of moments.
+//! Transactions on the schema [`pages`](crate::data::pages): every table is rewritten over and over, so that
+//! a copy taken meanwhile mixes several moments.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub struct PageLoad {
 }
 
 impl PageLoad {
-    /// Starts as many connections as `threads` says on these tables.
+    /// Starts `threads` connections on these tables.
     pub fn start(server: &Server, tables: &[String], threads: u32, seed: u64) -> Result<PageLoad> {
         let page_size = server.value("SELECT @@innodb_page_size")?;
         let committed = Arc::new(AtomicU64::new(0));
@@ -44,7 +44,7 @@ impl PageLoad {
         Ok(PageLoad { crew, committed })
     }
 
-    /// Waits until so many more transactions were committed.
+    /// Waits until this many more transactions were committed.
     pub fn pass(&self, transactions: u64, deadline: Duration) -> Result<()> {
         let until = self.committed.load(Ordering::Relaxed) + transactions;
         let begun = Instant::now();
@@ -55,7 +55,7 @@ impl PageLoad {
         Ok(())
     }
 
-    /// Stops it; returns how many transactions were committed.
+    /// Stops the load; returns the number of committed transactions.
     pub fn stop(mut self) -> Result<u64> {
         self.crew.finish()?;
         Ok(self.committed.load(Ordering::Relaxed))
@@ -71,7 +71,7 @@ struct Writer {
 
 impl Writer {
     fn run(&mut self, stop: &Stop, committed: &AtomicU64) -> Result<()> {
-        // Not in the order in which another connection takes them.
+        // Each connection starts at another table, so that they do not run in step.
         let mut next = self.rng.index(self.tables.len());
         while !stop.requested() {
             let table = self.tables[next].clone();

@@ -1,4 +1,4 @@
-//! A commit every millisecond: how long does anything block commits?
+//! Commits once every millisecond, to find out how long anything blocks commits.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::server::Server;
 
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// Inserts one row a millisecond, one after the other, into a table of its own, and times each.
+/// Inserts one row per millisecond, sequentially, into its own table, and times each commit.
 #[derive(Debug)]
 pub struct CommitProber {
     crew: Crew<Latencies>,
@@ -22,11 +22,11 @@ pub struct CommitProber {
 pub struct Commit {
     /// When it was sent.
     pub sent_at: Instant,
-    /// Until it was acknowledged.
+    /// The time until it was acknowledged.
     pub latency: Duration,
 }
 
-/// What was measured, in order of time.
+/// The measurements in chronological order.
 #[derive(Clone, Debug, Default)]
 pub struct Latencies {
     /// Every commit.
@@ -56,19 +56,19 @@ impl CommitProber {
         Ok(CommitProber { crew })
     }
 
-    /// Stops and hands over what was measured.
+    /// Stops the probe; returns the measurements.
     pub fn stop(mut self) -> Result<Latencies> {
         Ok(self.crew.finish()?.pop().unwrap_or_default())
     }
 }
 
 impl Latencies {
-    /// The longest a commit took; zero if there was none.
+    /// The longest commit latency; zero if there were no commits.
     pub fn max(&self) -> Duration {
         self.commits.iter().map(|commit| commit.latency).max().unwrap_or_default()
     }
 
-    /// The latency that `percent` of the commits stay within.
+    /// The latency that `percent` percent of the commits do not exceed.
     pub fn percentile(&self, percent: f64) -> Duration {
         let mut sorted: Vec<Duration> = self.commits.iter().map(|commit| commit.latency).collect();
         sorted.sort_unstable();
@@ -76,7 +76,7 @@ impl Latencies {
         sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// Those of the commits that were under way at some time between the two instants.
+    /// The commits that were in progress at any time between the two instants.
     pub fn during(&self, begin: Instant, end: Instant) -> Latencies {
         let overlaps = |commit: &&Commit| commit.sent_at <= end && commit.sent_at + commit.latency >= begin;
         Latencies { commits: self.commits.iter().filter(overlaps).copied().collect() }
@@ -89,7 +89,7 @@ mod tests {
 
     use super::{Commit, Latencies};
 
-    /// Percentiles by nearest rank; a commit belongs to a window that it reaches into.
+    /// Percentiles use the nearest rank; a commit belongs to every window that it overlaps.
     #[test]
     fn latencies_are_summed_up_rightly() {
         let begin = Instant::now();

@@ -1,9 +1,10 @@
-//! Transactions over the schema `shop`, with books that must balance.
+//! Transactions on the schema `shop`, with books that must balance.
 //!
-//! Workers move money between `shop.accounts` and write each committed move to `shop.ledger` under a number of their own
-//! without gaps. In every consistent state of the server the balances follow from the ledger: [`check_ledger`] says so
-//! without knowing which state it is. Beside that they change the rows of `shop` and small tables of engines without
-//! transactions.
+//! Workers move money between `shop.accounts`, and write each committed move to `shop.ledger` under their own
+//! gapless numbers.
+//! In every consistent state of the server, the balances follow from the ledger; [`check_ledger`] verifies
+//! this without knowing which state it is.
+//! The workers also change rows of `shop` and of small tables in non-transactional engines.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ const OPENING_BALANCE: u64 = 1_000_000;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 
-/// A running load; it needs the data set [`shop`](crate::data::shop).
+/// A running load; requires the data set [`shop`](crate::data::shop).
 #[derive(Debug)]
 pub struct WriteLoad {
     crew: Crew<Counts>,
@@ -37,24 +38,24 @@ pub struct WriteLoad {
 pub struct Counts {
     /// Committed transactions.
     pub committed: u64,
-    /// Transactions that the load rolled back on purpose.
+    /// Transactions that the load rolled back deliberately.
     pub rolled_back: u64,
     /// Transactions that the server rolled back because of a deadlock or a lock wait.
     pub refused: u64,
-    /// Statements on tables without transactions.
+    /// Statements on non-transactional tables.
     pub plain: u64,
 }
 
 impl WriteLoad {
-    /// Starts as many workers as `threads` says. They write no faster than what each replica of them can repeat, which is
-    /// what any of the servers does here with a durable binlog.
+    /// Starts `threads` workers.
+    /// Their rate is limited to what any of the servers can replicate here with a durable binlog.
     pub fn start(server: &Server, threads: u32, seed: u64) -> Result<WriteLoad> {
         const PER_SECOND: u32 = 400;
         WriteLoad::start_paced(server, threads, seed, Some(PER_SECOND))
     }
 
-    /// As [`start`](WriteLoad::start), each worker with at most `per_second` transactions a second, or as fast as the
-    /// server lets it.
+    /// Like [`start`](WriteLoad::start), with at most `per_second` transactions a second per worker, or
+    /// without a limit.
     pub fn start_paced(
         server: &Server,
         threads: u32,
@@ -86,7 +87,7 @@ impl WriteLoad {
         Ok(WriteLoad { crew, committed })
     }
 
-    /// Transactions that all workers have committed so far.
+    /// The number of transactions that all workers have committed so far.
     pub fn committed(&self) -> u64 {
         self.committed.load(Ordering::Relaxed)
     }
@@ -130,7 +131,7 @@ struct Worker {
     words: Vocabulary,
     rng: Rng,
     id: u64,
-    /// Committed moves, which is also the last number in the ledger.
+    /// The number of committed moves, which is also the last number in the ledger.
     moves: u64,
     orders: u64,
     events: u64,
@@ -244,8 +245,8 @@ fn execute(conn: &mut Conn, statements: &[String], commit: bool) -> mysql::Resul
     if commit { transaction.commit() } else { transaction.rollback() }
 }
 
-/// Fails unless the books of `shop` balance: numbers without gaps, and balances that follow from the ledger. Returns the
-/// number of moves.
+/// Fails unless the books of `shop` balance: numbers have no gaps, and the balances follow from the ledger.
+/// Returns the number of moves.
 pub fn check_ledger(server: &Server) -> Result<u64> {
     let gaps: Vec<(u64, u64, u64, u64)> = server.query(
         "SELECT worker, COUNT(*), CAST(MIN(number) AS UNSIGNED), CAST(MAX(number) AS UNSIGNED) FROM shop.ledger

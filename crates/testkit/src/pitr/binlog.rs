@@ -1,4 +1,4 @@
-//! The order of commits, as the server's own program reads it in the server's own files.
+//! The order of commits, as the server's own program reads it from the server's own binlogs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,18 +18,18 @@ use crate::server::Server;
 #[derive(Clone, Debug, Default)]
 struct Entry {
     gtid: String,
-    /// When it was committed; MariaDB's binlog knows the second.
+    /// When it was committed; MariaDB's binlog has a resolution of one second.
     at: Timestamp,
-    /// Where it ends.
+    /// The position of its end.
     file: String,
     end: u64,
-    /// Client and number.
+    /// The client and the client's transaction number.
     mark: Option<(u32, u64)>,
     /// The table that it drops.
     drops: Option<String>,
 }
 
-/// A commit at its place.
+/// A commit and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) commit: Commit,
@@ -43,13 +43,13 @@ pub(super) struct Placed {
 pub(super) struct History {
     begin: State,
     pub(super) commits: Vec<Placed>,
-    /// Commits that nobody was told of, and that took place, and that did not.
+    /// The numbers of unanswered commits that took place, and that did not.
     pub(super) settled: [usize; 2],
 }
 
 impl History {
-    /// Puts what clients have noted into the server's order. Each commit that was answered must be there, once, and nothing
-    /// else but those that may have happened.
+    /// Puts the clients' records into the server's order. Each answered commit must appear exactly once, and
+    /// everything else in the binlog must be a commit that may have happened.
     pub(super) fn of(server: &Server, begin: State, noted: Vec<Commit>) -> Result<History> {
         let entries = read(server)?;
         let mut by_mark = HashMap::new();
@@ -68,7 +68,8 @@ impl History {
         let mut commits = Vec::new();
         for entry in entries {
             let by_drop = || {
-                // Nobody makes a table of that name again: one of them has dropped it, and rather one that was told so.
+                // Table names are never reused, so one of these commits dropped it: preferably one that was
+                // answered.
                 let all = drops.get(entry.drops.as_ref()?)?;
                 let is_told = |at: &&usize| left[**at].as_ref().is_some_and(|it| it.answered.is_some());
                 all.iter().find(is_told).or_else(|| all.iter().find(|at| left[**at].is_some())).copied()
@@ -81,7 +82,7 @@ impl History {
                     known
                 }
                 (Some(at), None) | (None, Some(at)) => at,
-                // What made the tables.
+                // Transactions that created the tables.
                 (None, None) if commits.is_empty() => continue,
                 (None, None) => bail!("no client has sent {entry:?}"),
             };
@@ -98,7 +99,7 @@ impl History {
         Ok(History { begin, commits, settled: [happened, missing.len()] })
     }
 
-    /// How many come before a position that a backup names.
+    /// The number of commits before a position that a backup reports.
     pub(super) fn commits_at(&self, position: &Value) -> Result<usize> {
         let binlog = &position["binlog"];
         let (file, offset) = (binlog["file"].as_str(), binlog["offset"].as_u64());
@@ -106,7 +107,7 @@ impl History {
         Ok(self.commits.iter().take_while(|placed| (&*placed.file, placed.end) <= place).count())
     }
 
-    /// What is in the tables behind the first so many.
+    /// The contents of the tables after the first `count` commits.
     pub(super) fn state_after(&self, count: usize) -> Result<State> {
         let mut state = self.begin.clone();
         for placed in &self.commits[..count] {
@@ -116,7 +117,7 @@ impl History {
     }
 }
 
-/// What the binlog says of a commit's time lies between what the client saw.
+/// Checks that the commit time in the binlog lies within the times that the client recorded.
 fn is_of_its_time(commit: &Commit, at: Timestamp, in_seconds: bool) -> Result<()> {
     /// Clocks are read in different ways.
     const TOLERANCE: SignedDuration = SignedDuration::from_millis(10);
@@ -167,9 +168,9 @@ struct Reader<'a> {
     entries: Vec<Entry>,
     /// MySQL: when the next transaction was committed.
     at: Option<Timestamp>,
-    /// In a row of a journal.
+    /// Whether the current row belongs to a journal.
     in_journal: bool,
-    /// Of that row.
+    /// The client in that row.
     client: Option<u32>,
 }
 
@@ -217,7 +218,7 @@ impl Reader<'_> {
         let kind = line.split('\t').nth(1).unwrap_or_default().trim();
         if let Some(gtid) = kind.strip_prefix("GTID ").filter(|_| self.is_mariadb) {
             let time = head.trim_start_matches('#').split(" server").next().unwrap_or_default();
-            // The hour may have one digit, behind a second space.
+            // A one-digit hour follows two spaces.
             let time = time.split_whitespace().collect::<Vec<_>>().join(" ");
             let at =
                 jiff::civil::DateTime::strptime("%y%m%d %H:%M:%S", &time).with_context(|| time.clone())?;

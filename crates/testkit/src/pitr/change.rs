@@ -1,11 +1,11 @@
-//! What a transaction of a client does, as statements and as their meaning.
+//! The contents of a client's transaction, as statements and as their effect on the model.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
 use crate::rng::Rng;
 
-/// A transaction, or a change of a definition, which is one by itself. Tables are named with their schemas.
+/// A transaction, or a DDL statement, which is a transaction by itself. Table names include their schemas.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
     Rows(Vec<Step>),
@@ -13,13 +13,13 @@ pub(super) enum Change {
     Drop(String),
     Rename(String, String),
     Truncate(String),
-    /// Another column, with this default.
+    /// Adds the extra column, with this default.
     AddExtra(String, i64),
     DropExtra(String),
 }
 
-/// A statement of a transaction. None depends on anything but the rows that it finds, so that the same steps in the same
-/// order always come to the same.
+/// A statement in a transaction. It depends on nothing but the rows it finds, so the same steps in the same
+/// order always have the same result.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) table: String,
@@ -29,19 +29,19 @@ pub(super) struct Step {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// Rows that nobody else inserts.
+    /// Inserts rows with ids that no other client inserts.
     Insert {
         n: i64,
         v: String,
     },
-    /// Inserts, or sets where it is there.
+    /// Inserts rows, or updates those that exist.
     Put(i64),
     Add(i64),
     SetExtra(i64),
     Delete,
 }
 
-/// Ids that all clients change; those of their own are above.
+/// The highest id that all clients change; each client's own ids are above.
 pub(super) const SHARED: i64 = 400;
 
 impl Step {
@@ -71,7 +71,7 @@ impl Step {
         }
     }
 
-    /// A step at a random place of the table; `own` are ids that nobody has used.
+    /// Draws a step at a random place in the table; `own` is the first id not used yet.
     fn draw(rng: &mut Rng, table: &str, own: &mut i64) -> Step {
         let table = table.to_owned();
         let n = rng.between(1, 1000) as i64;
@@ -92,7 +92,7 @@ impl Step {
             50..75 => (shared(rng, 30), Action::Add(n)),
             75..82 => (shared(rng, 50), Action::SetExtra(n)),
             82..93 => (shared(rng, 10), Action::Delete),
-            // Of what this client has inserted, and perhaps deleted already.
+            // Rows that this client has inserted, and may have deleted already.
             _ => {
                 let first = *own - rng.between(1, 400) as i64;
                 (first.max(SHARED + 100)..=first.max(SHARED + 100) + rng.below(300) as i64, Action::Delete)
@@ -103,7 +103,7 @@ impl Step {
 }
 
 impl Change {
-    /// A transaction over some of the tables.
+    /// Draws a transaction on some of the tables.
     pub(super) fn draw_rows(rng: &mut Rng, tables: &[String], own: &mut i64) -> Change {
         let steps = if rng.percent(3) { rng.between(10, 40) } else { rng.between(1, 4) };
         let steps = (0..steps).map(|_| {
@@ -113,12 +113,12 @@ impl Change {
         Change::Rows(steps.collect())
     }
 
-    /// The statement of a change of a definition, with a mark by which it is known in a binlog.
+    /// The DDL statement, with a mark that identifies it in a binlog.
     pub(super) fn definition_sql(&self, mark: &str) -> Option<String> {
         Some(match self {
             Change::Rows(_) => return None,
             Change::Create(table) => format!("CREATE TABLE {mark} {table} {COLUMNS}"),
-            // The server writes words of its own into its binlog.
+            // The server writes its own text into its binlog, so a mark would be lost.
             Change::Drop(table) => format!("DROP TABLE {table}"),
             Change::Rename(from, to) => format!("RENAME TABLE {mark} {from} TO {to}"),
             Change::Truncate(table) => format!("TRUNCATE TABLE {mark} {table}"),
@@ -130,6 +130,6 @@ impl Change {
     }
 }
 
-/// Columns of every table but the journals.
+/// Columns of every table except the journals.
 pub(super) const COLUMNS: &str =
     "(id BIGINT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(300) NOT NULL, KEY (n)) ENGINE=InnoDB";

@@ -1,4 +1,4 @@
-//! Clients that write, and note of each commit what it was and when.
+//! Clients that write, and record the contents and times of each commit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,37 +18,38 @@ use crate::rng::Rng;
 use crate::server::Server;
 
 const CLIENTS_OF_AN_AREA: u32 = 3;
-/// Clients give their own names to transactions in the second area, MySQL's one of them with a tag.
+/// On MySQL, clients in the second area choose their own GTIDs; those with an even id add a tag.
 const OWN_UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa942957";
-/// What other clients, or a shutdown, do to a transaction: it is rolled back. No such table, column or index (any more),
-/// or one too many; deadlock, lock wait; a definition that changed; the end of the server.
+/// Errors that roll back a transaction because of other clients or a shutdown: a table, column or
+/// index that does not exist (any more) or exists already; deadlock, lock wait; a changed
+/// definition; the end of the server.
 const ROLLED_BACK: [u16; 13] = [1146, 1051, 1054, 1091, 1060, 1050, 1213, 1205, 1412, 1053, 1317, 1927, 3169];
-/// Of these it is not known whether the statement took place.
+/// Errors after which it is unknown whether the statement took effect.
 const ENDED: [u16; 4] = [1053, 1317, 1927, 3169];
 
-/// A commit that was answered, or may have happened.
+/// A commit that was answered, or that may have happened.
 #[derive(Clone, Debug)]
 pub(super) struct Commit {
     pub(super) area: &'static str,
     pub(super) client: u32,
-    /// Of this client's transactions.
+    /// The client's transaction number.
     pub(super) number: u64,
     pub(super) change: Change,
-    /// As the client knows it.
+    /// The GTID, if the client knows it.
     pub(super) gtid: Option<String>,
-    /// Before its first statement was sent.
+    /// The time before its first statement was sent.
     pub(super) begun: Timestamp,
-    /// `None`: nobody was told.
+    /// When it was answered; `None` if it never was.
     pub(super) answered: Option<Timestamp>,
 }
 
-/// Clients at work.
+/// The running clients.
 pub(super) struct Clients {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Result<Vec<Commit>>>>,
 }
 
-/// Makes the tables; what is in them.
+/// Creates the tables; returns their contents.
 pub(super) fn prepare(server: &Server) -> Result<State> {
     for area in AREAS {
         server.exec_all([
@@ -91,7 +92,7 @@ impl Clients {
         Clients { ends, threads }
     }
 
-    /// Fails where a client has given up.
+    /// Fails if a client has given up.
     pub(super) fn check(&mut self) -> Result<()> {
         match self.threads.iter().position(JoinHandle::is_finished) {
             Some(at) => {
@@ -122,25 +123,25 @@ fn joined(thread: JoinHandle<Result<Vec<Commit>>>) -> Result<Vec<Commit>> {
 struct Client {
     area: &'static str,
     id: u32,
-    /// Whether it changes definitions, too.
+    /// Whether it also runs DDL.
     defines: bool,
     is_mariadb: bool,
     opts: OptsBuilder,
     rng: Rng,
     own_ids: i64,
     number: u64,
-    /// Tables that the client of this area that defines has made. A name is never given twice.
+    /// Tables created by the client of this area that runs DDL. Names are never reused.
     coming_and_going: Arc<Mutex<Vec<String>>>,
     commits: Vec<Commit>,
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 enum Outcome {
     Done(Option<String>),
     RolledBack,
-    /// The connection was lost before it was to be committed.
+    /// The connection was lost before the commit was sent.
     Lost,
-    /// The same, and nobody knows whether it was.
+    /// The connection was lost during the commit, so whether it took effect is unknown.
     Unknown,
 }
 
@@ -149,7 +150,7 @@ impl Client {
         const MOST_BETWEEN_MS: u64 = 30;
         let mut conn = None;
         while !ends.load(Ordering::SeqCst) {
-            // The server may be away.
+            // The server may be down.
             let Some(open) = &mut conn else {
                 conn = self.connect().ok();
                 thread::sleep(Duration::from_millis(20));
@@ -185,7 +186,7 @@ impl Client {
         conn.query_drop("SET SESSION innodb_lock_wait_timeout = 5, SESSION lock_wait_timeout = 5")?;
         if self.is_mariadb {
             let is_second = self.area == AREAS[1];
-            // Domains are independent of each other: what one writes to the other leaves alone.
+            // Domains are independent of each other: a client of one does not touch the other's tables.
             conn.query_drop(format!(
                 "SET SESSION gtid_domain_id = {}, SESSION server_id = {}",
                 if is_second { 7 } else { 0 },
@@ -225,7 +226,7 @@ impl Client {
         self.coming_and_going.lock().map_err(|_| anyhow!("a client panicked"))
     }
 
-    /// Which tables there are now, or may be.
+    /// Updates the list of tables that exist, or may exist.
     fn follow(&self, change: &Change) -> Result<()> {
         let mut made = self.made()?;
         match change {
@@ -281,7 +282,7 @@ impl Client {
         }))
     }
 
-    /// A server that goes on has rolled back for one of the reasons that are known.
+    /// Rolls back after an error; if the server is still running, the error must be one of the expected ones.
     fn roll_back(&self, conn: &mut Conn, error: &mysql::Error, statement: &str) -> Result<Outcome> {
         let Some(code) = server_error(error) else { return Ok(Outcome::Lost) };
         if conn.query_drop("ROLLBACK").is_err() {

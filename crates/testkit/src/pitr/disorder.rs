@@ -1,4 +1,4 @@
-//! What goes wrong while clients write: at random moments, several things at once, each for a while.
+//! Faults injected while clients write: at random moments, several at once, each for a while.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::clients::Clients;
 use super::stage::Stage;
 use crate::rng::Rng;
 
-/// What it happens to: one thing at a time.
+/// The target of a fault; each has at most one fault at a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Archiver,
@@ -24,17 +24,17 @@ enum Subject {
 enum Fate {
     /// SIGKILL; started again later.
     Killed,
-    /// SIGSTOP; goes on later.
+    /// SIGSTOP; continued later.
     Frozen,
     /// Shut down; started again later.
     ShutDown,
-    /// Connections are reset, and nobody gets one until later.
+    /// Connections are reset, and new ones are refused until later.
     Cut,
-    /// Nothing gets through until later, and nobody is told.
+    /// Data is held back without any error until later.
     Held,
 }
 
-/// Each with how often it is drawn, its name, and the longest time that it lasts, in milliseconds.
+/// Each fault with its weight, its name, its target, its kind, and its longest duration in milliseconds.
 const TROUBLES: [(u64, &str, Subject, Fate, u64); 10] = [
     (26, "archiver killed", Subject::Archiver, Fate::Killed, 1500),
     (8, "archiver frozen", Subject::Archiver, Fate::Frozen, 4000),
@@ -48,7 +48,7 @@ const TROUBLES: [(u64, &str, Subject, Fate, u64); 10] = [
     (7, "network to the store cut", Subject::ToStore, Fate::Cut, 3000),
 ];
 
-/// What else happens: which is not trouble.
+/// Pauses, and backups that are taken in between.
 const LONGEST_QUIET_MS: u64 = 1200;
 const BACKUPS: [&str; 3] = ["", "--full", "--method logical"];
 
@@ -58,7 +58,7 @@ struct Trouble {
     ends: Instant,
 }
 
-/// Lets things go wrong for a time, and puts everything in order again.
+/// Injects faults for `time`, and then repairs everything.
 pub(super) fn reign(stage: &mut Stage, clients: &mut Clients, rng: &mut Rng, time: Duration) -> Result<()> {
     let over = Instant::now() + time;
     let mut troubles: Vec<Trouble> = Vec::new();
@@ -107,7 +107,7 @@ fn source_is_there(troubles: &[Trouble]) -> bool {
     troubles.iter().all(|trouble| trouble.subject != Subject::Source)
 }
 
-/// Something goes wrong, unless that is wrong already.
+/// Begins a random fault, unless its target already has one.
 fn begin(stage: &mut Stage, rng: &mut Rng, troubles: &[Trouble]) -> Result<Option<Trouble>> {
     let all: u64 = TROUBLES.iter().map(|(weight, ..)| weight).sum();
     let mut drawn = rng.below(all);
@@ -131,7 +131,7 @@ fn begin(stage: &mut Stage, rng: &mut Rng, troubles: &[Trouble]) -> Result<Optio
             }
         }
         (Subject::Source, Fate::Killed) => stage.source.kill9()?,
-        // One that dies while it shuts down has crashed: that has to be got over, too.
+        // A server that dies while shutting down has crashed, and must be recovered from like any crash.
         (Subject::Source, Fate::ShutDown) => drop(stage.source.stop()),
         (Subject::Source, _) => stage.source.signal(Signal::STOP)?,
         (Subject::Store, Fate::Killed) => stage.store.kill(),

@@ -1,5 +1,5 @@
-//! Logical backups of the troubled life, loaded into an empty server. Nothing can be replayed behind them; what they hold
-//! themselves is judged as what is recovered is.
+//! Loads logical backups taken during the disorder into an empty server.
+//! Nothing can be replayed on them, so their contents are judged directly, like those of recovered servers.
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,7 +10,8 @@ use super::target::Judged;
 use crate::server::{Server, ServerOptions};
 use crate::tables::check_tables;
 
-/// Loads it and compares everything that is there with the model at the recorded position; how many commits that are.
+/// Loads the backup and compares all contents with the model at the recorded position; returns the number of
+/// commits up to there.
 pub(super) fn judge(stage: &Stage, id: &str, history: &History, judged: &mut Judged) -> Result<usize> {
     let commits = history.commits_at(&stage.report(id)?["report"]["position"])?;
     let copy = Server::start(stage.source.kind(), ServerOptions::default().parent(stage.dir()))?;

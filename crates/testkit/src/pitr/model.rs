@@ -1,4 +1,4 @@
-//! What is in the tables: as it must be, and as a server has it.
+//! The contents of the tables: the expected ones, and those of a server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use super::change::{Action, Change, Step};
 use super::clients::Commit;
 use crate::server::Server;
 
-/// All tables by their names, and what the journals say.
+/// All tables by name, and the contents of the journals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     tables: BTreeMap<String, Table>,
-    /// Schema, client and number of each transaction that changed rows.
+    /// The schema, client and number of each transaction that changed rows.
     journal: BTreeSet<(String, u32, u64)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Table {
-    /// The default of the column that comes and goes.
+    /// The default of the extra column, if the column exists.
     extra: Option<i64>,
     rows: BTreeMap<i64, Row>,
 }
@@ -32,13 +32,13 @@ struct Row {
 }
 
 impl State {
-    /// With these tables, empty.
+    /// A state with these tables, empty.
     pub(super) fn with_tables(names: impl IntoIterator<Item = String>) -> State {
         let tables = names.into_iter().map(|name| (name, Table::default())).collect();
         State { tables, journal: BTreeSet::new() }
     }
 
-    /// As it is after this commit. Fails where it could not have been.
+    /// Applies a commit. Fails if it was impossible in this state.
     pub(super) fn apply(&mut self, commit: &Commit) -> Result<()> {
         match &commit.change {
             Change::Rows(steps) => {
@@ -66,7 +66,7 @@ impl State {
         self.tables.get_mut(name).with_context(|| format!("no {name}"))
     }
 
-    /// What a server has.
+    /// Reads the state of a server.
     pub(super) fn of(server: &Server) -> Result<State> {
         let mut state = State::default();
         for area in AREAS {
@@ -98,7 +98,7 @@ impl State {
         self.tables.len() + AREAS.len()
     }
 
-    /// Fails with some of what a server has otherwise.
+    /// Fails with some of the differences if `found` is not equal.
     pub(super) fn ensure_is(&self, found: &State) -> Result<()> {
         ensure!(self == found, "it differs from the model: {}", self.differences(found).join("; "));
         Ok(())

@@ -1,4 +1,4 @@
-//! The source, the store, the archiver, and what is between them.
+//! The source, the store, the archiver, and the connections between them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::server::{Server, ServerOptions};
 
 /// Name of the source.
 const NAME: &str = "pitr";
-/// When all is in order again, the archiver has everything after so long.
+/// Once all faults are repaired, the archiver must have caught up within this time.
 const IN_ORDER: Duration = Duration::from_secs(120);
-/// Exit codes: the server, the store (`docs/reference/errors.md`).
+/// Exit codes for an unreachable server and an unreachable store (`docs/reference/errors.md`).
 const MAY_BE_AWAY: [i32; 2] = [4, 5];
-/// The archive changed too often while it was read.
+/// Exit code if the archive changed too often while it was read.
 const BUSY: i32 = 8;
 
 /// Fields are dropped in order: processes before their directory.
@@ -36,32 +36,32 @@ pub(super) struct Stage {
     pub(super) to_source: Wire,
     pub(super) to_store: Wire,
     pub(super) holdfast: Holdfast,
-    /// Backups that recovery can begin with.
+    /// Physical backups, which recovery can start from.
     pub(super) bases: Vec<Base>,
-    /// Others.
+    /// Logical backups.
     pub(super) logical: Vec<String>,
     pub(super) counts: BTreeMap<&'static str, u64>,
-    /// When something was out of order last.
+    /// When a fault was last active.
     pub(super) disorder: Instant,
-    /// What commands said that ended while something was.
+    /// Output of commands that failed during a fault.
     pub(super) said: Vec<String>,
     dir: TempDir,
 }
 
-/// A backup that is being taken.
+/// A backup in progress.
 pub(super) struct Backup {
     running: Running,
     is_physical: bool,
     begun: Instant,
-    /// Nothing is out of order, and nothing will be.
+    /// Whether no fault is active or will be.
     must_succeed: bool,
 }
 
-/// A physical backup.
+/// A completed physical backup.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
     pub(super) id: String,
-    /// When it was there.
+    /// When it was completed.
     pub(super) at: Timestamp,
 }
 
@@ -100,7 +100,7 @@ impl Stage {
         self.dir.path()
     }
 
-    /// Keeps everything on disk.
+    /// Keeps all files.
     pub(super) fn keep(&mut self) -> PathBuf {
         self.source.keep();
         self.store.keep();
@@ -112,7 +112,7 @@ impl Stage {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// Files and runs are short, so that much begins and ends.
+    /// Files and runs are kept short, so that many begin and end.
     pub(super) fn start_archiver(&mut self) -> Result<()> {
         let words = format!("binlog archive --name {NAME} --segment-age 200ms --run-size 400K --run-age 4s");
         self.archiver = Some(self.holdfast.command(words).at_port(self.to_source.port()).start()?);
@@ -148,7 +148,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Notes a backup that has ended. It may fail only where something was out of order.
+    /// Records a backup that has ended. It may fail only if a fault was active.
     pub(super) fn look_after_backup(&mut self) -> Result<()> {
         let Some(backup) = &mut self.backup else { return Ok(()) };
         if !backup.running.has_ended()? {
@@ -178,12 +178,12 @@ impl Stage {
         Ok(())
     }
 
-    /// As it is called.
+    /// The id of a physical backup.
     pub(super) fn physical(&self, number: &dyn std::fmt::Display) -> String {
         format!("{NAME}#{number}")
     }
 
-    /// As a supervisor: starts it again where it has ended, which it may only where something is out of order.
+    /// Acts as a supervisor: restarts the archiver if it has ended, which it may do only during a fault.
     pub(super) fn look_after_archiver(&mut self) -> Result<()> {
         let Some(archiver) = &mut self.archiver else { return Ok(()) };
         if !archiver.has_ended()? {
@@ -205,7 +205,7 @@ impl Stage {
         self.start_archiver()
     }
 
-    /// The archiver gets all that there is by itself; then it ends as it is asked to.
+    /// Waits until the archiver has caught up by itself, then stops it, which must succeed.
     pub(super) fn catch_up(&mut self) -> Result<()> {
         let rows: Vec<mysql::Row> = self.source.query("SHOW BINARY LOGS")?;
         let last = rows.last().context("no binlogs")?;
@@ -236,7 +236,8 @@ impl Stage {
         archiver.wait()
     }
 
-    /// What `binlog list` says; `None` where runs that are as short as here kept it from reading.
+    /// The output of `binlog list`; `None` if the archive changed too often while it was read,
+    /// since runs are so short here.
     pub(super) fn list(&self) -> Result<Option<Value>> {
         let listed = self.holdfast.command(format!("binlog list --name {NAME} --json")).start()?.wait()?;
         match listed.status.code() {
@@ -245,12 +246,12 @@ impl Stage {
         }
     }
 
-    /// What a backup said of itself.
+    /// The report of a backup.
     pub(super) fn report(&self, id: &str) -> Result<Value> {
         last_line(&self.holdfast.command(format!("report {id} --json")).start()?.wait()?)
     }
 
-    /// Recovers into a directory; what it reports.
+    /// Recovers into a directory; returns the report.
     pub(super) fn restore(&self, words: &str, target: &Path) -> Result<Value> {
         if target.exists() {
             fs::remove_dir_all(target)?;
@@ -262,7 +263,7 @@ impl Stage {
     }
 }
 
-/// The result in what a command printed with `--json`.
+/// The result in the output of a command with `--json`.
 fn last_line(ended: &Ended) -> Result<Value> {
     let results = ended.output.lines().rev().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let result = results.filter(|line| line["type"] == "result").map(|mut line| line["data"].take()).next();

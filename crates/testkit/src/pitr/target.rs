@@ -1,4 +1,4 @@
-//! Moments to recover to, and the judgement of what was recovered.
+//! Moments to recover to, and the verification of recovered servers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,47 +17,47 @@ use crate::tables::check_tables;
 /// The kinds of moments, by their options.
 const KINDS: [&str; 4] = ["--gtid", "--before-gtid", "--at", "--at latest"];
 
-/// A moment.
+/// A moment to recover to.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) kind: &'static str,
-    /// As typed.
+    /// The moment as typed.
     moment: String,
-    /// The backup that is named.
+    /// The backup to name, if any.
     base: Option<Base>,
-    /// So many commits are in it.
+    /// The number of commits that it includes.
     commits: usize,
 }
 
-/// What recoveries have shown.
+/// Totals over all recoveries.
 #[derive(Debug, Default)]
 pub(super) struct Judged {
     pub(super) tables: usize,
     pub(super) rows: usize,
     pub(super) replayed: u64,
-    /// Backups that recoveries began with.
+    /// Backups that recoveries started from.
     pub(super) bases: BTreeSet<String>,
 }
 
 impl Judged {
-    /// All of this was as it must be.
+    /// Adds a state that was verified.
     pub(super) fn add(&mut self, state: &State) {
         self.tables += state.tables();
         self.rows += state.rows();
     }
 }
 
-/// Draws moments of the time that can be recovered to.
+/// Draws moments from the recoverable period.
 pub(super) struct Moments<'a> {
     pub(super) history: &'a History,
     pub(super) bases: &'a [Base],
-    /// Until when.
+    /// The end of that period.
     pub(super) until: Timestamp,
     pub(super) in_seconds: bool,
 }
 
 impl Moments<'_> {
-    /// The moment of that number; the first few are one of each kind.
+    /// Draws moment `number`; the first few cover each kind once.
     pub(super) fn draw(&self, rng: &mut Rng, number: usize) -> Result<Target> {
         let kind = match rng.below(100) {
             _ if number < KINDS.len() => KINDS[number],
@@ -68,7 +68,7 @@ impl Moments<'_> {
         };
         let all = &self.history.commits;
         let first = self.bases.first().context("no backup")?.at;
-        // What was begun behind the first backup can be recovered to.
+        // Everything begun after the first backup can be recovered to.
         let begin = all.iter().rposition(|placed| placed.commit.begun <= first).map_or(0, |at| at + 1);
         ensure!(begin < all.len(), "nothing was committed behind the first backup");
         let at = begin + rng.index(all.len() - begin);
@@ -82,14 +82,14 @@ impl Moments<'_> {
             }
             _ => (kind.to_owned(), all.len(), Timestamp::MAX),
         };
-        // The last one before it, or any other before it by name.
+        // Either the last backup before the moment (unnamed), or any earlier one by name.
         let earlier: Vec<&Base> = self.bases.iter().filter(|base| base.at < time).collect();
         let base =
             (!earlier.is_empty() && rng.percent(30)).then(|| earlier[rng.index(earlier.len())].clone());
         Ok(Target { kind, moment, base, commits })
     }
 
-    /// Any time, or one at a commit, or right before one.
+    /// A random time, the time of a commit, or just before one.
     fn draw_time(&self, rng: &mut Rng, first: Timestamp, commit: Timestamp) -> Timestamp {
         let drawn = match rng.below(4) {
             0 => commit,
@@ -102,11 +102,12 @@ impl Moments<'_> {
         drawn.clamp(first, self.until)
     }
 
-    /// How many commits a time means: all before the first that came later. What clients know must be the same.
+    /// The number of commits up to a time: all before the first later one.
+    /// Must agree with what the clients recorded.
     fn commits_until(&self, time: Timestamp) -> Result<usize> {
         let all = &self.history.commits;
         let count = all.iter().position(|placed| placed.at > time).unwrap_or(all.len());
-        // Of the second that has begun all is in.
+        // A second that has begun includes all its commits.
         let second = Timestamp::from_second(time.as_second())?;
         let (told, sent) = match self.in_seconds {
             true => (second, second + SignedDuration::from_secs(1)),
@@ -127,7 +128,7 @@ impl Moments<'_> {
 }
 
 impl Target {
-    /// Recovers to it and compares everything that is there.
+    /// Recovers to the moment and compares all contents.
     pub(super) fn judge(&self, stage: &Stage, history: &History, judged: &mut Judged) -> Result<()> {
         let target = stage.dir().join("recovered");
         let words = match &self.base {
@@ -147,7 +148,7 @@ impl Target {
         self.check_report(stage, &report, history, judged).with_context(|| report.to_string())
     }
 
-    /// It says where it ended, and how many commits that were.
+    /// Checks the reported end of the recovery and the reported number of commits.
     fn check_report(
         &self,
         stage: &Stage,

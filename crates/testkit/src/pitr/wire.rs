@@ -1,4 +1,4 @@
-//! A connection that can be cut, and one through which nothing gets.
+//! A connection that can be cut, or silently blocked.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-/// A port that leads to another one on this host, for as long as the process lives.
+/// A port that forwards to another one on this host, for as long as the process lives.
 pub(super) struct Wire {
     port: u16,
     state: Arc<State>,
@@ -49,23 +49,23 @@ impl Wire {
         self.port
     }
 
-    /// Leads to another port from now on.
+    /// Forwards to another port from now on.
     pub(super) fn lead_to(&self, port: u16) {
         self.state.to.store(port, Ordering::SeqCst);
     }
 
-    /// Resets all connections, and lets nobody connect.
+    /// Resets all connections, and refuses new ones.
     pub(super) fn cut(&self) {
         self.state.is_cut.store(true, Ordering::SeqCst);
         self.state.close_all();
     }
 
-    /// Takes everything and hands on nothing.
+    /// Accepts everything and forwards nothing.
     pub(super) fn hold(&self) {
         self.state.is_held.store(true, Ordering::SeqCst);
     }
 
-    /// Everything gets through again.
+    /// Forwards everything again.
     pub(super) fn mend(&self) {
         self.state.is_cut.store(false, Ordering::SeqCst);
         self.state.is_held.store(false, Ordering::SeqCst);
@@ -91,7 +91,7 @@ impl State {
                 state.close(number);
             });
         }
-        // Cut meanwhile.
+        // The wire was cut in the meantime.
         if self.is_cut.load(Ordering::SeqCst) {
             self.close_all();
         }

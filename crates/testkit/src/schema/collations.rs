@@ -1,38 +1,38 @@
-//! The collations that a server has.
+//! The collations that a server supports.
 
 use anyhow::Result;
 use mysql::{Conn, prelude::Queryable};
 
 use crate::rng::Rng;
 
-/// One of them.
+/// A collation and its character set.
 #[derive(Clone, Debug)]
 pub(super) struct Collation {
     pub(super) name: String,
     pub(super) charset: String,
 }
 
-/// Character sets that have every character.
+/// Character sets that contain every character.
 const UNIVERSAL: [&str; 5] = ["utf8mb4", "utf16", "utf16le", "utf32", "gb18030"];
-/// Character sets in which a character has one to four bytes, each of them another way.
+/// Character sets whose characters have one to four bytes, encoded differently in each.
 const LONG: [&str; 14] = [
     "utf8mb4", "utf8mb3", "utf16", "utf16le", "utf32", "ucs2", "gb18030", "gbk", "gb2312", "sjis", "cp932",
     "big5", "euckr", "ujis",
 ];
 
 impl Collation {
-    /// Whether every text can be one of its.
+    /// Whether it can represent every text.
     pub(super) fn is_universal(&self) -> bool {
         UNIVERSAL.contains(&self.charset.as_str())
     }
 
-    /// Whether any byte is a character.
+    /// Whether every byte is a character.
     pub(super) fn is_of_single_bytes(&self) -> bool {
         !LONG.contains(&self.charset.as_str()) && self.charset != "eucjpms"
     }
 }
 
-/// All of them, in an order that does not change.
+/// All collations in a fixed order.
 pub(super) struct Collations {
     all: Vec<Collation>,
 }
@@ -43,7 +43,7 @@ impl Collations {
             "SELECT column_name FROM information_schema.columns WHERE table_schema = 'information_schema'
              AND table_name = 'COLLATION_CHARACTER_SET_APPLICABILITY' AND column_name = 'FULL_COLLATION_NAME'",
         )?;
-        // MariaDB's newer ones are of several character sets, and have a name in each.
+        // MariaDB's newer collations apply to several character sets, with a separate name in each.
         let name = if has_full_names.is_some() { "full_collation_name" } else { "collation_name" };
         let rows: Vec<(String, String)> = conn.query(format!(
             "SELECT {name}, character_set_name FROM information_schema.collation_character_set_applicability
@@ -53,7 +53,7 @@ impl Collations {
         Ok(Collations { all })
     }
 
-    /// Any of them, most of them of the character sets that are used most.
+    /// Draws a collation, preferring the most widely used character sets.
     pub(super) fn any(&self, rng: &mut Rng) -> &Collation {
         let charset = match rng.below(10) {
             0..5 => "utf8mb4",

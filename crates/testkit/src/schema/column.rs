@@ -1,4 +1,4 @@
-//! Columns: a type, and what may stand behind it.
+//! Columns: a type and its attributes.
 
 use super::{Maker, form::Form, names, value};
 use crate::{data::names::quoted, rng::Rng};
@@ -11,11 +11,11 @@ pub(super) struct Column {
     pub(super) is_nullable: bool,
     pub(super) is_counted: bool,
     pub(super) has_default: bool,
-    /// What it is computed of.
+    /// The expression of a generated column.
     pub(super) expression: Option<String>,
     /// `DEFAULT ..`, `ON UPDATE ..`.
     default: String,
-    /// What a table can do without.
+    /// Attributes that can be left out.
     ornament: String,
 }
 
@@ -33,7 +33,7 @@ impl Column {
         }
     }
 
-    /// Any column that is not computed.
+    /// Draws a column that is not generated.
     pub(super) fn random(maker: &mut Maker) -> Column {
         let form = Form::random(maker);
         let is_nullable = maker.rng.percent(65);
@@ -62,7 +62,7 @@ impl Column {
         column
     }
 
-    /// A column that is computed of another one, where there is something to compute.
+    /// Draws a generated column based on `of`, if an expression exists for its type.
     pub(super) fn computed(maker: &mut Maker, of: &Column) -> Option<Column> {
         let name = quoted(&of.name);
         let rng = &mut maker.rng;
@@ -131,7 +131,7 @@ impl Column {
         }
     }
 
-    /// As it is written; the plainer, the less stands behind its type.
+    /// The definition as SQL; with higher plainness, fewer attributes follow the type.
     pub(super) fn sql(&self, plainness: u32) -> String {
         let mut sql = format!("{} {}", quoted(&self.name), self.form.sql());
         if let Some(expression) = &self.expression {
@@ -166,7 +166,7 @@ fn default(form: &Form, is_nullable: bool, is_mariadb: bool, rng: &mut Rng) -> O
         Form::Text { .. } if form.is_long() && !is_mariadb => "('it''s')".to_owned(),
         Form::Text { length, .. } => {
             let text = names::remark(rng, if *length == 0 { 40 } else { *length as usize });
-            // It is made before the server says which characters it has.
+            // The default is drawn before it is known which characters the column's character set has.
             if text.is_ascii() { text } else { "''".to_owned() }
         }
         Form::Bytes { .. } if form.is_long() => "('\\0')".to_owned(),
@@ -179,7 +179,7 @@ fn default(form: &Form, is_nullable: bool, is_mariadb: bool, rng: &mut Rng) -> O
         Form::Geometry(_) => return None,
         Form::Members { word: "ENUM", members, .. } => names::literal(&members[rng.index(members.len())]),
         Form::Own("UUID") if rng.percent(50) => "UUID()".to_owned(),
-        // Servers print one below zero as what is none.
+        // Servers print a default of negative zero as zero.
         Form::Float | Form::Double => "1.5e0".to_owned(),
         _ => value::edge(form, rng),
     })

@@ -1,4 +1,4 @@
-//! Rows.
+//! Fills tables with rows.
 
 use anyhow::{Context, Result};
 use mysql::prelude::Queryable;
@@ -6,9 +6,9 @@ use mysql::prelude::Queryable;
 use super::{Maker, column::Column, table::Table, value};
 use crate::{data::names::quoted, rng::Rng};
 
-/// Rows of one statement, in a large table.
+/// Rows per statement for a large table.
 const ROWS_AT_ONCE: u64 = 100;
-/// A table with fewer gets each by a statement of its own.
+/// Tables with fewer rows get one statement per row.
 const ROWS_FEW: u64 = 100;
 
 impl Maker {
@@ -27,7 +27,7 @@ impl Maker {
         let names: Vec<String> = columns.iter().map(|column| quoted(&column.name)).collect();
         self.conn.query_drop("BEGIN")?;
         let at_once = if table.rows < ROWS_FEW { 1 } else { ROWS_AT_ONCE };
-        // Partitioned tables count on from there in another way each time.
+        // Partitioned tables continue differently each time once their counter has reached its end.
         let may_end = !table.has_partitions;
         let into = format!("INSERT IGNORE INTO {} ({}) VALUES", table.quoted(), names.join(", "));
         for _ in 0..table.rows.div_ceil(at_once) {
@@ -45,7 +45,8 @@ impl Maker {
         Ok(())
     }
 
-    /// Inserts rows. What does not fit is made to, or passed over. Whether any was taken.
+    /// Inserts rows. Values that do not fit are adapted, and rows that cannot be are skipped.
+    /// Returns whether rows were accepted.
     fn insert(&mut self, into: &str, rows: &[String]) -> Result<bool> {
         let insert = format!("{into} {}", rows.join(", "));
         match self.conn.query_drop(&insert) {
@@ -57,7 +58,7 @@ impl Maker {
         Ok(true)
     }
 
-    /// Changes rows: also so that foreign keys lead somewhere.
+    /// Changes rows, also so that foreign keys refer to existing rows.
     fn age(&mut self, table: &Table, names: &[String]) -> Result<()> {
         let quoted_name = table.quoted();
         let mut statements = Vec::new();
@@ -78,7 +79,7 @@ impl Maker {
             statements.push(format!("DELETE FROM {quoted_name} LIMIT 2"));
         }
         for statement in statements {
-            // A table may well have no such rows.
+            // The table may have no such rows.
             if let Err(error) = self.conn.query_drop(&statement)
                 && !matches!(error, mysql::Error::MySqlError(_))
             {
@@ -89,7 +90,7 @@ impl Maker {
     }
 }
 
-/// Where its counter must not come to its end, it does not.
+/// Draws a row. Unless `may_end`, explicit values keep its counter far from its end.
 fn row(columns: &[&Column], may_end: bool, rng: &mut Rng) -> String {
     let value = |column: &&Column, rng: &mut Rng| {
         if column.is_counted && rng.percent(90) || column.is_nullable && rng.percent(15) {

@@ -1,9 +1,9 @@
-//! Types of columns.
+//! Column types.
 
 use super::{Maker, collations::Collation, names::literal};
 use crate::rng::Rng;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Debug)]
 pub(super) enum Form {
     Integer {
@@ -24,14 +24,14 @@ pub(super) enum Form {
     Time(u64),
     DateTime(u64),
     Timestamp(u64),
-    /// `word` with a length in characters where it takes one.
+    /// `word`, with a length in characters if it takes one.
     Text {
         word: &'static str,
         length: u64,
         collation: Collation,
         is_compressed: bool,
     },
-    /// The same in bytes.
+    /// Like `Text`, with a length in bytes.
     Bytes {
         word: &'static str,
         length: u64,
@@ -43,7 +43,7 @@ pub(super) enum Form {
     },
     Json,
     Geometry(&'static str),
-    /// A type that MariaDB has for itself.
+    /// A type that only MariaDB has.
     Own(&'static str),
 }
 
@@ -54,7 +54,7 @@ const MEMBERS: [&str; 10] = ["a", "", "B", "it's", "x y", "\\", "0", "1", "NULL"
 const MEMBERS_UNIVERSAL: [&str; 4] = ["ä", "😀", "ß", "表"];
 
 impl Form {
-    /// Any.
+    /// Draws any type.
     pub(super) fn random(maker: &mut Maker) -> Form {
         let rng = &mut maker.rng;
         match rng.below(if maker.is_mariadb { 34 } else { 32 }) {
@@ -88,7 +88,7 @@ impl Form {
         }
     }
 
-    /// One that a key leads with.
+    /// Draws a type suitable for the first column of a key.
     pub(super) fn of_key(maker: &mut Maker) -> Form {
         let rng = &mut maker.rng;
         match rng.below(12) {
@@ -129,12 +129,13 @@ impl Form {
         if collation.is_universal() {
             pool.extend(MEMBERS_UNIVERSAL);
         }
-        // Where cases do not count a member would be there twice.
+        // Under collations that ignore case, a member could occur twice, so each is drawn only once.
         let mut members: Vec<String> = Vec::new();
         for _ in 0..rng.between(1, 8) {
             members.push(pool.remove(rng.index(pool.len())).to_owned());
         }
-        // Those of four bytes are not found out in a set of more than eight: that is not mended yet.
+        // Characters of four bytes are not detected in a set of more than eight members; that is not fixed
+        // yet.
         if rng.percent(10) && !members.iter().any(|member| member == "😀") {
             let more = (members.len()..rng.between(9, 64) as usize).map(|number| format!("m{number}"));
             members.extend(more);
@@ -142,7 +143,7 @@ impl Form {
         Form::Members { word: ["ENUM", "SET"][rng.index(2)], members, collation }
     }
 
-    /// As it is written.
+    /// The type as SQL.
     pub(super) fn sql(&self) -> String {
         let digits = |digits: u64| if digits == 0 { String::new() } else { format!("({digits})") };
         match self {
@@ -195,7 +196,7 @@ impl Form {
         }
     }
 
-    /// Whether a key takes only a part of it.
+    /// Whether a key must use a prefix of it.
     pub(super) fn needs_prefix(&self) -> bool {
         match self {
             Form::Text { word, .. } => LONG_TEXTS.contains(word),
@@ -204,7 +205,7 @@ impl Form {
         }
     }
 
-    /// Whether a key can take a part of it, and how long that may be.
+    /// The longest prefix that a key can use, if a key can use a prefix at all.
     pub(super) fn prefix_max(&self) -> Option<u64> {
         match self {
             Form::Text { is_compressed: true, .. } => None,
@@ -215,12 +216,12 @@ impl Form {
         }
     }
 
-    /// Whether a usual index can have it.
+    /// Whether an ordinary index can include it.
     pub(super) fn is_indexable(&self) -> bool {
         !matches!(self, Form::Json | Form::Geometry(_) | Form::Text { is_compressed: true, .. })
     }
 
-    /// Whether its default must be an expression where there is one.
+    /// Whether a default must be an expression.
     pub(super) fn is_long(&self) -> bool {
         self.needs_prefix() || matches!(self, Form::Json | Form::Geometry(_))
     }

@@ -1,4 +1,4 @@
-//! Indexes, constraints, and foreign keys: also to the table itself, and in circles.
+//! Indexes, constraints, and foreign keys, including self-references and cycles.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ pub(super) struct Part {
 impl Part {
     pub(super) fn of(number: usize, column: &Column, may_descend: bool, rng: &mut Rng) -> Part {
         let is_cut = column.form.needs_prefix() || rng.percent(20);
-        // Characters have four bytes, and some engines take few of them.
+        // Characters have up to four bytes, and some engines accept only short keys.
         let prefix = column.form.prefix_max().filter(|_| is_cut).map(|max| rng.between(1, max.min(40)));
         Part { column: number, prefix, is_descending: may_descend && rng.percent(20) }
     }
@@ -38,7 +38,7 @@ pub(super) fn parts(columns: &[Column], parts: &[Part]) -> String {
     format!("({})", parts.join(", "))
 }
 
-/// Columns that lead to the primary key of a table.
+/// Columns that refer to the primary key of a table.
 #[derive(Clone, Debug)]
 pub(super) struct ForeignKey {
     pub(super) columns: Vec<String>,
@@ -56,7 +56,7 @@ const RULES: [&str; 6] = [
 ];
 
 impl ForeignKey {
-    /// To a table that there is, or to the one that is being made: the columns for it are added.
+    /// A foreign key to an existing table, or to the table being made; the columns for it are added.
     pub(super) fn random(
         maker: &mut Maker,
         schema: &str,
@@ -109,7 +109,7 @@ impl ForeignKey {
 }
 
 impl Maker {
-    /// Adds keys to the tables that there are.
+    /// Adds keys to the existing tables.
     pub(super) fn keys(&mut self) -> Result<()> {
         for number in 0..self.tables.len() {
             for _ in 0..self.rng.below(5) {
@@ -136,7 +136,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Where one table leads to another one, it may lead back.
+    /// Adds references back from parents to children, so that tables form cycles.
     fn circle(&mut self) -> Result<()> {
         for number in 0..self.tables.len() {
             let child = self.tables[number].clone();
@@ -161,7 +161,7 @@ impl Maker {
         Ok(())
     }
 
-    /// A statement that adds a key; an empty one where the table has nothing for it.
+    /// A statement that adds a key; empty if the table has no suitable columns.
     fn key(&mut self, number: usize) -> String {
         let table = &self.tables[number];
         let rng = &mut self.rng;

@@ -1,8 +1,9 @@
-//! Random databases: every type of column and kind of key, option and program, under awkward names, with rows at the
-//! edges of what their columns hold.
+//! Random databases: every type of column, key, option and program, under awkward names, with rows at the
+//! limits of their columns.
 //!
-//! The statements are guesses. What a server refuses is left out and counted: first the ornaments of a table (options,
-//! comments, partitions), then what its columns have beside a type, then the table.
+//! Statements are generated without knowing whether the server accepts them.
+//! Refused parts are dropped and counted: first a table's decorations (options, comments, partitions), then
+//! the attributes of its columns, then the table.
 
 mod collations;
 mod column;
@@ -24,26 +25,26 @@ use collations::Collations;
 use names::Names;
 use table::Table;
 
-/// What was made.
+/// What was created.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
     /// Databases.
     pub databases: Vec<String>,
-    /// Tables that hold rows.
+    /// The number of tables that hold rows.
     pub tables: usize,
-    /// Rows of all of them.
+    /// Rows in all tables.
     pub rows: u64,
-    /// Indexes, constraints and foreign keys that were added to them.
+    /// Indexes, constraints and foreign keys that were added to the tables.
     pub keys: usize,
     /// Views, triggers, routines, events and sequences.
     pub programs: usize,
-    /// Statements that define something and that the server has refused, with its reason.
+    /// Definitions that the server refused, with its reasons.
     pub refused: Vec<String>,
-    /// Rows that the server has refused.
+    /// Rows that the server refused.
     pub rows_refused: u64,
 }
 
-/// Creates random databases and fills them. The same seed makes the same of the same server.
+/// Creates and fills random databases. The same seed gives the same result on the same server.
 pub fn create(server: &Server, seed: u64) -> Result<Made> {
     let mut maker = Maker::new(server, seed)?;
     maker.databases()?;
@@ -83,7 +84,7 @@ impl Maker {
         })
     }
 
-    /// Carries out what the server may refuse. Whether it did not.
+    /// Runs a statement that the server may refuse; returns whether it was accepted.
     fn attempt(&mut self, statement: &str) -> Result<bool> {
         match self.conn.query_drop(statement) {
             Ok(()) => Ok(true),
@@ -91,12 +92,12 @@ impl Maker {
                 self.made.refused.push(format!("{}: {statement}", error.message));
                 Ok(false)
             }
-            // The server is gone: that is no refusal.
+            // A lost connection is not a refusal.
             Err(error) => Err(error).with_context(|| statement.to_owned()),
         }
     }
 
-    /// What statements of text and numbers mean from here on.
+    /// Sets a random SQL mode, which changes the meaning of text and numbers in later statements.
     fn mode(&mut self, modes: &[&str]) -> Result<()> {
         let mode = self.rng.pick(modes);
         self.conn.query_drop(format!("SET SESSION sql_mode = '{mode}'"))?;

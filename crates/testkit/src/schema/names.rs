@@ -1,8 +1,8 @@
-//! Names that need quotes, and remarks that need more.
+//! Names that need quotes, and comments that need more escaping.
 
 use crate::rng::Rng;
 
-/// Names of objects have no more characters.
+/// The maximum length of object names, in characters.
 const LENGTH_MAX: usize = 64;
 
 const WORDS: [&str; 34] = [
@@ -57,14 +57,14 @@ const REMARKS: [&str; 12] = [
     "DEFAULT NULL, ENGINE='CONNECT' PARTITION BY x",
 ];
 
-/// Gives every name once.
+/// Generates unique names.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     given: u32,
 }
 
 impl Names {
-    /// A name of anything: no other is called so, however cases and accents count.
+    /// A name that no other object has, even if case and accents are ignored.
     pub(super) fn any(&mut self, rng: &mut Rng) -> String {
         self.given += 1;
         let number = self.given;
@@ -83,7 +83,7 @@ impl Names {
     }
 }
 
-/// A text as a literal: also one that looks like a statement.
+/// A random comment text, sometimes one that looks like a statement.
 pub(super) fn remark(rng: &mut Rng, length_max: usize) -> String {
     let mut text = format!("{}{}", rng.pick(&REMARKS), rng.pick(&REMARKS));
     if rng.percent(10) {
@@ -95,7 +95,7 @@ pub(super) fn remark(rng: &mut Rng, length_max: usize) -> String {
     literal(&text.chars().take(length_max).collect::<String>())
 }
 
-/// A text in quotes.
+/// Quotes a text as a literal.
 pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

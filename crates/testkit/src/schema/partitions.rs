@@ -1,11 +1,11 @@
-//! Partitions by what the primary key begins with.
+//! Partitions by the first column of the primary key.
 
 use super::{column::Column, form::Form, keys::Part};
 use crate::{data::names::quoted, rng::Rng};
 
 const YEARS: [u64; 3] = [1995, 2010, 2020];
 
-/// A clause of partitions; an empty one where there is nothing to part by.
+/// A partition clause; empty if there is no suitable column.
 pub(super) fn random(columns: &[Column], primary: &[Part], is_mariadb: bool, rng: &mut Rng) -> String {
     let column = match primary.first() {
         Some(part) if part.prefix.is_none() => &columns[part.column],

@@ -1,4 +1,4 @@
-//! Views, triggers, routines, events and sequences, over the tables that there are.
+//! Views, triggers, routines, events and sequences that use the existing tables.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use crate::data::names::quoted;
 const MODES: [&str; 5] = ["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "PIPES_AS_CONCAT", "STRICT_ALL_TABLES"];
 
 impl Maker {
-    /// Makes some of each.
+    /// Creates some of each.
     pub(super) fn programs(&mut self) -> Result<()> {
         let mut views: Vec<String> = Vec::new();
         for _ in 0..self.rng.between(3, 8) {
@@ -48,7 +48,8 @@ impl Maker {
             return format!("CREATE VIEW {name} AS SELECT a.*, 'ä😀''' AS `it's` FROM {of} a");
         }
         let Some(table) = self.tables.get(rng.index(self.tables.len().max(1))) else { return String::new() };
-        // MySQL prints what a view calls so with the space, and takes it away when it reads that.
+        // MySQL prints such a column of a view with the leading space, but strips the space when
+        // it reads the view again.
         let fit = table.columns.iter().filter(|column| !column.name.starts_with(' '));
         let mut columns: Vec<String> = fit.map(|column| quoted(&column.name)).collect();
         if columns.is_empty() {
@@ -80,7 +81,7 @@ impl Maker {
         let name = format!("{}.{}", quoted(&table.schema), quoted(&self.names.any(rng)));
         let moment = rng.pick(&["BEFORE INSERT", "BEFORE UPDATE", "AFTER INSERT", "AFTER DELETE"]);
         let nullable = table.columns.iter().find(|it| it.is_nullable && it.expression.is_none());
-        // Rows that are loaded must not meet it.
+        // Triggers must not break loading of the rows.
         let body = match nullable.filter(|_| moment.starts_with("BEFORE")) {
             Some(column) => format!("SET NEW.{} = NULL", quoted(&column.name)),
             None => "BEGIN /* it's; */ SET @`seen;` = 'ä😀'; -- no more\n END".to_owned(),

@@ -1,4 +1,4 @@
-//! Tables: columns, a primary key of some shape, an engine and its options.
+//! Tables: columns, a primary key, an engine and its options.
 
 use super::{
     Maker,
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::{data::names::quoted, rng::Rng};
 
-/// The plainest table: columns and a key.
+/// The plainest level: only columns and a key.
 pub(super) const PLAINNESS_MAX: u32 = 2;
 
-/// A table that is to be, or that there is.
+/// A table that exists or is yet to be made.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) schema: String,
@@ -22,14 +22,14 @@ pub(super) struct Table {
     pub(super) engine: &'static str,
     pub(super) foreign: Option<ForeignKey>,
     pub(super) has_partitions: bool,
-    /// How many rows it is to get.
+    /// The number of rows that it is to get.
     pub(super) rows: u64,
     options: String,
     partitions: String,
 }
 
 impl Table {
-    /// Any table; the first one is large.
+    /// Draws a table; the first one is large.
     pub(super) fn random(maker: &mut Maker, schema: String, number: u64) -> Table {
         let name = maker.names.any(&mut maker.rng);
         let mut columns = Vec::new();
@@ -86,7 +86,7 @@ impl Table {
         format!("{}.{}", quoted(&self.schema), quoted(&self.name))
     }
 
-    /// The statement that makes it; the plainer, the less can be refused.
+    /// The `CREATE TABLE` statement; the higher the plainness, the less the server can refuse.
     pub(super) fn create(&self, plainness: u32) -> String {
         let columns = self.columns.iter().filter(|column| plainness < 2 || column.expression.is_none());
         let mut elements: Vec<String> = columns.map(|column| column.sql(plainness)).collect();
@@ -100,7 +100,7 @@ impl Table {
         format!("CREATE TABLE {} ({}) ENGINE={}{tail}", self.quoted(), elements.join(", "), self.engine)
     }
 
-    /// What it is when it was made so plain.
+    /// The table as it is after creation at this plainness.
     pub(super) fn created(mut self, plainness: u32) -> Table {
         if plainness == PLAINNESS_MAX {
             self.columns.retain(|column| column.expression.is_none());
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-/// A primary key, of columns that come first in the table.
+/// Draws a primary key, whose columns come first in the table.
 fn primary(maker: &mut Maker, columns: &mut Vec<Column>) -> Vec<Part> {
     let (count, is_counted) = match maker.rng.below(10) {
         0 | 1 => (0, false),

@@ -1,4 +1,4 @@
-//! Values: those at the edges of what a type holds, and some between.
+//! Values at the limits of types, and some in between.
 
 use std::fmt::Write;
 
@@ -55,14 +55,14 @@ const CHARACTERS: [&str; 24] = [
     "表", "😀", "\u{301}", "\u{200b}", "İ",
 ];
 
-/// Any value, as a literal.
+/// A random value as a literal.
 pub(super) fn any(form: &Form, rng: &mut Rng) -> String {
     if rng.percent(40) {
         return edge(form, rng);
     }
     match form {
         Form::Integer { bytes, is_unsigned, .. } => {
-            // Small ones are frequent, others far apart.
+            // Small numbers are frequent; others are spread widely.
             let bits = if rng.percent(50) { 6 } else { bytes * 8 - 1 };
             let number = rng.next_u64() >> (64 - bits);
             if !is_unsigned && rng.percent(40) { format!("-{number}") } else { number.to_string() }
@@ -134,7 +134,7 @@ pub(super) fn any(form: &Form, rng: &mut Rng) -> String {
     }
 }
 
-/// The least, the greatest, none, and what is lost most easily.
+/// An extreme value: the least, the greatest, an empty one, or one that is easily lost.
 pub(super) fn edge(form: &Form, rng: &mut Rng) -> String {
     match form {
         Form::Integer { bytes, is_unsigned, .. } => {
@@ -243,7 +243,7 @@ fn time(rng: &mut Rng, hours_max: u64) -> String {
     format!("{hours:02}:{:02}:{:02}.{:06}", rng.below(60), rng.below(60), rng.below(1_000_000))
 }
 
-/// Characters that its character set has, or those that it takes for them.
+/// Characters that its character set has, or converts.
 fn text(form: &Form, length: u64, rng: &mut Rng) -> String {
     let Form::Text { collation, .. } = form else { return "''".to_owned() };
     if collation.is_of_single_bytes() && rng.percent(60) {

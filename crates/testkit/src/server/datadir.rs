@@ -1,7 +1,8 @@
-//! Making and copying data directories.
+//! Creates and copies data directories.
 //!
-//! Initialising takes MySQL several seconds, so one directory for each set of options is kept beside the servers and
-//! copied, unless the options name other places. MariaDB is quick, and each of its directories gets its own identity.
+//! Initialising takes MySQL several seconds, so one directory per set of options is cached beside the servers
+//! and copied, unless the options name other places.
+//! MariaDB is fast, and each of its directories gets its own identity.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,9 +14,9 @@ use anyhow::{Context, Result, ensure};
 use super::run_as_root;
 use crate::kind::{ServerKind, servers_dir};
 
-/// Makes a data directory. `init` are the options that shape it.
+/// Creates a data directory. `init` holds the options that shape it.
 pub(super) fn create(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
-    // A template cannot hold what lies outside of it.
+    // A template cannot contain files outside of it.
     if kind.is_mariadb() || init.iter().any(|option| option.contains('/')) {
         return initialise(kind, init, datadir);
     }
@@ -33,7 +34,7 @@ fn template(kind: ServerKind, init: &[String]) -> Result<PathBuf> {
         let scratch = tempfile::tempdir_in(&templates)?;
         let made = scratch.path().join("data");
         initialise(kind, init, &made)?;
-        // Another process may have been quicker: its directory is as good.
+        // If another process was faster, its directory is just as good.
         if let Err(error) = fs::rename(&made, &template)
             && !template.is_dir()
         {
@@ -43,8 +44,8 @@ fn template(kind: ServerKind, init: &[String]) -> Result<PathBuf> {
     Ok(template)
 }
 
-/// Gives a restored directory the certificates and keys that MySQL would make at its start, which takes half a second of a
-/// processor.
+/// Gives a restored directory the certificates and keys that MySQL would generate at its start, which takes
+/// half a second of CPU time.
 pub(super) fn give_certificates(kind: ServerKind, datadir: &Path) -> Result<()> {
     if kind.is_mariadb() || datadir.join("ca.pem").exists() {
         return Ok(());
@@ -71,7 +72,8 @@ fn initialise(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
         command.args(["--no-defaults", "--initialize-insecure"]);
         command
     };
-    // A server that starts removes what it takes for temporary tables of a crashed one: never share the directory.
+    // A starting server removes what it takes for temporary tables of a crashed one, so the directory must
+    // never be shared.
     let scratch = tempfile::tempdir()?;
     command
         .arg(format!("--datadir={}", datadir.display()))
@@ -88,8 +90,8 @@ fn initialise(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies the data directory of a stopped server, holes and all. The copy is a server of its own: it gets no
-/// `auto.cnf`, which holds MySQL's server UUID.
+/// Copies the data directory of a stopped server, preserving holes.
+/// The copy is a server of its own: it gets no `auto.cnf`, which holds MySQL's server UUID.
 pub fn copy(source: &Path, target: &Path) -> Result<()> {
     ensure!(!target.exists(), "{} exists", target.display());
     let output = Command::new("cp").args(["-a", "--sparse=always", "--"]).arg(source).arg(target).output()?;

@@ -1,4 +1,4 @@
-//! A server keeps what it committed through each way of ending, and its identity through each start.
+//! A server keeps committed data however it ends, and its identity across starts.
 
 use anyhow::Result;
 use holdfast_testkit::{Server, ServerKind, ServerOptions};
@@ -36,7 +36,7 @@ fn committed_rows_outlive_every_end_mysql_9_7() -> Result<()> {
     committed_rows_outlive_every_end(ServerKind::MySql97)
 }
 
-/// The options that shape a data directory reach it.
+/// Options that shape a data directory take effect in it.
 #[test]
 fn a_server_can_have_another_page_size() -> Result<()> {
     for kind in ServerKind::all_kinds() {
@@ -46,7 +46,7 @@ fn a_server_can_have_another_page_size() -> Result<()> {
     Ok(())
 }
 
-/// What a server that does not start had to say is in the error.
+/// The error contains the log of a server that fails to start.
 #[test]
 fn a_failed_start_shows_the_log() {
     let options = ServerOptions::default().arg("--no-such-option");

@@ -1,4 +1,5 @@
-//! The oracle works: a replica that began right ends equal, and one that began wrong does not pass.
+//! The oracle works: a replica that starts at the right position ends up equal, and one
+//! that does not is detected.
 
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ fn a_replica_ends_equal_after_every_kind_of_change(kind: ServerKind) -> Result<(
     assert_equal_checksums(&source, &target)?;
     assert_eq!(writes::check_ledger(&source)?, writes::check_ledger(&target)?);
 
-    // One row less, and the oracle must see it.
+    // With one row less, the oracle must detect the difference.
     replica::detach(&target)?;
     target.exec_all(["SET sql_log_bin = 0", "DELETE FROM shop.customers WHERE id = 1"])?;
     assert_eq!(differences(&checksums(&source)?, &checksums(&target)?).len(), 1);
@@ -60,7 +61,7 @@ fn a_replica_ends_equal_after_every_kind_of_change_mysql_9_7() -> Result<()> {
     a_replica_ends_equal_after_every_kind_of_change(ServerKind::MySql97)
 }
 
-/// Every engine, format and placement of the data set exists on every kind, and outlives the server.
+/// Every engine, format and placement of the data set exists on every kind, and survives a restart.
 #[test]
 fn everything_misc_outlives_the_server() -> Result<()> {
     for kind in ServerKind::all_kinds() {
@@ -75,7 +76,7 @@ fn everything_misc_outlives_the_server() -> Result<()> {
     Ok(())
 }
 
-/// A recorded position that is not where the data is must not pass.
+/// A recorded position that does not match the data must be detected.
 #[test]
 fn a_wrong_position_does_not_pass() -> Result<()> {
     for kind in ServerKind::all_kinds() {
@@ -91,7 +92,7 @@ fn a_wrong_position_does_not_pass() -> Result<()> {
         source.stop()?;
         let copy = source.home().join("copy");
         copy_datadir(source.datadir(), &copy)?;
-        // The copy's own binlog would refuse the position by itself.
+        // Remove the copy's own binlog, which would reject the position by itself.
         for name in ["binlog.index", "binlog.state"] {
             std::fs::remove_file(copy.join(name)).ok();
         }

@@ -1,4 +1,4 @@
-//! `binlog archive`: takes in what a server writes, until it is asked to end.
+//! `binlog archive`: receives and stores a server's binlog until asked to stop.
 
 use std::{
     fmt::{self, Write as _},

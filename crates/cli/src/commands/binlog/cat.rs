@@ -1,4 +1,4 @@
-//! `binlog cat`: a binlog file as it was, or what follows a logical backup.
+//! `binlog cat`: writes a binlog file as it was, or the transactions that follow a logical backup.
 
 use std::{
     fmt::{self, Write as _},
@@ -35,7 +35,7 @@ struct Written {
 
 impl Render for Written {
     fn render(&self, out: &mut String) -> fmt::Result {
-        // Standard output is the file.
+        // Standard output carries the file itself, so print nothing.
         match &self.output {
             Some(output) => writeln!(
                 out,
@@ -50,7 +50,7 @@ impl Render for Written {
     }
 }
 
-/// What follows a backup.
+/// The transactions that follow a backup.
 #[derive(Serialize)]
 struct Followed {
     after: String,
@@ -113,10 +113,10 @@ fn what_follows(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<
     recovery::behind_logical(&repo, &chosen.log().source, chosen.run, until)
 }
 
-/// Takes bytes.
+/// Consumes bytes.
 type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// Has `give` write to a new file, or to standard output.
+/// Lets `give` write to a new file, or to standard output.
 fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>) -> Result<T> {
     let Some(path) = path else {
         let mut out = BufWriter::new(io::stdout().lock());

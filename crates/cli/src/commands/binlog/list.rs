@@ -1,4 +1,5 @@
-//! `binlog list`: what is archived and what is missing, to when it recovers, and transactions of a time or a text.
+//! `binlog list`: what is archived, what is missing, which period is recoverable; also finds
+//! transactions by time or text.
 
 use std::{
     fmt::{self, Write as _},
@@ -23,7 +24,7 @@ use crate::{
     },
 };
 
-/// Stretches of one file that go on from each other.
+/// Consecutive stretches of one file, joined.
 #[derive(Serialize)]
 struct FileShown {
     file: String,
@@ -38,10 +39,10 @@ struct FileShown {
     server: ServerVersion,
     hostname: String,
     runs: Vec<u64>,
-    /// Whether it may grow.
+    /// Whether the file may still grow.
     live: bool,
     gap: Option<Gap>,
-    /// By which settings the server left something out of it, with their values.
+    /// The settings, with their values, by which the server left transactions out of this file.
     leaves_out: Option<String>,
 }
 
@@ -67,7 +68,7 @@ impl FileShown {
         }
     }
 
-    /// Takes in what goes on from it; `false` where it does not.
+    /// Appends `next` if it continues this one; returns `false` otherwise.
     fn join(&mut self, next: &Self) -> bool {
         let goes_on = next.gap.is_none()
             && self.file == next.file
@@ -103,15 +104,15 @@ impl FileShown {
     }
 }
 
-/// What can be recovered.
+/// A recoverable period.
 #[derive(Serialize)]
 struct Recoverable {
-    /// The oldest physical backup from which on all is there.
+    /// The oldest physical backup from which the archive is complete.
     from: String,
     from_at: Timestamp,
-    /// The last time that can be recovered to.
+    /// The latest time that can be recovered to.
     until_at: Option<Timestamp>,
-    /// So much before now, by this host's clock: what was committed since is lost if the server is.
+    /// How long ago `until_at` was, by this host's clock: anything committed since is lost if the server is.
     until_age_s: Option<u64>,
     until_file: String,
     until_position: u64,
@@ -221,7 +222,7 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(exit)
 }
 
-/// A transaction that was found.
+/// A transaction that matches the search.
 #[derive(Serialize)]
 struct Found {
     #[serde(flatten)]
@@ -258,7 +259,7 @@ impl Render for Found {
 struct Count {
     source: String,
     transactions: u64,
-    /// Where there are none of the time asked for.
+    /// The requested period, if no transaction falls into it.
     #[serde(skip)]
     none_between: Option<(Timestamp, Timestamp)>,
     /// The nearest time at which a stretch of the archive begins or ends.

@@ -1,4 +1,4 @@
-//! `binlog`: archive, list, cat.
+//! `binlog`: the verbs archive, list and cat.
 
 mod archive;
 mod cat;
@@ -33,7 +33,7 @@ fn open_archive(context: &Context<'_>, name: &NameArg, doing: &'static str) -> R
     Archive::open(&repo, &log.source)
 }
 
-/// Microseconds since 1970 as an instant.
+/// Converts microseconds since 1970 to a timestamp.
 fn instant(us: u64) -> Timestamp {
     Timestamp::from_microsecond(i64::try_from(us).unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX)
 }

@@ -1,5 +1,5 @@
-//! What can be recovered: physical backups, and how far the archive goes on behind each without a gap. Behind a logical backup
-//! nothing is replayed ([`crate::recovery`]).
+//! What can be recovered: physical backups, and how far the archive continues after each without a gap.
+//! Nothing is replayed after a logical backup ([`crate::recovery`]).
 
 use holdfast_formats::{
     Flavor, Gtids,
@@ -18,7 +18,7 @@ use crate::{
     physical::Position,
 };
 
-/// Clocks of a server and of the host that backs it up may differ by so much.
+/// How far the clocks of a server and of the host that backs it up may differ.
 const CLOCKS_DIFFER_S: i64 = 1;
 
 /// Stretches without a gap between them.
@@ -36,11 +36,11 @@ pub struct Chain {
     pub first_at: Option<u64>,
     /// When its last transaction was committed.
     pub last_at: Option<u64>,
-    /// Physical backups from whose position on it has everything, oldest first.
+    /// Physical backups after whose positions it has everything, oldest first.
     pub bases: Vec<Base>,
 }
 
-/// A physical backup behind which the archive goes on.
+/// A physical backup after which the archive continues.
 #[derive(Clone, Debug, Serialize)]
 pub struct Base {
     /// Its run.
@@ -50,12 +50,13 @@ pub struct Base {
 }
 
 impl Archive {
-    /// The first run that recovery from any of these backups of a kind needs; `None` where it goes on behind none of them. By
-    /// where a backup stands: that of a replica which is far behind needs what was archived long before it was taken. Nothing
-    /// is replayed behind logical ones of a part of a server, or without a position.
+    /// The first run of the archive that recovery from any of these backups needs; `None` if the archive
+    /// continues after none of them. What counts is the position of a backup: one of a replica that is far
+    /// behind needs what was archived long before it was taken. Nothing is replayed after a logical backup of
+    /// a part of a server, or one without a position.
     ///
     /// # Errors
-    /// Where one of them stands cannot be read.
+    /// The position of one of them cannot be read.
     pub fn needed_from(&self, kind: Kind, backups: &[RunNo]) -> Result<Option<RunNo>> {
         let history = self.backups(kind)?;
         let mut first: Option<RunNo> = None;
@@ -82,7 +83,7 @@ impl Archive {
         Ok(History::salvage(&self.repo, &log, &mut |_, _| {})?)
     }
 
-    /// The parts between gaps, oldest first, each with the backups that it goes on behind.
+    /// The parts between gaps, oldest first, each with the backups that it continues.
     pub fn chains(&self) -> Result<Vec<Chain>> {
         let mut chains: Vec<Chain> = Vec::new();
         for (at, archived) in self.stretches.iter().enumerate() {
@@ -107,7 +108,7 @@ impl Archive {
         }
         let history = self.backups(Kind::Physical)?;
         for outcome in history.standing() {
-            // What cannot be read is no base; check says why.
+            // A backup that cannot be read is no base; `check` says why.
             let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
             let Ok(taken) = Taken::of(&head) else { continue };
             if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
@@ -122,21 +123,22 @@ impl Archive {
         Ok(chains)
     }
 
-    /// Until when all that was committed is in a chain, in microseconds since 1970: with a base, any time until then can be
-    /// recovered to. On MariaDB it is a second, and all of it is there.
+    /// The time until which a chain has everything that was committed, in microseconds since 1970. With a
+    /// base, any time until then can be recovered to. On MariaDB it is a whole second, all of which is there.
     #[must_use]
     pub fn recoverable_until(&self, chain: &Chain) -> Option<u64> {
         let stretches = self.stretches.get(chain.first..=chain.last)?;
         stretches.iter().rev().find_map(|archived| archived.stretch.complete_until_us())
     }
 
-    /// Where the archive goes on behind a backup; `None` where it does not, or where that cannot be told for sure.
+    /// Where the archive continues after a backup; `None` if it does not, or if that cannot be told for sure.
     ///
-    /// By the place in the binlog of the very server that was backed up: in a file that there was when the place was read,
-    /// since names and numbers come again after a reset. Where that place is not in the archive (it is of another server,
-    /// such as a replica of the one that is archived; it was so until that replica took its place; the backup has none) by
-    /// GTIDs, and only behind the last gap: what was begun anew behind one may have the same GTIDs. Where a gap is known to
-    /// be such a beginning, or it cannot be told what is missing, not at all: a replica may stand before it still.
+    /// The place in the binlog of the very server that was backed up decides, in a file that existed when the
+    /// place was read, because file names and numbers repeat after a reset. If that place is not in the
+    /// archive, GTIDs decide: it may be of another server, such as a replica of the archived one, also before
+    /// that replica took its place; or the backup has none. GTIDs count only after the last gap: a history
+    /// begun after a gap may reuse them. If a gap is known to be such a beginning, or it cannot be told what
+    /// is missing, they do not count at all: a replica may still be before it.
     #[must_use]
     pub fn behind(&self, taken: &Taken) -> Option<Behind> {
         self.behind_place(taken).or_else(|| self.behind_gtids(taken))
@@ -165,8 +167,8 @@ impl Archive {
         let newest = parse_gtids(flavor, newest?).ok()?;
         let mut gaps = self.stretches.iter().filter_map(|archived| archived.gap.as_ref());
         let counts_on = gaps.all(|gap| matches!(gap.kind, GapKind::Purged | GapKind::NotStored));
-        // A file that ended before the place, or before which there was more than the backup holds, is another of that name:
-        // the server was reset, and numbers its transactions anew.
+        // If the file ended before the place, or more came before it than the backup holds, it is another
+        // file of that name: the server was reset, and numbers its transactions from 1 again.
         let offset = taken.position.binlog.as_ref().map(|binlog| binlog.offset);
         let was_reset = self.stretches.iter().any(|archived| {
             let has_ended = |offset| archived.stretch.is_complete && archived.end < offset;
@@ -175,7 +177,7 @@ impl Archive {
                 && archived.was_begun_before(taken.finished_at)
                 && offset.is_some_and(|offset| has_ended(offset) || had_more(offset))
         });
-        // What the server itself has begun since may be another history.
+        // What the server itself has begun since may belong to another history.
         let is_own = first.stretch.server.is_same(&taken.server);
         let known_by = if is_own { taken.placed_at() } else { taken.finished_at };
         let behind = Behind::Gtids(gtids.clone());
@@ -193,15 +195,16 @@ impl Archive {
 }
 
 impl ArchivedStretch {
-    /// Whether its file is of the name and the server of the one in which the backup's place is.
+    /// Whether its file has the name and the server of the file that contains the backup's place.
     fn has_its_name(&self, taken: &Taken) -> bool {
         self.stretch.server.is_same(&taken.server)
             && taken.position.binlog.as_ref().is_some_and(|binlog| binlog.file == self.stretch.file)
     }
 
-    /// Whether a backup of its server that holds these transactions may have ended in it: one that holds fewer than were
-    /// there before is of after a reset, when file and place may come again. MariaDB's say so where one server's numbers do:
-    /// several servers may count in one domain, and the names of domains may be deleted.
+    /// Whether a backup of its server that holds these transactions may have ended in it. A backup that holds
+    /// fewer than were there before was taken after a reset, when file and place may repeat. MariaDB's GTIDs
+    /// are compared only within one domain and server:
+    /// several servers may count in one domain, and domains may be deleted.
     fn may_precede(&self, gtids: &Gtids) -> bool {
         let before = self.stretch.gtids_before.as_deref();
         let before = before.and_then(|before| parse_gtids(self.stretch.server.flavor(), before).ok());
@@ -216,7 +219,7 @@ impl ArchivedStretch {
         }
     }
 
-    /// Whether its file was there at a time, by the server's clock.
+    /// Whether its file existed at a time, by the server's clock.
     fn was_begun_before(&self, at: Timestamp) -> bool {
         let format = self.stretch.format_bytes().ok();
         let header = format.and_then(|format| Header::parse(&format).ok());
@@ -224,12 +227,12 @@ impl ArchivedStretch {
     }
 }
 
-/// A backup, as far as it is a base.
+/// A backup as a base for recovery.
 #[derive(Clone, Debug)]
 pub struct Taken {
     /// Where it ends.
     pub position: Position,
-    /// Of which server.
+    /// The server it was taken from.
     pub server: BinlogServer,
     /// When it ended.
     pub finished_at: Timestamp,
@@ -238,7 +241,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// What a backup's manifest says of it.
+    /// Reads it from a backup's manifest.
     pub fn of(head: &Head) -> Result<Taken> {
         let backup = format_args!("{}/{} #{}", head.source, head.kind, head.run);
         let position = head::require_position(head, &backup)?;
@@ -252,15 +255,16 @@ impl Taken {
         })
     }
 
-    /// When its position was read, as far as that is known; else it was not later.
+    /// When its position was read, if that is known; otherwise a time that is not earlier.
     fn placed_at(&self) -> Timestamp {
         self.position.at.unwrap_or(self.finished_at)
     }
 
-    /// The transactions that it holds, as far as its server names them.
+    /// The GTIDs of the transactions that it holds, as far as its server assigns them.
     ///
-    /// MariaDB names what is in its binlog and what it has applied as a replica apart. Where it does not log what it applies,
-    /// or did so in former times only, the latter is further: of each domain it is the later of both.
+    /// MariaDB reports what is in its binlog and what it has applied as a replica separately. If it does not
+    /// log what it applies, or did so only in the past, the latter is further ahead. So the result has the
+    /// later of both in each domain.
     pub(crate) fn gtids(&self) -> Option<Gtids> {
         if self.server.flavor() == Flavor::MySql {
             return parse_gtids(Flavor::MySql, self.position.gtid.as_deref()?).ok();
@@ -270,9 +274,9 @@ impl Taken {
         (!later.is_empty()).then_some(Gtids::MariaDb(later))
     }
 
-    /// Whether these say what it holds of another server's transactions. They do not where it has written into a domain,
-    /// as a replica, behind what it applied in it: numbers that come from its primary next are the same. Nor where one number
-    /// stands for two transactions.
+    /// Whether these GTIDs tell what it holds of another server's transactions. They do not if, as a replica,
+    /// it has written into a domain after what it applied there: the next numbers from its primary are the
+    /// same. Nor do they if one number stands for two transactions.
     pub(crate) fn is_told_by_gtids(&self) -> bool {
         if self.server.flavor() == Flavor::MySql {
             return true;

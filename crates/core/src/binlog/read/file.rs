@@ -1,4 +1,4 @@
-//! A server's file, put together again from its stretches.
+//! A server's file, reassembled from its stretches.
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use crate::{
 /// What was written of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FileContent {
-    /// Where it begins in the server's file; 4 stands for its whole beginning.
+    /// Where it begins in the server's file; 4 is the beginning of the file.
     pub begin: u64,
     /// Where it ends in the server's file.
     pub end: u64,
@@ -23,8 +23,8 @@ pub struct FileContent {
 }
 
 impl Archive {
-    /// Gives `sink` the newest file of this name as a binlog file: the server's bytes as far as they are archived without a
-    /// gap. Where its beginning is not archived, the file's first event stands in for it.
+    /// Gives `sink` the newest file of this name as a binlog file: the server's bytes, as far as they are
+    /// archived without a gap. If its beginning is not archived, the file's first event takes its place.
     pub fn file(&self, name: &str, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<FileContent> {
         let is_it = |archived: &ArchivedStretch| archived.stretch.file == name;
         let last = self.stretches.iter().rposition(is_it);

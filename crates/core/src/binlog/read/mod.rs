@@ -43,7 +43,7 @@ pub use transactions::{ArchivedEvent, Behind};
 
 /// Attempts to read what is archived while runs end.
 const ATTEMPTS: u32 = 20;
-/// Attempts where it cannot be read: what a run took along while it ended is not damaged.
+/// Attempts if reading fails: what a run took along while it ended is not damaged.
 const FAILED_ATTEMPTS: u32 = 5;
 
 /// The archive of one source as it was when it was opened.
@@ -52,22 +52,23 @@ pub struct Archive {
     log: LogName,
     history: History,
     stretches: Vec<ArchivedStretch>,
-    /// The run whose packs were read last. The next is opened beside it: to look up what prunes have moved takes a while.
+    /// The run whose packs were read last. The next is opened beside it,
+    /// because looking up what prunes have moved takes a while.
     opened: Mutex<Option<Arc<Backup>>>,
 }
 
 /// A stretch and where it is stored.
 #[derive(Clone, Debug)]
 pub struct ArchivedStretch {
-    /// What it is.
+    /// The stretch itself.
     pub stretch: Stretch,
     /// The run that has it.
     pub run: RunNo,
-    /// Whether that run has not ended, so that it may grow.
+    /// Whether that run has not ended, so that the stretch may grow.
     pub is_live: bool,
     /// What is missing before it.
     pub gap: Option<Gap>,
-    /// Where it is cut off, since what follows was archived once more by a later run.
+    /// Where it ends; earlier than the stretch itself if a later run archived what follows once more.
     end: u64,
 }
 
@@ -78,7 +79,7 @@ impl ArchivedStretch {
         Place { file: self.stretch.file.clone(), position: self.end }
     }
 
-    /// Whether all of `live`, which had not ended, is in it now that it has.
+    /// Whether this stretch, whose run has ended, has all of `live`, whose run had not.
     fn has(&self, live: &Self) -> bool {
         let (own, other) = (&self.stretch, &live.stretch);
         !self.is_live
@@ -89,14 +90,14 @@ impl ArchivedStretch {
             && own.end >= live.end
     }
 
-    /// Whether it goes on just behind `before`, in the same file or in the next.
+    /// Whether it continues right after `before`, in the same file or in the next.
     fn continues(&self, before: &Self) -> bool {
         self.gap.is_none() && self.stretch.continues.as_ref() == Some(&before.ends_at())
     }
 }
 
 impl Archive {
-    /// Reads what there is; takes an operator's key.
+    /// Reads the archive; requires an operator's key.
     pub fn open(repo: &Arc<Repo>, source: &SourceName) -> Result<Self> {
         let log = LogName { source: source.clone(), kind: Kind::Binlog };
         for attempt in 1.. {
@@ -188,7 +189,7 @@ impl Archive {
         Ok(noted.stretches.into_values().chain(open).collect())
     }
 
-    /// Replays what there is by now. Whether that is all is for the reader to say.
+    /// Replays the segments that exist by now. The reader that is returned can tell whether these are all.
     fn replay_live(&self, run: RunNo, sink: &mut dyn Sink) -> Result<(Option<Recorder>, SegmentReader)> {
         let before = last_archived(&self.history).and_then(|outcome| outcome.tail.as_ref());
         let mut recorder = match before {
@@ -243,7 +244,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Events of a run that had not ended when this was opened, and whose first stretch is `first`.
+    /// Passes on events of a run that had not ended when this was opened, and whose first stretch is `first`.
     fn live(
         &self,
         first: usize,
@@ -274,11 +275,12 @@ impl Archive {
             (from < archived.end).then_some(Wanted { number, from, end: archived.end })
         });
         let rest: Vec<Wanted> = rest.collect();
-        // What is behind it came since, and nobody asked for it.
+        // What comes after that was archived since, and nobody asked for it.
         if rest.is_empty() {
             return Ok(flow);
         }
-        // The run has ended since, or another has taken it over, and its segments are gone: the same is in packs.
+        // The run has ended since, or another has taken it over,
+        // and its segments are gone: packs have the same.
         let now = Self::open(&self.repo, &self.log.source)?;
         for wanted in rest {
             let archived = &self.stretches[wanted.number];
@@ -356,7 +358,7 @@ impl Archive {
 /// Takes an event: number of its stretch, its offset in the server's file, its bytes.
 pub type EachEvent<'a> = dyn FnMut(usize, u64, &[u8]) -> Result<ControlFlow<()>> + 'a;
 
-/// The event that the bytes begin with, and its length, if it is all there.
+/// The header of the event that the bytes begin with, and its length, if it is complete.
 fn whole_event(bytes: &[u8]) -> Option<(Header, usize)> {
     if bytes.len() < HEADER_BYTES {
         return None;
@@ -366,7 +368,7 @@ fn whole_event(bytes: &[u8]) -> Option<(Header, usize)> {
     (bytes.len() >= len).then_some((header, len))
 }
 
-/// What is wanted of the stretch of this number.
+/// The wanted part of the stretch with this number.
 #[derive(Clone, Copy)]
 struct Wanted {
     number: usize,
@@ -398,9 +400,9 @@ struct Live<'a, 'b> {
     next: usize,
     wanted: std::ops::Range<usize>,
     offsets: Offsets,
-    /// Behind the last event that was passed on, by stretch.
+    /// The end of the last event that was passed on, by stretch.
     passed: BTreeMap<usize, u64>,
-    /// Who takes the events has failed.
+    /// Whether the receiver of the events has failed.
     is_refused: bool,
     each: &'a mut EachEvent<'b>,
     flow: ControlFlow<()>,
@@ -426,7 +428,7 @@ impl Sink for Live<'_, '_> {
             self.passed.insert(at, begin + u64::from(header.len));
         }
         if self.flow.is_break() {
-            // Ends the replay; who asked for it looks at the flow first.
+            // Ends the replay; the caller looks at the flow first.
             return Err(Error::new(ErrorKind::Interrupted, "enough"));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Where in an archive a transaction of a name is. After a reset names come again, for other transactions.
+//! Finds a transaction in an archive by its GTID. After a reset, GTIDs are reused for other transactions.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use holdfast_formats::{Gtid, Gtids, binlog::Part};
 use super::{Archive, ArchivedStretch, Gap, GapKind, Place};
 use crate::{binlog::stretch::parse_gtids, error::Result};
 
-/// A transaction that has the name that was looked for.
+/// A transaction with the GTID that was looked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Occurrence {
     /// Position of its stretch in [`Archive::stretches`].
@@ -19,8 +19,9 @@ pub(crate) struct Occurrence {
 }
 
 impl Archive {
-    /// The first transaction of this name in each part between gaps, oldest first. Reads only the files that may have it, by
-    /// what the archive knows of them, and all where it is in none of those: the numbers of a domain need not rise.
+    /// The first transaction with this GTID in each part between gaps, oldest first. Reads only the files
+    /// that may have it according to the archive, or all if it is in none of those:
+    /// the numbers of a domain need not rise.
     pub(crate) fn occurrences(&self, gtid: &Gtid) -> Result<Vec<Occurrence>> {
         let found = self.occurrences_in(gtid, &|archived| may_have(archived, gtid))?;
         match found.is_empty() {
@@ -34,7 +35,7 @@ impl Archive {
         self.gaps_between(first, last).next().is_none()
     }
 
-    /// Whether the server has begun its binlogs anew between two of them.
+    /// Whether the server's binlogs were reset between two occurrences.
     pub(crate) fn was_reset_between(&self, first: &Occurrence, last: &Occurrence) -> bool {
         self.gaps_between(first.stretch, last.stretch).any(|gap| gap.kind == GapKind::Reset)
     }
@@ -50,7 +51,7 @@ impl Archive {
         is_in: &dyn Fn(&ArchivedStretch) -> bool,
     ) -> Result<Vec<Occurrence>> {
         let mut is_read: Vec<bool> = self.stretches.iter().map(is_in).collect();
-        // One that ends in a stretch may have begun in the one before it.
+        // A transaction that ends in a stretch may have begun in the one before it.
         for at in (1..self.stretches.len()).rev() {
             let (before, archived) = (&self.stretches[at - 1], &self.stretches[at]);
             let goes_on = archived.continues(before) && archived.stretch.file == before.stretch.file;
@@ -93,7 +94,8 @@ impl Archive {
     }
 }
 
-/// Whether a transaction of this name ends in a stretch, by what came before and what had come at its end.
+/// Whether a transaction with this GTID may end in a stretch,
+/// judging by what came before it and what had come at its end.
 fn may_have(archived: &ArchivedStretch, gtid: &Gtid) -> bool {
     let stretch = &archived.stretch;
     let gtids = |text: &Option<String>| {

@@ -1,4 +1,4 @@
-//! Finding a transaction: when it was committed, what it touched, what it said.
+//! Finds transactions: when they were committed, what they changed, and what their statements say.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -8,12 +8,12 @@ use serde::Serialize;
 use super::{Archive, Place};
 use crate::error::Result;
 
-/// So much of what a transaction says is kept.
+/// Limits on what is kept of a transaction's statements and tables.
 const STATEMENTS_MAX: usize = 32;
 const STATEMENT_BYTES_MAX: usize = 4 << 10;
 const TABLES_MAX: usize = 256;
 
-/// A transaction in short.
+/// The summary of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransactionSummary {
     /// Its file.
@@ -22,18 +22,18 @@ pub struct TransactionSummary {
     pub begin: u64,
     /// Where it ends.
     pub end: u64,
-    /// Its name, where it has one.
+    /// Its GTID, if it has one.
     pub gtid: Option<String>,
     /// When it was committed, in microseconds since 1970.
     pub at: u64,
     /// Bytes of its events.
     pub bytes: u64,
-    /// Tables that it changes rows of, as `schema.table`.
+    /// Tables whose rows it changes, as `schema.table`.
     pub tables: Vec<String>,
-    /// Statements in it, or that its rows come from, where the server logs them: the first, and those with the text that
-    /// was looked for.
+    /// Its statements, or those that its rows come from, if the server logs them: the first ones, and those
+    /// with the text that was looked for.
     pub statements: Vec<String>,
-    /// How many there are.
+    /// How many statements there are.
     pub statement_count: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Search {
     pub from_us: u64,
     /// Committed at this time or before.
     pub to_us: u64,
-    /// A statement, or the name of a table, has this in it, whatever the case of its letters and the space between words.
+    /// Text in a statement or a table name, whatever the case of its letters and the space between words.
     pub text: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl Default for Search {
     }
 }
 
-/// Text as it is compared.
+/// Text in the form in which it is compared.
 fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
@@ -68,13 +68,13 @@ impl TransactionSummary {
     }
 }
 
-/// What one transaction says.
+/// What is gathered about one transaction.
 struct Gathered<'a> {
     summary: TransactionSummary,
     tables: BTreeSet<String>,
-    /// What is looked for, folded.
+    /// The text to look for, folded.
     text: Option<&'a str>,
-    /// How many statements and tables have it.
+    /// How many statements and tables contain it.
     found: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Gathered<'a> {
         self.text.is_none() || self.found > 0
     }
 
-    /// Whether `said` has what is looked for.
+    /// Whether `said` contains what is looked for; counts it.
     fn finds(&mut self, said: &str) -> bool {
         let finds = self.text.is_some_and(|text| folded(said).contains(text));
         self.found += usize::from(finds);
@@ -113,7 +113,7 @@ impl<'a> Gathered<'a> {
 
     fn statement(&mut self, statement: &[u8]) {
         self.summary.statement_count += 1;
-        // All of it is looked at, whatever is kept.
+        // The whole statement is searched, however much of it is kept.
         let is_found = self.text.is_some() && self.finds(&String::from_utf8_lossy(statement));
         if self.summary.statements.len() < STATEMENTS_MAX || is_found && self.found <= STATEMENTS_MAX {
             let kept = &statement[..statement.len().min(STATEMENT_BYTES_MAX)];
@@ -131,7 +131,7 @@ impl Archive {
     ) -> Result<()> {
         let is_in =
             |archived: &super::ArchivedStretch| match (archived.stretch.first_at, archived.stretch.last_at) {
-                // Transactions are in the order of their commits, but for clocks that were set.
+                // Transactions are in the order of their commits, except after a clock was set.
                 (Some(first), Some(last)) => {
                     first.min(last) <= search.to_us && search.from_us <= last.max(first)
                 }
@@ -176,7 +176,7 @@ impl Archive {
             gathered.summary.bytes += event.bytes.len() as u64;
             gathered.take(event.body);
             if let Body::Payload(payload) = event.body {
-                // What cannot be decompressed is in the archive all the same; it only says nothing here.
+                // A payload that cannot be decompressed is archived all the same; it only says nothing here.
                 let _unreadable = payload.for_each(&mut |inner| {
                     if let Ok(body) = inner.body() {
                         gathered.take(&body);
@@ -208,7 +208,7 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// What is looked for is found behind all that is kept, and shown; the space between words and their case do not count.
+    /// A match beyond all that is kept is found, and shown; white space and case do not matter.
     #[test]
     fn the_hundredth_statement() {
         let wanted = folded("delete  FROM orders");

@@ -13,18 +13,19 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 
-/// Behind what transactions are wanted.
+/// The position after which transactions are wanted.
 #[derive(Clone, Debug)]
 pub enum Behind {
-    /// Nothing: from the beginning of a stretch, by its position in [`Archive::stretches`].
+    /// The beginning of a stretch, given by its position in [`Archive::stretches`].
     Stretch(usize),
     /// A place in a stretch.
     PlaceIn {
-        /// By its position in [`Archive::stretches`].
+        /// The stretch, given by its position in [`Archive::stretches`].
         stretch: usize,
         /// In the server's file: where an event begins or the stretch ends.
         position: u64,
-        /// What came before, as far as it is known: another server may have it behind what came later.
+        /// GTIDs of what came before, if known:
+        /// another server may have these after transactions that came later.
         gtids: Option<Gtids>,
     },
     /// These transactions.
@@ -38,23 +39,23 @@ pub struct ArchivedEvent<'a> {
     pub bytes: &'a [u8],
     /// Its header and data.
     pub event: Event<'a>,
-    /// What it says.
+    /// Its parsed body.
     pub body: &'a Body<'a>,
     /// Position of its stretch in [`Archive::stretches`].
     pub stretch: usize,
-    /// The server that it was archived at.
+    /// Id of the server that it was archived from.
     pub server_id: u32,
     /// Where it begins in the server's file.
     pub begin: u64,
-    /// What it is to its transaction. One whose last event does not come never happened.
+    /// Its part in its transaction. A transaction whose last event does not come never happened.
     pub part: Part,
     /// The transaction that it is part of.
     pub transaction: Option<&'a GtidEvent>,
 }
 
 impl ArchivedEvent<'_> {
-    /// When the transaction was committed that this event is of. MySQL says when; of MariaDB, whose binlog knows seconds, it is
-    /// the time of this event.
+    /// When this event's transaction was committed. MySQL records that; for MariaDB, whose binlog has whole
+    /// seconds, it is the time of this event.
     pub(crate) fn committed_us(&self, transaction: &GtidEvent) -> u64 {
         transaction
             .committed_us_in(self.server_id)
@@ -63,7 +64,7 @@ impl ArchivedEvent<'_> {
 }
 
 impl Archive {
-    /// Whether the last transaction before a position was committed after a time, as far as it is there.
+    /// Whether the last transaction before a position was committed after a time, if the archive has it.
     pub(crate) fn ends_later(&self, behind: &Behind, time_us: u64) -> Result<bool> {
         let (first, position, gtids) = self.locate(behind)?;
         if position.is_some() && self.stretches[first].stretch.last_at.is_some_and(|at| at <= time_us) {
@@ -93,7 +94,7 @@ impl Archive {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        // It may be in an earlier one, as far as there is no gap between.
+        // It may be in an earlier stretch, unless there is a gap in between.
         let mut at = first;
         while last.is_none() && at > 0 && self.stretches[at].gap.is_none() {
             at -= 1;
@@ -102,7 +103,8 @@ impl Archive {
         Ok(last.is_some_and(|last| last > time_us))
     }
 
-    /// Where to begin with what comes behind a position: a stretch, and what is to be passed over in it.
+    /// Where to begin reading what comes after a position: a stretch,
+    /// and what to skip in it, by offset and by GTIDs.
     pub fn locate(&self, behind: &Behind) -> Result<(usize, Option<u64>, Option<Gtids>)> {
         let not_here = |what: String| {
             Error::failed(format!("the archive of {} does not have what comes after {what}", self.log.source))
@@ -111,7 +113,7 @@ impl Archive {
             Behind::Stretch(at) => Ok((*at, None, None)),
             Behind::PlaceIn { stretch, position, gtids } => Ok((*stretch, Some(*position), gtids.clone())),
             Behind::Gtids(gtids) => {
-                // The newest stretch before which there is nothing that is not in the position.
+                // The newest stretch before which everything is in the position.
                 let mut found = None;
                 for (at, archived) in self.stretches.iter().enumerate() {
                     let flavor = archived.stretch.server.flavor();
@@ -129,11 +131,11 @@ impl Archive {
         }
     }
 
-    /// Calls `each` with all events behind a position, in order, until it breaks; of transactions that are there twice, because
-    /// two servers had them, with the first only.
+    /// Calls `each` with all events after a position, in order, until it breaks. A transaction that is there
+    /// twice, because two servers had it, is passed on only the first time.
     ///
     /// # Errors
-    /// A gap, unless `each` broke before: what comes behind it does not continue what came before.
+    /// A gap, unless `each` broke before: what comes after it does not continue what came before.
     pub fn transactions(
         &self,
         behind: &Behind,
@@ -149,7 +151,7 @@ impl Archive {
         }
     }
 
-    /// The same; where it came to a gap, it says which stretch is the first behind that.
+    /// The same, but at a gap it returns which stretch is the first after it.
     pub(crate) fn transactions_to_gap(
         &self,
         behind: &Behind,
@@ -163,7 +165,7 @@ impl Archive {
         Ok(walk.behind_gap)
     }
 
-    /// The same of the stretches `range`, across gaps.
+    /// The same for the stretches in `range`, across gaps.
     pub(super) fn all_transactions(
         &self,
         range: std::ops::Range<usize>,
@@ -177,21 +179,22 @@ impl Archive {
 struct Walk<'a> {
     archive: &'a Archive,
     first: usize,
-    /// In the first stretch, what comes before is passed over.
+    /// In the first stretch, events before this offset are skipped.
     position: Option<u64>,
-    /// Transactions that are passed over, and those that came.
+    /// Transactions to skip, and those that have come.
     seen: Option<Gtids>,
     at: Option<usize>,
     tracker: Tracker,
     checksum: Checksum,
     is_passing: bool,
-    /// Nothing of this server came before: it is the first, and it is begun with at a place in its binlog.
+    /// Nothing of this server came before: it is the first one, and reading begins at a place in its binlog.
     is_all_new: bool,
-    /// MariaDB: domains of which this server has had a transaction that had not come before. From then on all of them are new,
-    /// whatever their numbers are: without `gtid_strict_mode` several servers count in one domain.
+    /// MariaDB: domains in which this server has had a transaction that had not come before. From then on all
+    /// of them are new, whatever their numbers are:
+    /// without `gtid_strict_mode` several servers count in one domain.
     caught_up: BTreeSet<u32>,
     ends_at_gap: bool,
-    /// The first stretch behind the gap at which it ended.
+    /// The first stretch after the gap at which it ended.
     behind_gap: Option<usize>,
 }
 
@@ -253,7 +256,7 @@ impl<'a> Walk<'a> {
         let is_passed = self.is_passing && part != Part::Outside;
         if part == Part::Last {
             self.is_passing = false;
-            // One that is passed over is in the position, which may be far ahead of it.
+            // A skipped transaction is already in the position, which may be far ahead of it.
             let gtid = transaction.as_ref().and_then(|transaction| transaction.gtid.as_ref());
             if let Some(gtid) = gtid.filter(|_| !is_passed) {
                 self.seen.get_or_insert_with(|| Gtids::none(gtid.flavor())).add(gtid);

@@ -19,7 +19,7 @@ use rustix::{
 use super::super::target::io_failed;
 use crate::error::Result;
 
-/// Writing back is started for runs of at least this length; shorter ones are left for the kernel to gather.
+/// Writeback is started for runs of at least this length; shorter ones are left for the kernel to gather.
 const WRITE_BACK_BYTES_MIN: u64 = 256 << 10;
 /// Files of at least this size are written past the page cache, where runs of pages are long enough.
 pub(super) const DIRECT_FILE_BYTES_MIN: u64 = 4 << 20;
@@ -32,19 +32,19 @@ thread_local! {
     static ALIGNED: RefCell<AlignedBuffer> = RefCell::new(AlignedBuffer::new(1 << 20));
 }
 
-/// What a file is to be.
+/// What a file is to become.
 pub(super) struct FileSpec {
     /// For messages.
     pub(super) shown: PathBuf,
     pub(super) page_bytes: usize,
     /// Where the first page is.
     pub(super) base: u64,
-    /// Bytes that the pages stand for; the last may be cut by it.
+    /// Bytes that the pages stand for; they may end within the last page.
     pub(super) data_bytes: u64,
     /// Size of the file.
     pub(super) size_bytes: u64,
     pub(super) mode: u16,
-    /// Whether it was made just now: nothing of it needs to be read.
+    /// Whether it was made just now, so that nothing of it needs to be read.
     pub(super) is_new: bool,
     /// Whether zeros may be holes.
     pub(super) sparse: bool,
@@ -55,8 +55,8 @@ pub(super) struct FileSpec {
 /// An open file.
 pub(super) struct TargetFile {
     file: File,
-    /// The same, for writing past the page cache: a restored server reads past it, too, so what is left there would
-    /// cost a copy and be of no use.
+    /// The same, for writing past the page cache: a restored server reads past it as well, so pages left
+    /// there would cost a copy and be of no use.
     direct: Option<File>,
     spec: FileSpec,
 }
@@ -66,8 +66,8 @@ impl TargetFile {
     pub(super) fn begin(file: File, direct: Option<File>, spec: FileSpec) -> Result<Self> {
         let begin = || {
             if !spec.is_new {
-                // Where writing back has failed once, the cache takes what it has for what is on the disk: only the disk
-                // itself tells what need not be written again.
+                // After a writeback has failed, the page cache takes its pages for what is on the disk: only
+                // the disk itself tells what need not be written again.
                 file.sync_all()?;
                 fadvise(&file, 0, None, Advice::DontNeed)?;
             }
@@ -100,7 +100,7 @@ impl TargetFile {
         (self.spec.base.saturating_add(begin), bytes)
     }
 
-    /// What stands before the pages.
+    /// Writes what precedes the pages.
     pub(super) fn write_header(&self, header: &[u8]) -> Result<()> {
         self.file.write_all_at(header, 0).map_err(|error| io_failed("write", &self.spec.shown, error))
     }
@@ -115,13 +115,14 @@ impl TargetFile {
         }
         self.write_with_holes(at, pages).map_err(failed)?;
         if let (true, Some(len)) = (bytes >= WRITE_BACK_BYTES_MIN, NonZero::new(bytes)) {
-            // Starts writing back, and drops pages that are clean, which these are not yet. Only advice.
+            // Starts writeback, and drops clean pages, which these are not yet. Only advice.
             let _ = fadvise(&self.file, at, Some(len), Advice::DontNeed);
         }
         Ok(bytes)
     }
 
-    /// `false`: nothing was written, since this run cannot be written so.
+    /// Writes past the page cache. `false`: this run cannot be written so,
+    /// and all of it is still to be written.
     fn write_direct(&self, at: u64, pages: &[u8]) -> io::Result<bool> {
         let Some(direct) = &self.direct else { return Ok(false) };
         let is_aligned = at.is_multiple_of(ALIGNMENT as u64) && pages.len().is_multiple_of(ALIGNMENT);
@@ -139,7 +140,7 @@ impl TargetFile {
             for piece in pages.chunks(buffer.capacity()) {
                 buffer.bytes_mut(piece.len()).copy_from_slice(piece);
                 match direct.write_all_at(buffer.bytes(piece.len()), at + done) {
-                    // The disk wants another alignment.
+                    // The disk requires another alignment.
                     Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                         return Ok(false);
                     }
@@ -185,7 +186,7 @@ impl TargetFile {
         Ok(())
     }
 
-    /// Makes `count` pages zero: a hole where the source had one, else room on the disk. Returns the bytes.
+    /// Makes `count` pages zero: a hole where the source had one, else allocated space. Returns the bytes.
     pub(super) fn zeros(&self, first: u64, count: u64, hole: bool) -> Result<u64> {
         let (at, bytes) = self.range(first, count);
         self.make_zeros(at, bytes, hole || self.spec.sparse)
@@ -219,14 +220,14 @@ impl TargetFile {
     }
 }
 
-/// How much of a page that InnoDB compressed in its place is used, in whole blocks; the rest was a hole. `None` if all
-/// of it is used, or it is no such page.
+/// How much of a page that InnoDB compressed in place is used, in whole blocks; the rest was a hole. `None`
+/// if all of it is used, or if it is no such page.
 fn used_of_compressed(flavor: Flavor, page: &[u8]) -> Option<usize> {
     const TYPE: std::ops::Range<usize> = 24..26;
     const BLOCK: usize = 4096;
     let page_type = u16::from_be_bytes(page.get(TYPE)?.try_into().ok()?);
     let compressed = match flavor {
-        // Page compression, encrypted or not; in the full_crc32 format the bit says it of any type.
+        // Page compression, encrypted or not; in the full_crc32 format the bit marks it for any page type.
         Flavor::MariaDb => page_type & 0x8000 != 0,
         Flavor::MySql => matches!(page_type, 14 | 16),
     };
@@ -285,13 +286,13 @@ mod tests {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
     }
 
-    /// What is there already is read from the disk, not from a cache that may never have reached it.
+    /// What is there already is read from the disk, not from a cache whose pages may never have reached it.
     #[test]
     fn the_cache_is_not_believed() {
         use std::io::IoSliceMut;
 
         use rustix::io::{ReadWriteFlags, preadv2};
-        // Not in memory, where there is no disk.
+        // Not on a filesystem in memory, where there is no disk.
         let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         file.write_all_at(&[7; 4 * PAGE], 0).unwrap();
         let is_cached = |file: &File| {
@@ -334,7 +335,7 @@ mod tests {
         assert!(file.metadata().unwrap().blocks() * 512 >= 32 * PAGE as u64);
     }
 
-    /// Behind a page that the server compressed there is a hole again; the bytes are the same.
+    /// After the data of a page that the server compressed there is a hole again; the bytes are the same.
     #[test]
     fn compressed_pages() {
         use std::os::unix::fs::MetadataExt;

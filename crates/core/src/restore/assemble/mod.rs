@@ -1,12 +1,12 @@
-//! Writing the files: from chunks straight into place.
+//! Writes the files: from chunks straight into place.
 //!
-//! Pages are taken in *windows*: as many as the memory allows, from as many files as that is. Within a window they
-//! are fetched in the order in which they are stored, so each chunk is read and decoded once however scattered its
-//! pages are, and several threads write what they have decoded. What is in the target already is read and hashed
-//! first, and only pages that differ are fetched.
+//! Pages are taken in *windows*: as many as the memory allows, from however many files they belong to. Within
+//! a window they are fetched in the order in which they are stored, so each chunk is read and decoded once
+//! however scattered its pages are, and several threads write what they have decoded. Pages already in the
+//! target are read and hashed first, and only those that differ are fetched.
 //!
-//! Writing back is started early, and complete files are synced while the next are written. No server starts on what
-//! is here yet, see [`super::claim`].
+//! Writeback is started early, and complete files are synced while the next are written. No server starts on
+//! these files yet, see [`super::claim`].
 
 mod file;
 mod syncer;
@@ -91,7 +91,7 @@ pub(super) fn run(
     };
     sync_redo()?;
     split(&plan.redo, &redo, roots.target(), cancel)?;
-    // It has become shorter.
+    // Splitting it has made it shorter.
     sync_redo()?;
     assembly.window.finish()?;
     point("restore.files.durable");

@@ -1,7 +1,7 @@
-//! Making complete files durable while the next ones are written.
+//! Makes complete files durable while the next ones are written.
 //!
-//! A file is synced before it is closed, by the descriptor that wrote it: so no error of writing back is lost.
-//! Filesystems commit several syncs together, so many threads wait at once.
+//! A file is synced before it is closed, through the descriptor that wrote it, so that no writeback error is
+//! lost. Filesystems commit several syncs together, so many threads wait at once.
 
 use std::{
     sync::{
@@ -17,14 +17,14 @@ use super::file::TargetFile;
 use crate::error::{Context, Error, Result};
 
 const THREADS: usize = 16;
-/// Files that wait, open.
+/// Files that wait to be synced; they stay open.
 const QUEUE: usize = 256;
 
 /// Threads that sync files and close them.
 pub(super) struct Syncer {
     files: Option<Sender<TargetFile>>,
     threads: Vec<JoinHandle<Result<()>>>,
-    /// The restore has failed: nothing needs to be durable.
+    /// Whether the restore has failed, so that nothing needs to be durable.
     stopped: Arc<AtomicBool>,
 }
 
@@ -45,7 +45,7 @@ impl Syncer {
     pub(super) fn push(&mut self, file: TargetFile) -> Result<()> {
         match self.files.as_ref().map(|files| files.send(file)) {
             Some(Ok(())) => Ok(()),
-            // All threads have ended, which only an error makes them do.
+            // All threads have ended, which only an error causes.
             _ => self.finish().and(Err(Error::failed("the restored files could not be synced"))),
         }
     }

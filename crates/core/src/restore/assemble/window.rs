@@ -25,23 +25,24 @@ use crate::{
     meter::Meter,
 };
 
-/// Open files, at most: the usual limit of a process is 1,024, and as many again wait to be synced.
+/// The most open files: the usual limit of a process is 1,024, and as many again wait to be synced.
 const FILES_MAX: usize = 256;
-/// Pages that a window has at least, so that chunks with pages of several files are not read too often.
+/// The fewest pages of a window, so that chunks with pages of several files are not read too often.
 const PAGES_MIN: usize = 16 << 10;
 /// Memory that a fetching thread takes: one read and one chunk.
 const THREAD_BYTES: u64 = 10 << 20;
-/// Memory for a page that is wanted: wants double while they are sorted, and half is left to what decides on them.
+/// Memory for a wanted page: the wants take twice their size while they are sorted,
+/// and half is left for what decides on them.
 const WANT_BYTES: u64 = 4 * size_of::<PageWant>() as u64;
 
-/// Least memory with which so many threads fetch.
+/// The least memory with which this many threads fetch.
 pub(in super::super) const fn least_bytes(threads: u64) -> u64 {
     CACHES_BYTES as u64 + PAGES_MIN as u64 * WANT_BYTES + threads * THREAD_BYTES
 }
 
 const _: () = assert!(RestoreOptions::MEMORY_BYTES_MIN >= least_bytes(1));
 
-/// Threads that fetch, and pages that a window takes, so that the memory suffices.
+/// How many threads fetch, and how many pages a window takes, so that the memory suffices.
 fn within(parallel: usize, memory_bytes: u64) -> (usize, usize) {
     let for_threads = memory_bytes.saturating_sub(least_bytes(0)) / THREAD_BYTES;
     let threads = parallel.clamp(1, usize::try_from(for_threads).unwrap_or(usize::MAX).max(1));
@@ -67,7 +68,7 @@ fn of_token(token: u64) -> (usize, u64) {
     ((token >> PAGE_BITS) as usize, token & ((1 << PAGE_BITS) - 1))
 }
 
-/// Open files and the pages that are wanted of them.
+/// Open files, and the pages that are wanted for them.
 pub(super) struct Window<'a> {
     opened: &'a Opened,
     threads: usize,
@@ -85,7 +86,7 @@ impl<'a> Window<'a> {
         Ok(Self { opened, threads, pages_max, files: Vec::new(), wants: Vec::new(), syncer })
     }
 
-    /// Takes a file in; fetches what is wanted so far if there are too many.
+    /// Takes in a file; if there are too many, first fetches what is wanted so far.
     pub(super) fn add_file(&mut self, file: TargetFile, progress: &Progress<'_>) -> Result<FileNo> {
         if self.files.len() >= FILES_MAX {
             self.flush(progress)?;
@@ -98,12 +99,12 @@ impl<'a> Window<'a> {
         self.files.get(file.0).ok_or_else(|| Error::failed("a file was closed while it was written"))
     }
 
-    /// Whether so many more pages do not fit.
+    /// Whether this many more pages do not fit.
     pub(super) fn is_full(&self, more: usize) -> bool {
         self.wants.len() + more > self.pages_max
     }
 
-    /// Wants pages from `first` on; all of them are stored.
+    /// Adds to the wanted pages those from `first` on that are stored.
     pub(super) fn want(&mut self, file: FileNo, first: u64, entries: &[PageEntry]) {
         let stored = (first..).zip(entries).filter_map(|(page, entry)| Some((page, entry.stored()?)));
         self.wants.extend(stored.map(|(page, stored)| PageWant {
@@ -114,7 +115,7 @@ impl<'a> Window<'a> {
         }));
     }
 
-    /// Fetches what is wanted, and goes on with `file` in the next window.
+    /// Fetches what is wanted, and continues with `file` in the next window.
     pub(super) fn turn(&mut self, file: FileNo, progress: &Progress<'_>) -> Result<FileNo> {
         self.fetch(progress)?;
         if file.0 + 1 != self.files.len() {
@@ -130,7 +131,7 @@ impl<'a> Window<'a> {
         self.complete(self.files.len())
     }
 
-    /// The first `count` files are whole.
+    /// Passes the first `count` files, which are complete, on to be synced.
     fn complete(&mut self, count: usize) -> Result<()> {
         self.files.drain(..count).try_for_each(|mut file| {
             file.end_writing();
@@ -196,7 +197,7 @@ impl<'a> Window<'a> {
         Ok(into_inner(different))
     }
 
-    /// Stretches of neighbouring pages of one file.
+    /// Runs of neighbouring pages of one file.
     fn runs<'w>(&self, wants: &'w [PageWant]) -> Vec<&'w [PageWant]> {
         let neighbours = wants.chunk_by(|a, b| a.token + 1 == b.token);
         neighbours
@@ -235,7 +236,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Writes the pages of a chunk, those that stay neighbours at once.
+/// Writes the pages of a chunk; pages that are neighbours in the file as well are written at once.
 fn write_chunk(files: &[TargetFile], pages: &ChunkPages<'_>, progress: &Progress<'_>) -> Result<()> {
     let follows = |a: &PageWant, b: &PageWant| b.token == a.token + 1 && b.slot == a.slot + 1;
     let mut position = 0;
@@ -255,7 +256,7 @@ fn write_chunk(files: &[TargetFile], pages: &ChunkPages<'_>, progress: &Progress
     Ok(())
 }
 
-/// Counts, tells, and listens for a wish to stop.
+/// Counts and reports bytes, and checks for cancellation.
 pub(super) struct Progress<'a> {
     meter: Meter<'a>,
     cancel: &'a Cancel,
@@ -278,7 +279,7 @@ impl<'a> Progress<'a> {
         self.meter.add(bytes);
     }
 
-    /// Right already, or zeros that cost nothing.
+    /// Counts bytes that were right already, or zeros that cost nothing.
     pub(super) fn kept(&self, bytes: u64) {
         self.bytes_kept.fetch_add(bytes, Ordering::Relaxed);
         self.meter.add(bytes);
@@ -295,7 +296,8 @@ impl<'a> Progress<'a> {
 mod tests {
     use super::*;
 
-    /// What is asked for is not exceeded: there are fewer threads where the memory does not do for all of them.
+    /// The memory that was asked for is not exceeded:
+    /// if it does not suffice for all threads, there are fewer.
     #[test]
     fn memory_is_a_bound() {
         let mut before = (0, 0);

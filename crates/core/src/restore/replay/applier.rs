@@ -1,4 +1,5 @@
-//! Talks to the server that replays: begins, looks how far it is, and judges where it has arrived.
+//! Controls the server that replays: starts its applier, follows its progress,
+//! and judges where it has arrived.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +32,7 @@ use crate::{
 pub(super) const CHANNEL: &str = "holdfast_replay";
 
 const POLL: Duration = Duration::from_millis(50);
-/// An applier that has read all, and does nothing for so long, is not where it should be.
+/// An applier that has read everything and does nothing for this long is not where it should be.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Where the server must arrive.
@@ -41,19 +42,19 @@ pub(super) struct Goal<'a> {
     pub(super) reached: &'a Reached,
     /// GTIDs of the backup.
     pub(super) from: Option<&'a str>,
-    /// Every transaction has a GTID.
+    /// Whether every transaction has a GTID.
     pub(super) names_all: bool,
 }
 
-/// What the server says of its applier.
+/// What the server reports about its applier.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Status {
     is_running: bool,
     /// Why it stopped.
     error: Option<String>,
-    /// Its code.
+    /// The code of that error.
     code: u16,
-    /// It has nothing more to read.
+    /// Whether it has nothing more to read.
     is_idle: bool,
     /// Applied up to here, in the relay log.
     relay: (String, u64),
@@ -79,7 +80,7 @@ impl Applier {
         Ok(Applier { session, flavor })
     }
 
-    /// Events of the scheduler that only a source would run.
+    /// Scheduler events that only a source would run.
     pub(super) fn disabled_events(&mut self) -> Result<BTreeSet<String>> {
         let query = "SELECT CONCAT(event_schema, '.', event_name) AS name FROM information_schema.events \
                      WHERE status LIKE '%SIDE%DISABLED'";
@@ -150,8 +151,8 @@ impl Applier {
         }
     }
 
-    /// Whether a thread of the applier works on something, however long that takes: one that has read all says so while others
-    /// still apply.
+    /// Whether a thread of the applier works on something, however long that takes: the one that has read
+    /// everything says so while others still apply.
     fn is_busy(&mut self) -> Result<bool> {
         const IDLE: [&str; 3] = [
             "Waiting for work from SQL thread",
@@ -205,7 +206,7 @@ impl Applier {
         }
     }
 
-    /// Leaves no trace of the replay, and has the server end.
+    /// Removes all traces of the replay, and shuts the server down.
     pub(super) fn end(mut self, own: &OwnAccount) -> Result<()> {
         let statements = match self.flavor {
             Flavor::MariaDb => [format!("STOP SLAVE '{CHANNEL}'"), format!("RESET SLAVE '{CHANNEL}' ALL")],
@@ -221,7 +222,7 @@ impl Applier {
     }
 }
 
-/// What status says of a worker that failed is that it failed: why is in the log.
+/// Of a worker that failed, the status says only that it failed: the log says why.
 fn stopped(status: &Status, server: &RunningServer) -> Error {
     const LINES_SHOWN_MAX: usize = 3;
     let (file, offset) = &status.source;

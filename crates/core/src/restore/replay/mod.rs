@@ -1,16 +1,16 @@
-//! Replaying transactions on restored files: recovery to any moment behind a backup.
+//! Replays transactions on restored files: recovery to any moment after a backup.
 //!
-//! The server replays them itself, as a replica would. They are written into relay logs ([`relay_logs`]) that end behind
-//! the last transaction that is wanted, so nothing has to be stopped in time; a server that runs on the restored files
-//! alone ([`super::own_server`]) applies them with its parallel applier ([`applier`]). Nothing of the server's own is
-//! imitated: what a replica can follow can be replayed, at the speed of a replica.
+//! The server replays them itself, as a replica would. They are written into relay logs ([`relay_logs`]) that
+//! end after the last wanted transaction, so nothing has to be stopped in time; a server that runs on the
+//! restored files alone ([`super::own_server`]) applies them with its parallel applier ([`applier`]). Nothing
+//! that the server does is imitated: what a replica can follow can be replayed, at the speed of a replica.
 //!
 //! Invariants:
-//! - What is replayed begins exactly where the backup ends, and the server must arrive exactly where it ends, by GTIDs or,
-//!   where there are none, by file and offset.
-//! - A table never reaches outside: directories that statements name are ignored (`NO_DIR_IN_CREATE`, which an applier
-//!   keeps whatever the statement's own mode is), and the server has no network.
-//! - What the server was told to replay, and the account by which it was told, are gone when the replay is done.
+//! - The replayed transactions begin exactly where the backup ends, and the server must arrive exactly at
+//!   their end, by GTIDs or, where there are none, by file and offset.
+//! - A table never reaches outside: directories that statements name are ignored (`NO_DIR_IN_CREATE`, which
+//!   an applier keeps whatever the statement's own mode is), and the server has no network.
+//! - The relay logs, and the account by which the server was controlled, are gone when the replay is done.
 //!
 //! As on a replica, events of the scheduler that the transactions create or change are disabled afterwards
 //! ([`Replayed::events_disabled`]).
@@ -47,9 +47,9 @@ use crate::{
     },
 };
 
-/// Transactions in the order of their commits, the first right behind what the backup holds.
+/// Transactions in the order of their commits, the first right after what the backup holds.
 pub trait Transactions {
-    /// Gives everything to `take`, and says where the last whole transaction ends.
+    /// Gives everything to `take`, and returns where the last whole transaction ends.
     fn each(&mut self, take: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached>;
 }
 
@@ -60,7 +60,7 @@ pub enum Piece<'a> {
     File {
         /// The file's name.
         name: &'a str,
-        /// Where the events are in it.
+        /// Where the events begin in it.
         offset: u64,
         /// The event that the file begins with; it is not given again.
         format: &'a [u8],
@@ -69,7 +69,7 @@ pub enum Piece<'a> {
     Event {
         /// All of it, with its checksum.
         bytes: &'a [u8],
-        /// What it is to its transaction. One whose last event does not come never happened.
+        /// Its part in its transaction. A transaction whose last event does not come never happened.
         part: Part,
     },
 }
@@ -87,7 +87,8 @@ pub struct Reached {
     /// MariaDB: the last of each domain. MySQL: all of them. `None`: they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
-    /// By which settings their servers left something out of their binlogs, with their values: it is not among them.
+    /// Settings by which their servers left something out of their binlogs,
+    /// with their values: what they left out is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaves_out: Vec<String>,
 }
@@ -133,7 +134,7 @@ pub(super) fn run(
     ];
     orders.extend(applying(opened, options, logs.free_server_id()));
     if opened.server.flavor() == Flavor::MariaDb {
-        // MySQL is told of none at all.
+        // MySQL is given no such directory at all.
         orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
     }
     orders.extend(ground.without_plugins());
@@ -179,11 +180,11 @@ pub(super) fn run(
     Ok(Replayed { reached, bytes: logs.bytes(), ms, events_disabled })
 }
 
-/// Where zones are described.
+/// Where time zones are described.
 const ZONES: &str = "/usr/share/zoneinfo";
 
-/// Refuses to replay where statements could come to other values than on the source: those that depend on its host's zone, of
-/// which its backup knows no more than an abbreviation.
+/// Refuses to replay if statements could come to other values than on the source: those that depend on its
+/// host's zone, of which the backup knows no more than an abbreviation.
 pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()> {
     let usage = |message: String| Error::new(ErrorKind::Usage, message);
     if let Some(zone) = &options.time_zone {
@@ -204,14 +205,14 @@ pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()
     }
 }
 
-/// How the server applies.
+/// Options that say how the server applies transactions.
 fn applying(opened: &Opened, options: &RestoreOptions, server_id: u32) -> Vec<OsString> {
     let threads = options.parallel.max(1);
     let facts = &opened.server;
     let mut arguments = vec![
         // An applier takes this part of the mode from the server, all others from the statement.
         "--sql-mode=NO_DIR_IN_CREATE".to_owned(),
-        // Statements do not say it where it went without saying on the source.
+        // Statements do not name the engine where the source's default was meant.
         format!("--default-storage-engine={}", facts.sql.default_storage_engine),
         "--innodb-strict-mode=OFF".to_owned(),
         format!("--server-id={server_id}"),

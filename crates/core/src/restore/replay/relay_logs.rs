@@ -27,11 +27,11 @@ use crate::{
     event::Cancel,
 };
 
-/// A directory of the target, for the time of the replay.
+/// A directory of the target, for the duration of the replay.
 const DIRECTORY: &str = "#holdfast-relay";
 /// Servers put the channel's name between this and the number.
 const BASE: &str = "relay";
-/// Rows of users are in them.
+/// They contain users' rows.
 const MODE: u16 = 0o600;
 
 /// Relay logs that a server can apply.
@@ -39,7 +39,7 @@ const MODE: u16 = 0o600;
 pub(super) struct RelayLogs {
     /// Names and sizes, in order.
     files: Vec<(String, u64)>,
-    /// Who wrote the transactions first: an applier passes over those of a server with its own number.
+    /// Ids of the servers that wrote the transactions first: an applier skips those with its own server id.
     server_ids: BTreeSet<u32>,
 }
 
@@ -125,17 +125,18 @@ impl RelayLogs {
         self.files.first().map(|(name, _)| name.as_str())
     }
 
-    /// Size of all.
+    /// Size of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// A number for the server that replays which nobody else has.
+    /// A server id for the server that replays, which is in none of the transactions.
     pub(super) fn free_server_id(&self) -> u32 {
         (1..=u32::MAX).find(|id| !self.server_ids.contains(id)).unwrap_or(u32::MAX)
     }
 
-    /// How many bytes are before `offset` of the file `name`. A name that is not ours: the server's own, behind all.
+    /// How many bytes are before `offset` of the file `name`.
+    /// A name that is not ours is the server's own file, after all of ours.
     pub(super) fn bytes_before(&self, name: &str, offset: u64) -> u64 {
         let name = name.rsplit_once('/').map_or(name, |(_, name)| name);
         let mut before = 0;
@@ -153,12 +154,12 @@ impl RelayLogs {
         tree.path().join(DIRECTORY)
     }
 
-    /// What the server is told: names without the channel and the number.
+    /// The name that the server is told: without the channel and the number.
     pub(super) fn base(&self, tree: &Tree) -> PathBuf {
         self.directory(tree).join(BASE)
     }
 
-    /// The same of the index.
+    /// The same for the index.
     pub(super) fn index(&self, tree: &Tree) -> PathBuf {
         self.base(tree).with_extension("index")
     }
@@ -188,7 +189,7 @@ struct Writing {
     path: ItemPath,
     file: BufWriter<File>,
     bytes: u64,
-    /// Up to where no transaction is open.
+    /// Bytes up to the end of the last whole transaction.
     whole_bytes: u64,
 }
 

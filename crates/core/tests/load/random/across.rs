@@ -1,4 +1,5 @@
-//! Into a server of another series or flavor: what is not there as it was is named, and what is there has its rows.
+//! Loads into servers of another series or flavor: changed or missing objects are reported, and existing ones
+//! have their rows.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +7,15 @@ use mysql::Value;
 
 use super::{facts::Facts, rows::Name, *};
 
-/// Loads a backup, and again without the tables that the target has refused; so many may be.
+/// Loads a backup, and again without tables that the target has refused, of which there may be
+/// `given_up_max`.
 pub(in crate::load) fn check(stage: &Stage, mut backup: u64, target: &Server, given_up_max: usize) {
     for _ in 0..=given_up_max {
         match load(stage, backup, &LoadOptions { leave_out: true, ..options(target) }) {
             Ok(report) => return compare(&stage.source, target, &report),
             Err(error) => {
-                // A server may refuse what it is told, or find texts equal that are not: it says so, and of which table.
+                // A server may refuse a definition, or consider different texts equal: the error says so, and
+                // names the table.
                 let text = error.to_string();
                 let is_named = |(schema, name): &Name| text.contains(&format!("{schema}.{name}"));
                 let table = rows::tables(&stage.source).into_keys().find(is_named);
@@ -33,7 +36,7 @@ fn compare(source: &Server, target: &Server, report: &LoadReport) {
     let plan = &report.plan;
     let named = |object: &str, word: &str| {
         let mut all = plan.adapted.iter().chain(&plan.left_out);
-        // Of a table's keys it is said where they lead.
+        // The object of a report about a key ends with the name of its table.
         all.any(|it| it.object.ends_with(object) && it.what.to_lowercase().contains(&word.to_lowercase()))
     };
     let is_left_out = |object: &str| plan.left_out.iter().any(|it| it.object == object);
@@ -74,7 +77,7 @@ fn compare(source: &Server, target: &Server, report: &LoadReport) {
     assert!(compared > 0);
 }
 
-/// What is said otherwise of an object and not named.
+/// Facts about an object that differ and are not reported.
 fn differences(
     object: &str,
     theirs: &Facts,
@@ -84,7 +87,7 @@ fn differences(
     let keys: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
     let is_named = |fact: &str| {
         let Some(had) = theirs.get(fact) else {
-            // A server makes one for a foreign key where it cannot use one that is there.
+            // A server creates an index for a foreign key if it cannot use an existing one.
             let key = fact.strip_prefix("index ").map(|name| format!("foreign key {name}"));
             return key.is_some_and(|key| theirs.contains_key(&key));
         };
@@ -95,10 +98,10 @@ fn differences(
     keys.iter().filter(differs).map(|fact| line(fact)).collect()
 }
 
-/// Compares rows by what both servers say; documents by what they mean.
+/// Compares rows by their text on both servers, and documents by their meaning.
 fn same_rows(source: &Server, target: &Server, name: &Name, kind: &str) {
     let (mut theirs, mut ours) = (rows::columns(source, name), rows::columns(target, name));
-    // MySQL makes no date of one that is none.
+    // MySQL does not turn an invalid value into a date.
     let is_kept = |column: &rows::Column| !(column.is_computed && column.data_type == "date");
     theirs.retain(is_kept);
     ours.retain(is_kept);
@@ -110,7 +113,7 @@ fn same_rows(source: &Server, target: &Server, name: &Name, kind: &str) {
             vec![is_json; if one.is_of_members() { 2 } else { 1 }]
         })
         .collect();
-    // It prints none below zero, so that a backup of it has none.
+    // This server prints no sign for a zero, so a backup of it has none.
     let is_unsigned = [source, target].iter().any(|it| it.kind() == ServerKind::MariaDb1011);
     let shown = |value: (&Value, Option<&bool>)| match value {
         (Value::Float(0.0) | Value::Double(0.0), _) if is_unsigned => "0".to_owned(),
@@ -121,7 +124,7 @@ fn same_rows(source: &Server, target: &Server, name: &Name, kind: &str) {
         let rows = rows::rows(&mut rows::plain_conn(server), name, columns, kind);
         let of_row = |row: &Vec<Value>| {
             let values = row.iter().enumerate().map(|(at, value)| shown((value, is_json.get(at))));
-            // MariaDB keeps no sign of a zero since 11.8.9, however it is told one.
+            // MariaDB drops the sign of a zero since 11.8.9, however it is written.
             rows::unsigned_zeros(&values.collect::<Vec<_>>().join(", "))
         };
         let mut rows: Vec<String> = rows.iter().map(of_row).collect();
@@ -131,7 +134,8 @@ fn same_rows(source: &Server, target: &Server, name: &Name, kind: &str) {
     rows::assert_same(name, &all(source, &theirs), &all(target, &ours));
 }
 
-/// A document without what does not count: spaces, the order of members, how numbers are written.
+/// A normalized document, without irrelevant differences: spaces, the order of members,
+/// the notation of numbers.
 fn document(text: &[u8]) -> String {
     match serde_json::from_slice::<serde_json::Value>(text) {
         Ok(value) => value.to_string(),

@@ -1,11 +1,11 @@
-//! What a server says of its objects in words that both flavors have.
+//! Facts that a server reports about its objects, in terms that both flavors share.
 
 use std::collections::BTreeMap;
 
 use holdfast_testkit::Server;
 use mysql::prelude::Queryable;
 
-/// Something that is said of an object, and words one of which an adaptation must have that changes it.
+/// A fact about an object, and words of which a reported adaptation must contain one if the fact changes.
 #[derive(Clone, Debug)]
 pub(super) struct Fact {
     said: String,
@@ -18,7 +18,7 @@ impl PartialEq for Fact {
     }
 }
 
-/// By what they are about.
+/// Facts by their subject.
 pub(super) type Facts = BTreeMap<String, Fact>;
 
 const OWN: &str = "('mysql', 'sys', 'information_schema', 'performance_schema')";
@@ -28,7 +28,7 @@ struct Reader<'a> {
     found: BTreeMap<String, Facts>,
 }
 
-/// All facts, by object, as loads call it.
+/// All facts by object, with the object names that loads use.
 pub(super) fn of(server: &Server) -> BTreeMap<String, Facts> {
     let mut reader = Reader { server, found: BTreeMap::new() };
     reader.databases();
@@ -44,7 +44,7 @@ pub(super) fn of(server: &Server) -> BTreeMap<String, Facts> {
 type Texts = Vec<Option<String>>;
 
 impl Reader<'_> {
-    /// Rows of texts: places in `OWN` stand for the server's own databases.
+    /// Returns rows of text; `OWN` in the query stands for the server's own databases.
     fn ask(&self, query: &str) -> Vec<Vec<String>> {
         let mut conn = self.server.conn().unwrap();
         conn.query_drop("SET SESSION group_concat_max_len = 1000000").unwrap();
@@ -90,7 +90,7 @@ impl Reader<'_> {
             for option in row[6].split_whitespace() {
                 let option = option.to_lowercase().replace(['`', '"', '\''], "");
                 let name = option.split('=').next().unwrap_or_default().to_owned();
-                // Aria's default is said only where somebody asked for it, and printed by SHOW CREATE everywhere.
+                // Aria's default is recorded only if it was requested, but `SHOW CREATE` always prints it.
                 if name != "partitioned" && option != "page_checksum=1" {
                     self.note(object.clone(), format!("option {name}"), option, &[&name, "engine"]);
                 }
@@ -100,7 +100,7 @@ impl Reader<'_> {
 
     fn columns(&mut self) {
         let generated = "COALESCE(generation_expression, '') <> ''";
-        // MariaDB prints literals in quotes, and what is none without.
+        // MariaDB prints literals in quotes, and other defaults without.
         let none = if self.server.kind().is_mariadb() { "column_default <> 'NULL'" } else { "TRUE" };
         for row in self.ask(&format!(
             "SELECT c.table_schema, c.table_name, column_name, column_type, collation_name, is_nullable,
@@ -187,7 +187,7 @@ fn text(value: mysql::Value) -> Option<String> {
     }
 }
 
-/// A type without how wide it is shown, which MySQL has forgotten.
+/// A type without its display width, which MySQL does not keep.
 fn column_type(text: &str) -> String {
     let is_shown_narrow = |word: &str| word.ends_with("int") || word == "year";
     let text = text.replace("geomcollection", "geometrycollection");
@@ -199,7 +199,7 @@ fn column_type(text: &str) -> String {
     }
 }
 
-/// What stands behind a column, in the words of one flavor.
+/// A column's extra attributes, in the terms of one flavor.
 fn extra(text: &str) -> String {
     let text = text
         .to_uppercase()

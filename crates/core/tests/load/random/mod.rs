@@ -1,7 +1,8 @@
-//! Random databases: saved, loaded, and compared, by what the servers say of each object and bit for bit.
+//! Random databases: backed up, loaded, and compared by the servers' own descriptions of
+//! each object, and bit by bit.
 //!
-//! `HOLDFAST_SCHEMAS` is the number of seeds for each kind of server, `HOLDFAST_SCHEMA_SEED` the first of them. Without
-//! either, the same few are tried each time.
+//! `HOLDFAST_SCHEMAS` sets the number of seeds for each kind of server, `HOLDFAST_SCHEMA_SEED` the first
+//! seed. Without either, the same few seeds are tried each time.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,7 @@ pub(super) mod rows;
 
 const SEEDS: &str = "HOLDFAST_SCHEMAS";
 const SEEDS_DEFAULT: u64 = 2;
-/// Tables of a seed that another server may refuse to make or fill.
+/// Tables per seed that another server may refuse to create or fill.
 const GIVEN_UP_MAX: usize = 6;
 const FIRST_SEED: &str = "HOLDFAST_SCHEMA_SEED";
 
@@ -36,15 +37,15 @@ impl Round {
         Round { stage: Stage::new(kind), targets: BTreeMap::new() }
     }
 
-    /// An empty server.
+    /// Returns an empty server.
     fn target(&mut self, kind: ServerKind) -> &Server {
         let target = self.targets.entry(kind).or_insert_with(|| start(kind));
         rows::wipe(target);
         target
     }
 
-    /// Makes the databases of a seed and saves them.
-    /// `None`: what the server was asked for has made it fail an assertion of its own.
+    /// Creates the databases of a seed and backs them up.
+    /// Returns `None` if the statements made the server fail one of its own assertions.
     fn saved(&mut self, seed: u64) -> Option<u64> {
         rows::wipe(&self.stage.source);
         let made = match schema::create(&self.stage.source, seed) {
@@ -72,7 +73,7 @@ impl Round {
         Some(self.stage.back_up(&self.stage.options(), &Selection::default()).unwrap().run.backup)
     }
 
-    /// Whether there was something to try.
+    /// Tests one seed; returns whether there was anything to test.
     fn one(&mut self, seed: u64, other: ServerKind) -> bool {
         let kind = self.stage.source.kind();
         let Some(backup) = self.saved(seed) else { return false };
@@ -81,7 +82,7 @@ impl Round {
         let loaded = load(stage, backup, &LoadOptions { leave_out: true, ..options(target) });
         let report = loaded.unwrap_or_else(|error| {
             println!("{}", shown(&stage.source, &error.to_string()));
-            // What was loaded says more, if it is another.
+            // If the loaded rows differ, that says more.
             rows::assert_equal(&stage.source, target, &str::to_owned);
             panic!("{error}");
         });
@@ -93,7 +94,7 @@ impl Round {
         assert_same_objects(&stage.source, target);
         assert_clean(target);
 
-        // The same as a script, which a client loads.
+        // The same as a script, loaded by a client.
         self.target(kind);
         let (stage, target) = (&self.stage, &self.targets[&kind]);
         crate::logical::load(target, &stage.script(backup, None));
@@ -106,7 +107,7 @@ impl Round {
         true
     }
 
-    /// Under other names; into MySQL by `LOAD DATA`.
+    /// Loads the backup under other names; into MySQL, with `LOAD DATA`.
     fn renamed(&mut self, backup: u64) {
         let (stage, target) = (&self.stage, &self.targets[&self.stage.source.kind()]);
         rows::wipe(target);
@@ -114,7 +115,7 @@ impl Round {
         let other = |name: &str| format!("new `{}", all.iter().position(|it| it == name).unwrap());
         let rename = |name: &String| Rename::Schema { from: name.clone(), to: other(name) };
         let renames = all.iter().map(rename).collect();
-        // Programs that name their databases cannot be taken over.
+        // Programs that name their databases cannot be renamed.
         let enable_local_infile = target.kind() == ServerKind::MySql97;
         let renames = Renames(renames);
         let chosen = LoadOptions { renames, leave_out: true, enable_local_infile, ..options(target) };
@@ -124,7 +125,7 @@ impl Round {
     }
 }
 
-/// What the server says of tables and views, as loads call them.
+/// The server's descriptions of tables and views that `text` names.
 fn shown(server: &Server, text: &str) -> String {
     let mut conn = server.conn().unwrap();
     let query = "SELECT table_schema, table_name FROM information_schema.tables";
@@ -141,7 +142,7 @@ fn shown(server: &Server, text: &str) -> String {
     all.into_iter().filter(is_meant).map(shown).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs all seeds, each on what the one before has left, and fails with those that did.
+/// Tests all seeds, each on the servers left by the previous one, and fails with the seeds that failed.
 fn seeds(kind: ServerKind, others: [ServerKind; 2]) {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let count = number(SEEDS).unwrap_or(SEEDS_DEFAULT);
@@ -160,7 +161,7 @@ fn seeds(kind: ServerKind, others: [ServerKind; 2]) {
             failed.push(seed);
         }
         if !matches!(done, Ok(true)) {
-            // What it has left may be in the way of others.
+            // What it left behind may affect later seeds.
             round = Round::new(kind);
         }
     }

@@ -1,4 +1,4 @@
-//! The rows of two servers, bit for bit: as the protocol has them in binary, where floats are no text.
+//! The rows of two servers, bit by bit, read with the binary protocol, in which floats are not text.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const OWN: &str = "('mysql', 'sys', 'information_schema', 'performance_schema')"
 /// A table by database and name.
 pub(super) type Name = (String, String);
 
-/// A column, and what is read of it.
+/// A column, and the expression that reads it.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) data_type: String,
@@ -19,7 +19,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Whether its number is read beside its text.
+    /// Whether its number is read in addition to its text.
     pub(super) fn is_of_members(&self) -> bool {
         matches!(self.data_type.as_str(), "enum" | "set")
     }
@@ -33,7 +33,7 @@ pub(super) fn databases(server: &Server) -> Vec<String> {
     server.query(query).unwrap()
 }
 
-/// Drops them.
+/// Drops all databases that are not the server's own.
 pub(in crate::load) fn wipe(server: &Server) {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET SESSION foreign_key_checks = 0").unwrap();
@@ -42,7 +42,7 @@ pub(in crate::load) fn wipe(server: &Server) {
     }
 }
 
-/// All tables, with what kind of table each is.
+/// All tables, with their types.
 pub(super) fn tables(server: &Server) -> BTreeMap<Name, String> {
     let query = format!(
         "SELECT table_schema, table_name, table_type FROM information_schema.tables
@@ -52,7 +52,7 @@ pub(super) fn tables(server: &Server) -> BTreeMap<Name, String> {
     rows.into_iter().map(|(schema, name, kind)| ((schema, name), kind)).collect()
 }
 
-/// A connection that converts nothing.
+/// A connection without character set conversion.
 pub(super) fn plain_conn(server: &Server) -> Conn {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET NAMES utf8mb4").unwrap();
@@ -60,7 +60,7 @@ pub(super) fn plain_conn(server: &Server) -> Conn {
     conn
 }
 
-/// The columns of a table, unseen ones and computed ones too.
+/// The columns of a table, including invisible and computed ones.
 pub(super) fn columns(server: &Server, (schema, name): &Name) -> Vec<Column> {
     let mut conn = server.conn().unwrap();
     let query = "SELECT column_name, CONCAT(data_type, ''), COALESCE(generation_expression, '') <> '' FROM information_schema.columns
@@ -68,7 +68,7 @@ pub(super) fn columns(server: &Server, (schema, name): &Name) -> Vec<Column> {
     let rows: Vec<(String, String, bool)> = conn.exec(query, (schema, name)).unwrap();
     let column = |(name, data_type, is_computed): (String, String, bool)| {
         let read = match data_type.as_str() {
-            // Members may be there twice, and one of errors is an empty text, too.
+            // Members may have equal texts, and an invalid member is an empty text, too.
             "enum" | "set" => format!("{0}, CAST({0} AS UNSIGNED)", quoted(&name)),
             _ => quoted(&name),
         };
@@ -77,7 +77,7 @@ pub(super) fn columns(server: &Server, (schema, name): &Name) -> Vec<Column> {
     rows.into_iter().map(column).collect()
 }
 
-/// Every row, in no order of its own.
+/// Reads every row, in no particular order.
 pub(super) fn rows(
     conn: &mut Conn,
     (schema, name): &Name,
@@ -94,7 +94,7 @@ pub(super) fn rows(
     rows.into_iter().map(Row::unwrap).collect()
 }
 
-/// A value as a text that no other one has.
+/// A unique text for a value.
 pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Bytes(bytes) => format!("'{}'", bytes.escape_ascii()),
@@ -104,7 +104,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// All rows of a table in an order that depends on nothing else.
+/// All rows of a table in an order that depends only on their contents.
 fn sorted(server: &Server, name: &Name, kind: &str) -> Vec<String> {
     let columns = columns(server, name);
     let rows = rows(&mut plain_conn(server), name, &columns, kind);
@@ -114,7 +114,8 @@ fn sorted(server: &Server, name: &Name, kind: &str) -> Vec<String> {
     rows
 }
 
-/// Fails with rows that only one of them has. `renamed` says what a database of the source is called on the target.
+/// Fails with rows that only one server has.
+/// `renamed` maps a database of the source to its name on the target.
 pub(in crate::load) fn assert_equal(source: &Server, target: &Server, renamed: &dyn Fn(&str) -> String) {
     let (theirs, ours) = (tables(source), tables(target));
     for (name, kind) in &theirs {
@@ -125,13 +126,13 @@ pub(in crate::load) fn assert_equal(source: &Server, target: &Server, renamed: &
     assert_eq!(ours.len(), theirs.len(), "{ours:?} {theirs:?}");
 }
 
-/// A row, as it is shown, with zeros that have no sign.
+/// A formatted row without the signs of zeros.
 pub(super) fn unsigned_zeros(row: &str) -> String {
     row.replace("-0e0 (8000000000000000)", "0e0 (0000000000000000)")
         .replace("-0e0 (80000000)", "0e0 (00000000)")
 }
 
-/// The same rows, in order.
+/// Fails unless both have the same rows in the same order.
 pub(super) fn assert_same(name: &Name, theirs: &[String], ours: &[String]) {
     if let Some((one, other)) = theirs.iter().zip(ours).find(|(one, other)| one != other) {
         let differing = one.split(", ").zip(other.split(", ")).filter(|(one, other)| one != other);

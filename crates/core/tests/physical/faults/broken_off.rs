@@ -1,5 +1,5 @@
-//! What breaks off is not ours: at any point of a backup the server dies or is shut down, or the connections to it are cut,
-//! or go silent. What the backup then says is true, and the next one works.
+//! External interruptions: at any point of a backup, the server dies or is shut down, or the connections to
+//! it are cut or go silent. The backup's result is truthful, and the next backup succeeds.
 
 use std::{
     collections::HashSet,
@@ -12,14 +12,14 @@ use std::{
 
 use super::*;
 
-/// What becomes of the server, or of the way to it.
+/// What happens to the server, or to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Killed,
     ShutDown,
-    /// Connections end, and no new one is made.
+    /// Connections end, and new ones are refused.
     Cut,
-    /// Nothing gets through any more, and nobody is told.
+    /// Nothing gets through any more, without any error.
     Silent,
 }
 
@@ -32,13 +32,13 @@ enum Line {
     Silent,
 }
 
-/// Stands between a backup and the server's socket.
+/// A relay between a backup and the server's socket.
 struct Relay {
     socket: PathBuf,
     line: Arc<Mutex<Line>>,
 }
 
-/// How soon a connection notices what the line has become.
+/// How soon a connection notices a change of the line.
 const NOTICED: Duration = Duration::from_millis(20);
 
 impl Relay {
@@ -46,7 +46,7 @@ impl Relay {
         let listener = UnixListener::bind(&socket).unwrap();
         let line = Arc::new(Mutex::new(Line::Open));
         let (server, of_all) = (server.to_owned(), Arc::clone(&line));
-        // Ends with the process of the tests.
+        // Ends with the test process.
         thread::spawn(move || {
             for near in listener.incoming() {
                 let near = near.unwrap();
@@ -94,7 +94,7 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, line: &Mutex<Line>) {
 }
 
 impl Scene {
-    /// The same with the server started anew.
+    /// The scene after the interruption, with the server restarted.
     fn after(self, fate: Fate, seed: u64) -> Scene {
         let Scene { mut stage, load } = self;
         load.stop().unwrap();

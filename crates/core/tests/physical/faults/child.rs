@@ -1,7 +1,8 @@
-//! An operation in a process of its own, which meets its fate at a named point: this test binary, run again.
+//! An operation in its own process, which is interrupted at a named point: this test binary, run again.
 //!
-//! Named points are those of the operation (`holdfast_core::points`), and one for each call that changes the store:
-//! `store.create outcomes`, `store.finish packs`, `store.delete refs`, passed just before the call.
+//! Named points are those of the operation (`holdfast_core::points`), and one for each call that changes the
+//! store: `store.create outcomes`, `store.finish packs`, `store.delete refs`.
+//! The latter are passed just before the call.
 
 use std::{
     fs::{self, File},
@@ -42,13 +43,13 @@ use super::{
 use crate::server::backup_options;
 
 const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
-/// No step of a small backup takes so long, however busy the machine.
+/// No step of a small backup takes this long, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Where a connection goes silent, the test does not wait for ten minutes.
+/// If a connection goes silent, the test does not wait for ten minutes.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where things are, for a process that shares nothing but the disk.
+/// Locations, for a process that shares nothing but the disk.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) repo: PathBuf,
@@ -78,7 +79,7 @@ impl Place {
     }
 }
 
-/// What is to be done.
+/// The operation to run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Work {
     BackUp,
@@ -86,24 +87,24 @@ pub(super) enum Work {
     Restore { backup: u64, target: PathBuf, server: PathBuf },
 }
 
-/// What happens to the process.
+/// The interruption of the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Deed {
     /// SIGKILL.
     Kill,
-    /// SIGKILL, so much later.
+    /// SIGKILL after this delay.
     KillAfter(Duration),
     /// SIGSTOP.
     Freeze,
-    /// The thread that is there waits while this file exists, which it makes; the others go on.
+    /// The thread that passes the point creates this file and waits while it exists; other threads continue.
     Hold(PathBuf),
 }
 
-/// When and what.
+/// When and how to interrupt the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Trap {
     pub(super) point: String,
-    /// Which passing of the point, from 1.
+    /// Which passing of the point, counted from 1.
     pub(super) nth: u64,
     pub(super) deed: Deed,
 }
@@ -113,11 +114,11 @@ struct Orders {
     place: Place,
     work: Work,
     trap: Option<Trap>,
-    /// Gets the name of each point that is passed.
+    /// Receives the name of each point that is passed.
     record: PathBuf,
 }
 
-/// Not a test by itself: does what it is told.
+/// Not a test by itself: does what it is told to.
 #[test]
 #[ignore = "a process for the tests of this module"]
 fn operation() {
@@ -164,7 +165,7 @@ fn meet(deed: &Deed) {
         }
         Deed::Freeze => {
             kill_process(getpid(), Signal::STOP).unwrap();
-            // The signal may reach another thread first: this one shall not get further meanwhile.
+            // The signal may reach another thread first; this thread must not get any further meanwhile.
             sleep(Duration::from_millis(200));
         }
         Deed::Hold(file) => {
@@ -176,7 +177,7 @@ fn meet(deed: &Deed) {
     }
 }
 
-/// Only errors are of interest.
+/// Prints only errors.
 struct Quiet;
 
 impl Listener for Quiet {
@@ -217,30 +218,29 @@ fn failed<T>(error: impl std::error::Error) -> T {
     std::process::exit(1);
 }
 
-/// How a process ended.
+/// The result of a process.
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    /// What it printed.
+    /// Its output.
     pub(super) output: String,
     /// The points it passed, in order.
     pub(super) points: Vec<String>,
 }
 
 impl Ended {
-    /// It did its work.
+    /// Checks that it succeeded.
     pub(super) fn succeeded(self) -> Self {
         assert!(self.status.success(), "{}: {}", self.status, self.output);
         self
     }
 
-    /// It ended with an error of its own, which it told.
+    /// Checks that it ended with an error of its own; returns the error.
     pub(super) fn error(&self) -> &str {
         assert_eq!(self.status.code(), Some(1), "{}: {}", self.status, self.output);
         self.line("error: ")
     }
 
-    /// An operation's failure: its kind as `kind`, what has gone wrong with all of `words` in it, and a hint with
-    /// `hint` in it.
+    /// Checks an operation's failure: its `kind`, all of `words` in its message, and `hint` in its hint.
     pub(super) fn assert_said(&self, kind: ErrorKind, words: &[&str], hint: &str) {
         let error = self.error();
         println!("it said: {error} (hint: {})", self.line("hint: "));
@@ -257,7 +257,7 @@ impl Ended {
     }
 }
 
-/// An operation that runs.
+/// A running operation.
 pub(super) struct Child {
     process: Process,
     dir: tempfile::TempDir,
@@ -281,7 +281,7 @@ impl Child {
         Child { process, dir }
     }
 
-    /// Waits for it to end, which it must by itself.
+    /// Waits for it to end by itself.
     pub(super) fn ended(mut self) -> Ended {
         let status = self.until("it to end", |child| child.process.try_wait().unwrap());
         let read = |name| fs::read_to_string(self.dir.path().join(name)).unwrap_or_default();
@@ -304,19 +304,19 @@ impl Child {
         });
     }
 
-    /// Waits until a thread of it is held where it has made `file`.
+    /// Waits until one of its threads has created `file` and is held.
     pub(super) fn held(&mut self, file: &Path) {
         self.until("it to be held", |_| file.exists().then_some(()));
     }
 
-    /// As [`Child::held`], unless it ends before.
+    /// Like [`Child::held`], unless it ends earlier.
     pub(super) fn held_or_ended(&mut self, file: &Path) {
         while !file.exists() && self.process.try_wait().unwrap().is_none() {
             sleep(Duration::from_millis(5));
         }
     }
 
-    /// Lets it go on.
+    /// Lets it continue.
     pub(super) fn thaw(&self) {
         let pid = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
         kill_process(pid, Signal::CONT).unwrap();

@@ -1,5 +1,6 @@
-//! A bit flip and a truncation in every kind of object of a repository that backups of a server, an expiry, a prune and
-//! runs that died have made. The damage is found and named; what comes out of it is right, to the byte, or an error.
+//! A bit flip and a truncation in every kind of object, in a repository with backups of a server, an expiry,
+//! a prune and runs that died.
+//! The damage is found and named; whatever is read is correct, to the byte, or an error.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,14 +26,14 @@ use holdfast_repo::{
 
 use super::{prune::ripe, *};
 
-/// A stretch of an object.
+/// A range of an object.
 #[derive(Clone, Debug)]
 struct Part {
-    /// What is there.
+    /// The contents of the range.
     class: &'static str,
     object: String,
     range: Range<u64>,
-    /// Somebody needs it: damage must be found.
+    /// Whether it is needed, so that damage must be found.
     is_needed: bool,
 }
 
@@ -42,7 +43,7 @@ enum Harm {
     Truncation { bytes: u64 },
 }
 
-/// A hash of each file of a backup.
+/// A hash of each file in a backup.
 type Contents = BTreeMap<String, PageHash>;
 
 fn contents(repo: &Arc<Repo>, run: u64) -> Result<Contents, RepoError> {
@@ -62,7 +63,7 @@ fn contents(repo: &Arc<Repo>, run: u64) -> Result<Contents, RepoError> {
     Ok(contents)
 }
 
-/// Every object, in stretches of different kinds.
+/// Every object, split into ranges of different kinds.
 fn parts(repo: &Arc<Repo>) -> Vec<Part> {
     let mut objects = BTreeMap::new();
     let mut add = |info: holdfast_repo::store::ObjectInfo| {
@@ -86,7 +87,8 @@ fn parts(repo: &Arc<Repo>) -> Vec<Part> {
             "" => part("holdfast.json", 0..size, true),
             "runs" => part("lease", 0..size, false),
             "reports" => part("report", 0..size, true),
-            // Only the newest is there, and nobody restores by it: what was read good is read once more.
+            // Only the newest record exists, and restores do not use it: packs that were read successfully
+            // are read once more.
             "checks" => part("record of a check", 0..size, true),
             "index" => {
                 let run = key(Folder::Index).0;
@@ -130,7 +132,7 @@ fn parts(repo: &Arc<Repo>) -> Vec<Part> {
     parts
 }
 
-/// The chunks that standing backups need, where they are.
+/// The current places of the chunks that listed backups need.
 fn needed_chunks(repo: &Arc<Repo>, history: &History) -> BTreeSet<ChunkRef> {
     let prunes = history.prunes(repo).unwrap();
     let mut needed = BTreeSet::new();
@@ -177,7 +179,7 @@ fn parts_of_pack(
     parts
 }
 
-/// One part of each class, chosen by `rng`; all parts when asked for.
+/// One part of each class, chosen by `rng`; all parts in long runs.
 fn choose(parts: Vec<Part>, rng: &mut Rng) -> Vec<Part> {
     if long() {
         return parts;
@@ -189,14 +191,14 @@ fn choose(parts: Vec<Part>, rng: &mut Rng) -> Vec<Part> {
     classes.into_values().map(|mut parts| parts.swap_remove(rng.index(parts.len()))).collect()
 }
 
-/// A repository to be harmed, again and again.
+/// A repository that is damaged again and again.
 struct Pristine {
     dir: PathBuf,
     backups: BTreeMap<u64, Contents>,
 }
 
 impl Pristine {
-    /// A copy that shares with the original all objects but the one that is harmed.
+    /// A copy that shares all objects with the original except the damaged one.
     fn harmed(&self, copy: &Path, part: &Part, harm: Harm) {
         let status = Command::new("cp").arg("-rl").args([&self.dir, copy]).status().unwrap();
         assert!(status.success());
@@ -216,7 +218,7 @@ impl Pristine {
             Ok(repo) => Arc::new(repo),
             Err(error) => {
                 assert!(["holdfast.json", "key"].contains(&part.class), "{error}");
-                // A key that does not open looks the same as one that the password is not for.
+                // A damaged key cannot be told from one with a different password.
                 let is_ambiguous = part.class == "key" && matches!(error, KeyError::WrongPassword { .. });
                 assert!(is_ambiguous || error.to_string().contains(&part.object), "{error}");
                 return;
@@ -235,7 +237,7 @@ impl Pristine {
         }
     }
 
-    /// A backup that cannot be read is one that the check calls lost, and a restore says why.
+    /// An unreadable backup must be reported as lost by the check, and a restore must say why it fails.
     fn assert_lost(&self, repo: &Arc<Repo>, report: &CheckReport, part: &Part, run: u64, error: &RepoError) {
         let is_lost = report.findings.iter().any(|finding| {
             let concerns = finding.backups.is_empty() || finding.backups.contains(&RunNo(run));
@@ -256,7 +258,7 @@ impl Pristine {
     }
 }
 
-/// The way out of damage that `docs/reference/errors.md` describes under code 3.
+/// The remedy for damage that `docs/reference/errors.md` describes under code 3.
 #[test]
 fn a_full_backup_shares_no_damage_with_earlier_ones() {
     let stage = Stage::around(small_server(ServerKind::MariaDb1011, ServerOptions::default()));

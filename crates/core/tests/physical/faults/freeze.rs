@@ -1,5 +1,5 @@
-//! SIGSTOP where a backup holds something: the server goes on without it, and so does the repository. What wakes up
-//! later has lost.
+//! SIGSTOP where a backup holds something: the server continues without it, and so does the repository.
+//! A backup that resumes later has lost.
 
 use std::{collections::HashSet, time::SystemTime};
 
@@ -11,7 +11,7 @@ use holdfast_repo::{
 
 use super::*;
 
-/// A store whose clock has moved on: leases of runs that show no sign of life are over.
+/// A store whose clock has advanced, so that leases of runs without a sign of life have expired.
 struct Later(std::sync::Arc<dyn Store>);
 
 impl Store for Later {
@@ -31,7 +31,7 @@ pub(super) fn later(place: &Place) -> Arc<Repo> {
     Arc::new(Repo::open(Arc::new(store), Some(&password())).unwrap())
 }
 
-/// Freezes a backup at `point`; while it is frozen the server becomes free, and the next run takes over.
+/// Freezes a backup at `point`; while it is frozen, the server becomes free, and the next run takes over.
 fn frozen_backup_loses(kind: ServerKind, seed: u64, point: &str, holds: bool) {
     let scene = Scene::new(kind, seed);
     let first = scene.stage.back_up();
@@ -42,7 +42,7 @@ fn frozen_backup_loses(kind: ServerKind, seed: u64, point: &str, holds: bool) {
     assert!(holds || took < WAIT_TIMEOUT, "{kind} {point}: it holds something");
     println!("{kind}: frozen at {point}, free again after {took:?}");
 
-    // As far as the repository knows it lives; when it is later, it does not.
+    // By the repository's clock it is still alive; twenty minutes later it is not.
     let error = backup::run(&scene.stage.repo, &scene.stage.options(), &Told, &Cancel::default());
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Active);
     let repo = later(&scene.place());
@@ -84,7 +84,8 @@ fn mysql_9_7_goes_on_without_a_frozen_backup() {
     each_at_once(ServerKind::MySql97, 52, &holding, &[]);
 }
 
-/// Frozen for longer than it may hold locks, and woken before anybody has missed it: it lets go and tries again.
+/// A backup frozen for longer than it may hold locks, and resumed before it was replaced,
+/// releases them and tries again.
 #[test]
 fn a_backup_that_was_frozen_for_a_moment_lets_go_and_tries_again() {
     for (kind, seed, point) in [
@@ -104,7 +105,8 @@ fn a_backup_that_was_frozen_for_a_moment_lets_go_and_tries_again() {
     }
 }
 
-/// Freezes backups at one point after another, lets the server become free, and wakes them: what they then say is true.
+/// Freezes backups at one point after another, lets the server become free, and resumes them:
+/// their results are truthful.
 fn backups_survive_freezes(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) {
     let scene = Scene::new(kind, seed);
     let first = scene.stage.back_up();

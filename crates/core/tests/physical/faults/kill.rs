@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Points without which a list of points would not be one.
+/// Points that every list of points must contain.
 const BACKUP_POINTS: [&str; 20] = [
     "backup.run.begun",
     "backup.redo.following",
@@ -27,23 +27,24 @@ const BACKUP_POINTS: [&str; 20] = [
 ];
 const MARIADB_POINTS: [&str; 2] = ["backup.stage.start", "backup.commit.blocked"];
 const MYSQL_POINTS: [&str; 2] = ["backup.consumer.registered", "backup.tables.locked"];
-/// The call that makes a backup of what was stored.
+/// The call that turns stored data into a backup.
 const PUBLICATION: &str = "store.create outcomes";
-/// From here on there is something to adopt.
+/// From here on, there are data to adopt.
 const ADOPTABLE: &str = "writer.index.after_put";
-/// Passed at each look at the redo, so that how often is a matter of time.
+/// Passed each time the redo is read, so its frequency depends on timing.
 const TIMED_POINT: &str = "backup.redo.read";
-/// A run on the same host sees that the process is gone, and does not wait for its lease to end, after 15 minutes.
+/// A run on the same host detects that the process is gone, instead of waiting 15 minutes
+/// for the lease to expire.
 const NEXT_RUN_MAX: Duration = Duration::from_secs(600);
 
-/// A passing of a point.
+/// One passing of a point.
 #[derive(Clone, Debug)]
 struct Passing {
     point: String,
     nth: u64,
-    /// Whether the backup is there by then.
+    /// Whether the backup exists by then.
     is_published: bool,
-    /// Whether the next run finds something to adopt.
+    /// Whether the next run finds data to adopt.
     is_adoptable: bool,
 }
 
@@ -53,7 +54,7 @@ impl Passing {
     }
 }
 
-/// Of all passings the first of each point, and of those passed often a few more.
+/// The first passing of each point, and a few more of those passed often.
 fn choose(points: &[String], many: bool) -> Vec<Passing> {
     let position = |name: &str| points.iter().position(|point| point == name).unwrap();
     let (published, adoptable) = (position(PUBLICATION), position(ADOPTABLE));
@@ -73,7 +74,7 @@ fn choose(points: &[String], many: bool) -> Vec<Passing> {
     for name in names {
         let passings = &all[name];
         let wanted = if many { 8 } else { 2 };
-        // How often a point is passed differs from run to run.
+        // How often a point is passed varies between runs.
         let sure = match name {
             TIMED_POINT => passings.len().min(3),
             _ => passings.len().div_ceil(2),
@@ -84,7 +85,7 @@ fn choose(points: &[String], many: bool) -> Vec<Passing> {
 }
 
 impl Scene {
-    /// What must hold when a backup has died at any moment.
+    /// Checks what must hold when a backup has died at any moment.
     fn assert_survived(&self, before: &[u64], published: bool) {
         self.until_free();
         self.assert_nothing_spooled();
@@ -94,7 +95,7 @@ impl Scene {
         self.assert_whole();
     }
 
-    /// The next backup works, at once, on top of the newest that stands.
+    /// Checks that the next backup succeeds immediately, based on the newest one listed.
     pub(super) fn assert_next_works(&self) -> BackupReport {
         let newest = self.standing().last().copied();
         let begin = Instant::now();
@@ -123,7 +124,7 @@ impl Scene {
     }
 }
 
-/// Kills backups at points that `chosen` likes, then restores the first and the newest.
+/// Kills backups at the points selected by `chosen`, then restores the first and the newest.
 fn backups_survive_kills(kind: ServerKind, seed: u64, required: &[&str], chosen: impl Fn(&str) -> bool) {
     let scene = Scene::new(kind, seed);
     let first = scene.stage.back_up();
@@ -148,7 +149,7 @@ fn mariadb_10_11_survives_a_backup_killed_at_any_point() {
     backups_survive_kills(ServerKind::MariaDb1011, 41, &MARIADB_POINTS, |_| true);
 }
 
-/// What differs from MariaDB: the redo consumer and the lock of the instance.
+/// The differences from MariaDB: the redo consumer and the instance lock.
 #[test]
 fn mysql_9_7_survives_a_backup_killed_while_it_holds_the_server() {
     let shared = [
@@ -164,7 +165,7 @@ fn mysql_9_7_survives_a_backup_killed_while_it_holds_the_server() {
     });
 }
 
-/// Between the points there are more moments than anybody has named.
+/// There are more moments between the points than the named ones.
 #[test]
 fn mariadb_10_11_survives_a_backup_killed_at_random_moments() {
     let seed = std::env::var("HOLDFAST_FAULTS_SEED").map_or(43, |seed| seed.parse().unwrap());

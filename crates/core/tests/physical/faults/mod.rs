@@ -1,8 +1,9 @@
-//! What goes wrong, goes wrong here: processes killed and frozen at every named point, servers that die, redo that is
-//! lost, disks that are full, objects that are damaged (`docs/evidence/testing.md`).
+//! Fault injection: processes killed and frozen at every named point, servers that die, lost redo, full
+//! disks, damaged objects (`docs/evidence/testing.md`).
 //!
-//! Afterwards, always: earlier backups stand and are whole, nothing half done is visible, the server is free, the next
-//! run works. `HOLDFAST_FAULTS=long` makes the lists longer; `HOLDFAST_FAULTS_SEED` repeats random moments.
+//! Afterwards, in all cases: earlier backups are listed and whole, nothing half done is visible, the server
+//! is free, and the next run succeeds.
+//! `HOLDFAST_FAULTS=long` makes the lists longer; `HOLDFAST_FAULTS_SEED` repeats random moments.
 
 use std::{
     collections::HashMap,
@@ -35,13 +36,13 @@ mod restore;
 mod room;
 mod source;
 
-/// No statement of these tests takes so long, unless the server is stalled.
+/// No statement of these tests takes this long, unless the server is stalled.
 const STATEMENT_MAX: Duration = Duration::from_secs(60);
 
-/// How long a backup may hold commits where it is stopped in the middle of that.
+/// How long a backup may block commits if it is stopped while it does so.
 const SHORT_LOCK_MAX: Duration = Duration::from_secs(2);
 
-/// Whether the long lists are asked for.
+/// Whether the long lists were requested.
 fn long() -> bool {
     std::env::var("HOLDFAST_FAULTS").is_ok_and(|value| value == "long")
 }
@@ -53,7 +54,7 @@ fn small_server(kind: ServerKind, options: ServerOptions) -> Server {
         .exec_all([
             "CREATE DATABASE f",
             "CREATE TABLE f.t (i INT) ENGINE=InnoDB",
-            // Written through to its file at once: what is changed here is what the next backup finds changed.
+            // Written through to its file immediately: the next backup finds exactly these changes.
             "CREATE TABLE f.news (id INT PRIMARY KEY, v LONGTEXT) ENGINE=MyISAM",
             "INSERT INTO f.news VALUES (1, '')",
             "CREATE TABLE f.large (id INT PRIMARY KEY, v LONGTEXT) ENGINE=InnoDB",
@@ -62,7 +63,7 @@ fn small_server(kind: ServerKind, options: ServerOptions) -> Server {
     source
 }
 
-/// Slow, so that a replica catches up with all of it soon.
+/// A slow load, so that a replica soon catches up with all of it.
 fn slow_load(source: &Server, seed: u64) -> WriteLoad {
     WriteLoad::start_paced(source, 1, seed, Some(20)).unwrap()
 }
@@ -113,11 +114,11 @@ impl Scene {
         self.source().exec(format!("UPDATE f.news SET v = {text}")).unwrap();
     }
 
-    /// Writes about so much redo, in pieces, each of which must be written in time.
+    /// Writes about this much redo, in pieces, each of which must be written in time.
     fn write_redo(&self, kib: usize, pause: Duration) {
         const PIECE_KIB: usize = 64;
         let mut conn = Conn::new(self.source().opts().read_timeout(Some(STATEMENT_MAX))).unwrap();
-        // Never the same text again, which would not be new to a backup.
+        // Never repeats a text, which a backup would not consider new.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let mut rng = Rng::new(CALLS.fetch_add(1, Ordering::Relaxed));
         for piece in 0..kib.div_ceil(PIECE_KIB) {
@@ -127,7 +128,7 @@ impl Scene {
         }
     }
 
-    /// As [`Scene::change`], some MiB, of which whole chunks are made.
+    /// Like [`Scene::change`], with several MiB, enough for whole chunks.
     fn change_much(&self) {
         self.write_redo(4 << 10, Duration::ZERO);
         self.source().exec_all(["FLUSH TABLES f.large FOR EXPORT", "UNLOCK TABLES"]).unwrap();
@@ -137,7 +138,7 @@ impl Scene {
         Child::start(&self.place(), Work::BackUp, trap)
     }
 
-    /// Begins a backup that is frozen at `point`, and waits until it is.
+    /// Starts a backup that is frozen at `point`, and waits until it is.
     fn begin_frozen(&self, place: &Place, point: &str) -> Child {
         let place = Place { lock_max: SHORT_LOCK_MAX, ..place.clone() };
         let trap = Trap { point: point.to_owned(), nth: 1, deed: Deed::Freeze };
@@ -146,7 +147,7 @@ impl Scene {
         child
     }
 
-    /// Begins a backup, and waits until it is held at the `nth` passing of `point`.
+    /// Starts a backup, and waits until it is held at the `nth` passing of `point`.
     fn begin_held(&self, place: &Place, point: &str, nth: u64) -> Held {
         let file = self.stage.dir.path().join("held");
         let trap = Trap { point: point.to_owned(), nth, deed: Deed::Hold(file.clone()) };
@@ -159,12 +160,12 @@ impl Scene {
         History::read(&self.stage.repo, &log()).unwrap()
     }
 
-    /// Backups that stand.
+    /// The listed backups.
     fn standing(&self) -> Vec<u64> {
         standing_in(&self.stage.repo)
     }
 
-    /// What a backup that ended by itself has told is true of what stands now, beside what stood before.
+    /// Checks that a backup's own result agrees with the backups now listed, besides those listed before.
     fn assert_told_the_truth(&self, before: &[u64], ended: &Ended, what: &str) {
         let standing = self.standing();
         assert!(standing.starts_with(before), "{before:?}, then {standing:?}");
@@ -172,27 +173,27 @@ impl Scene {
         assert_eq!(standing.len() - before.len(), told, "{what}: {}", ended.output);
     }
 
-    /// All that stands is whole, as far as names, sizes and refs tell.
+    /// Checks that all listed backups are whole, as far as names, sizes and refs show.
     fn assert_whole(&self) {
         check_all(&self.stage.repo, None);
     }
 
-    /// All that stands is whole, to the byte.
+    /// Checks that all listed backups are whole, to the byte.
     fn assert_readable(&self) {
         check_all(&self.stage.repo, READ_ALL);
     }
 
-    /// Waits until nobody is kept from anything; returns how long that took.
+    /// Waits until the server blocks nobody; returns how long that took.
     fn until_free(&self) -> Duration {
         eventually(FREE_MAX, "the server is free", || is_free(self.source()))
     }
 
-    /// The spool has no name, so that every way of ending removes it.
+    /// The spool file has no name, so it disappears however the process ends.
     fn assert_nothing_spooled(&self) {
         assert_eq!(fs::read_dir(self.place().spool).unwrap().count(), 0, "redo was left in the spool");
     }
 
-    /// The newest and the first backup become what the source is, when they catch up with it.
+    /// Proves that the newest and the first backup equal the source once they have caught up with it.
     fn prove(self, first: &BackupReport, newest: &BackupReport) {
         let Scene { stage, load } = self;
         load.stop().unwrap();
@@ -208,8 +209,8 @@ fn standing_in(repo: &Repo) -> Vec<u64> {
 
 const READ_ALL: Option<f64> = Some(1.0);
 
-/// Finds nothing wrong with anything that stands. Of a run that died with all but its outcome stored, nothing tells that
-/// it had none.
+/// Checks that nothing is wrong with any listed backup.
+/// A run that died with everything but its outcome stored cannot be told from one whose outcome was lost.
 fn check_all(repo: &Arc<Repo>, read_data: Option<f64>) {
     let mut report = check(repo, &log(), CheckOptions { read_data, ..CheckOptions::default() }).unwrap();
     let unended = log().outcome(History::read(repo, &log()).unwrap().next_run()).to_string();
@@ -218,21 +219,21 @@ fn check_all(repo: &Arc<Repo>, read_data: Option<f64>) {
     assert_eq!(report.backups, standing_in(repo).len() as u64);
 }
 
-/// An operation that is held at a point, by one of its threads.
+/// An operation that is held at a point in one of its threads.
 struct Held {
     child: Child,
     file: PathBuf,
 }
 
 impl Held {
-    /// Lets it go on, and waits for its end.
+    /// Lets it continue, and waits for it to end.
     fn ended(self) -> Ended {
         let _ = fs::remove_file(&self.file);
         self.child.ended()
     }
 }
 
-/// Definitions can be changed, transactions committed, and another backup could have what it needs.
+/// Whether DDL and commits are possible, and another backup could get its locks.
 fn is_free(server: &Server) -> bool {
     let at_once = |statements: &[&str]| {
         let limited = ["SET SESSION lock_wait_timeout = 1", "SET SESSION innodb_lock_wait_timeout = 1"];

@@ -1,5 +1,5 @@
-//! SIGKILL and SIGSTOP wherever a prune changes something: it takes its run, writes anew what is still needed of dying
-//! packs, declares those dead, and deletes what the prune before it had declared.
+//! SIGKILL and SIGSTOP wherever a prune changes something: it begins its run, rewrites the parts still needed
+//! of dying packs, declares the packs dead, and deletes what the previous prune has declared.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ use holdfast_repo::{
 
 use super::{freeze::later, *};
 
-/// Points without which a prune would not have done all that it can do, in order.
+/// Points passed, in order, by a prune that does everything it can do.
 const PRUNE_POINTS: [&str; 12] = [
     "store.create runs",
     "writer.pack.before_put",
@@ -37,7 +37,7 @@ const PRUNE_POINTS: [&str; 12] = [
 ];
 const PUBLICATION: &str = "store.create outcomes";
 
-/// Leaves no pack of which anything is dead, and waits for nobody.
+/// Leaves no pack with dead parts, and waits for no grace period.
 fn everything() -> PruneOptions {
     PruneOptions {
         grace: Duration::ZERO,
@@ -53,7 +53,7 @@ fn rewriter(repo: &Arc<Repo>, log: &LogName, hooks: Hooks) -> ChunkRewriter {
     ChunkRewriter::new(Arc::new(source), WriterOptions { hooks, ..WriterOptions::default() })
 }
 
-/// Declares everything that can be declared, and deletes all that was declared before.
+/// Declares everything that can be declared, and deletes everything declared earlier.
 pub(super) fn prune_everything(repo: &Arc<Repo>, hooks: Hooks) -> Result<Pruned, PruneError> {
     let mut rewriter = rewriter(repo, &log(), hooks);
     prune(repo, &log(), &everything(), Some(&mut rewriter), &RunOptions::of_this_process())
@@ -64,7 +64,7 @@ fn expire_exactly(repo: &Arc<Repo>, backups: &[&BackupReport]) {
     expire(repo, &log(), &request, &RunOptions::of_this_process()).unwrap();
 }
 
-/// A repository in which there is everything for a prune to do, and the backups that stand.
+/// A repository with work of every kind for a prune, and the listed backups.
 pub(super) fn ripe(seed: u64) -> (Scene, [BackupReport; 2]) {
     let scene = Scene::new(ServerKind::MariaDb1011, seed);
     let changed = || {
@@ -72,7 +72,7 @@ pub(super) fn ripe(seed: u64) -> (Scene, [BackupReport; 2]) {
         scene.change();
         scene.stage.back_up()
     };
-    // What it stored is garbage, unless a backup adopts it.
+    // Its stored data are garbage unless a backup adopts them.
     let died = || {
         scene.change_much();
         let point = "writer.index.after_put".to_owned();
@@ -91,7 +91,7 @@ pub(super) fn ripe(seed: u64) -> (Scene, [BackupReport; 2]) {
 }
 
 impl Scene {
-    /// A copy of the repository, for one fate.
+    /// A copy of the repository, for one interruption.
     fn copy(&self, name: &str) -> Place {
         let place = self.place();
         let repo = self.stage.dir.path().join(name);
@@ -105,7 +105,8 @@ fn open(place: &Place) -> Arc<Repo> {
     Arc::new(Repo::open(store, Some(&password())).unwrap())
 }
 
-/// All that stands can be read, and all that does not is freed by two prunes: one declares, the next deletes.
+/// Checks that all listed backups are readable, and that two prunes free everything else: one
+/// declares, the next deletes.
 fn assert_goes_on(repo: &Arc<Repo>, standing: &[u64]) {
     assert_eq!(standing_in(repo), standing);
     check_all(repo, READ_ALL);
@@ -128,14 +129,14 @@ fn assert_goes_on(repo: &Arc<Repo>, standing: &[u64]) {
     check_all(repo, READ_ALL);
 }
 
-/// A passing of a point, by a prune that runs to its end.
+/// A passing of a point by a prune that runs to completion.
 struct Passing {
     trap: Trap,
-    /// Another can end the run: it has begun, and not yet its outcome.
+    /// Whether another run can end this one: it has begun, and has no outcome yet.
     can_be_lost: bool,
 }
 
-/// The first passing of each point; all of them when asked for.
+/// The first passing of each point; all of them in long runs.
 fn passings(points: &[String], deed: &Deed) -> Vec<Passing> {
     for point in PRUNE_POINTS {
         assert!(points.iter().any(|passed| passed == point), "{point} was not passed: {points:?}");

@@ -61,28 +61,29 @@ impl Restores {
         Child::start(&self.scene.place(), work, trap)
     }
 
-    /// Where in the list of points the `nth` passing is.
+    /// The index of the `nth` passing in the list of points.
     fn position(&self, point: &str, nth: usize) -> usize {
         let mut passings = self.points.iter().enumerate().filter(|(_, passed)| *passed == point);
         passings.nth(nth - 1).unwrap().0
     }
 
-    /// What a restore that has not come further than that has left.
+    /// Checks the state left by a restore that has not got past a passing.
     fn assert_unfinished(&self, name: &str, point: &str, nth: usize) {
         let target = self.target(name);
         let position = self.position(point, nth);
         assert_eq!(target.join(MARKER).exists(), position > self.position("restore.planned", 1), "{point}");
-        // From the last on, it is what a server that crashed at the backup's position leaves.
+        // From the last one on, the directory is what a server leaves that crashed at the backup's position.
         let last_named = self.points.iter().rposition(|passed| passed == FILE_NAMED).unwrap();
         if target.exists() && position < last_named {
             self.assert_no_server_starts(&target);
         }
     }
 
-    /// Tried on a copy, since a server may change the files before it finds that it cannot start.
+    /// Tries this on a copy, since a server may change files before it finds that it cannot start.
     fn assert_no_server_starts(&self, target: &Path) {
         let copy = self.target("tried");
-        // A recovering server is not frozen with the restore: files of its own come and go while they are copied.
+        // A recovering server is not frozen with the restore: its own files come and go while they are
+        // copied.
         let copied = (0..20).any(|_| {
             drop(fs::remove_dir_all(&copy));
             Command::new("cp").arg("-r").args([target, &copy]).status().unwrap().success()
@@ -93,7 +94,7 @@ impl Restores {
         fs::remove_dir_all(&copy).unwrap();
     }
 
-    /// The target is the backup.
+    /// Checks that the target equals the backup.
     fn assert_restored(&self, name: &str) {
         let target = self.target(name);
         assert!(!target.join(MARKER).exists());
@@ -111,7 +112,7 @@ impl Restores {
         let name = "killed";
         let (point, nth) = (trap.point.clone(), trap.nth);
         let ended = self.begin(name, Some(trap)).ended();
-        // One that is killed some time after a point may have come to its end before.
+        // A restore that is killed some time after a point may have ended before.
         if !ended.status.success() {
             if point == RECOVERING {
                 assert!(self.target(name).join(MARKER).exists());
@@ -124,7 +125,7 @@ impl Restores {
         println!("{}: killed at {point} #{nth}: {:?}", self.kind(), begin.elapsed());
     }
 
-    /// The recovering server dies with the restore, but not in the same instant.
+    /// The recovering server dies with the restore, but not at the same instant.
     fn run_again(&self, name: &str) {
         let limit = Duration::from_secs(60);
         eventually(limit, "the recovering server is gone", || {
@@ -151,7 +152,7 @@ impl Restores {
         println!("{}: frozen at {point}: {:?}", self.kind(), begin.elapsed());
     }
 
-    /// The end of it all, when everything was done to it.
+    /// The final proof, after all interruptions.
     fn prove(self) {
         let Restores { scene: Scene { stage, load }, backup, .. } = self;
         load.stop().unwrap();

@@ -1,4 +1,4 @@
-//! Disks that are full, and a repository that cannot be written.
+//! Full disks, and a repository that cannot be written.
 
 use std::{fs::File, path::Path, process::Command};
 
@@ -8,10 +8,10 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::*;
 
 const OWN_MOUNTS: &str = "HOLDFAST_TEST_OWN_MOUNTS";
-/// Room for the redo log of a small server.
+/// Enough for the redo log of a small server.
 const SPOOL_SIZE: &str = "size=256m";
 
-/// Runs the test `name` in a process that has mounts of its own: they are gone when it is, however it ends.
+/// Runs the test `name` in a process with its own mounts, which disappear with it, however it ends.
 fn in_own_mounts(name: &str, test: impl FnOnce()) {
     if std::env::var_os(OWN_MOUNTS).is_some() {
         return test();
@@ -34,24 +34,24 @@ fn mount(arguments: &[&str], dir: &Path) {
     assert!(mounted(arguments, dir));
 }
 
-/// A file system of its own at `dir`, with room to spare.
+/// Creates a file system at `dir`, with plenty of space.
 fn new_disk(dir: &Path) {
     fs::create_dir(dir).unwrap();
     mount(&["-t", "tmpfs", "-o", "size=1g,mode=0700", "tmpfs"], dir);
 }
 
-/// Leaves so much room on the file system at `dir`.
+/// Leaves this much free space on the file system at `dir`.
 fn leave_free(dir: &Path, bytes: u64) {
     let left_free = || {
         let stat = rustix::fs::statvfs(dir).unwrap();
         let used = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
         mounted(&["-o", &format!("remount,size={}", used + bytes)], dir)
     };
-    // Refused where more was written meanwhile than was to be left.
+    // Refused if more was written meanwhile than was to be left free.
     assert!((0..20).any(|_| left_free()));
 }
 
-/// A scene whose repository and spool are on disks of their own.
+/// A scene whose repository and spool are on their own disks.
 fn scene_on_disks(kind: ServerKind, seed: u64) -> Scene {
     let source = small_server(kind, ServerOptions::default());
     let load = slow_load(&source, seed);
@@ -64,7 +64,7 @@ fn scene_on_disks(kind: ServerKind, seed: u64) -> Scene {
 }
 
 impl Scene {
-    /// A backup to whose redo at least 4 MiB are added, after `first`, unless it fails before.
+    /// A backup to whose redo at least 4 MiB are added, after `first`, unless it fails earlier.
     fn back_up_while_redo_is_written(&self, place: &Place, first: impl FnOnce()) -> Ended {
         self.back_up_while_so_much_redo_is_written(place, 4 << 10, first)
     }
@@ -97,8 +97,8 @@ impl Scene {
     }
 }
 
-/// The repository's disk fills up in mid-copy, and is made larger; then it is read-only for a while; then the spool's
-/// disk fills up, and then the spool reaches its own limit.
+/// The repository's disk fills up in mid-copy, and is enlarged; then it is read-only for a while; then the
+/// spool's disk fills up, and then the spool reaches its own limit.
 fn backup_without_room(kind: ServerKind, seed: u64) {
     let scene = scene_on_disks(kind, seed);
     let place = scene.place();
@@ -184,8 +184,8 @@ fn a_first_backup_that_cannot_fit_is_refused() {
     });
 }
 
-/// The redo spool is on the server's own disk, where something else takes the room: the backup gives up while the server can
-/// still write.
+/// The redo spool is on the server's own disk, and another process fills the disk: the backup gives up while
+/// the server can still write.
 #[test]
 fn a_spool_leaves_room_to_the_server() {
     in_own_mounts("a_spool_leaves_room_to_the_server", || {

@@ -4,9 +4,9 @@ use holdfast_core::ErrorKind;
 
 use super::*;
 
-/// Tablespaces are copied, other files are not.
+/// Tablespaces have been copied, other files have not.
 const IN_MID_COPY: &str = "backup.tablespaces.copied";
-/// How MySQL says that it waits for us, by the name it gives us. It may well wait for its own checkpoints.
+/// How MySQL reports that it waits for us, by the name it gives us. It may also wait for its own checkpoints.
 const STALLED_BY_US: &str = "the 'MEB' consumer still lagging";
 /// The redo follower is about to read.
 const REDO_READ: &str = "backup.redo.read";
@@ -16,7 +16,7 @@ impl Scene {
         self.begin_held(&self.place(), IN_MID_COPY, 1)
     }
 
-    /// What must hold when a backup has failed by itself; then the next one works.
+    /// Checks what must hold when a backup has failed by itself, and that the next one succeeds.
     fn assert_next_works_after_failure(&self, first: &BackupReport) -> BackupReport {
         self.until_free();
         self.assert_nothing_spooled();
@@ -30,7 +30,7 @@ impl Scene {
     }
 }
 
-/// A server whose redo log is as small as it can be.
+/// A server whose redo log is as small as possible.
 fn with_small_log(kind: ServerKind, seed: u64, redo_mib: u32) -> Scene {
     Scene::with(kind, seed, ServerOptions { redo_mib, ..ServerOptions::default() })
 }
@@ -63,7 +63,7 @@ fn mysql_9_7_dies_during_a_backup() {
     backup_survives_death_of_the_server(ServerKind::MySql97, 62);
 }
 
-/// The log goes round while the reader is held up.
+/// The log wraps around while the reader is held up.
 #[test]
 fn mariadb_10_11_overwrites_redo_that_was_not_copied() {
     const LOG_MIB: u32 = 4;
@@ -80,14 +80,16 @@ fn mariadb_10_11_overwrites_redo_that_was_not_copied() {
     scene.prove(&first, &next);
 }
 
-/// The consumer holds back redo while the reader is held up: the backup lets go before the server has to wait for it.
+/// The consumer holds back redo while the reader is held up: the backup gives up the consumer before the
+/// server has to wait for it.
 #[test]
 fn mysql_9_7_is_never_stalled_by_a_backup_that_does_not_read_its_redo() {
     const LOG_MIB: u32 = 8;
     let scene = with_small_log(ServerKind::MySql97, 64, LOG_MIB);
     let first = scene.stage.back_up();
     let held = scene.begin_held(&scene.place(), REDO_READ, 3);
-    // More than the log holds, not so fast that the server could get from one look of the guard to the stall.
+    // More than the log holds, but slowly enough that the server cannot stall between two checks of the
+    // guard.
     scene.write_redo((1024 + 256) * LOG_MIB as usize, Duration::from_millis(100));
     let log = scene.source().log();
     assert!(!log.contains(STALLED_BY_US), "{log}");
@@ -101,7 +103,7 @@ fn mysql_9_7_is_never_stalled_by_a_backup_that_does_not_read_its_redo() {
     scene.prove(&first, &next);
 }
 
-/// Another file takes the place of the log.
+/// The log is replaced by another file.
 #[test]
 fn mariadb_10_11_resizes_its_redo_log() {
     let scene = Scene::new(ServerKind::MariaDb1011, 65);
@@ -117,7 +119,7 @@ fn mariadb_10_11_resizes_its_redo_log() {
     scene.prove(&first, &next);
 }
 
-/// The log is a chain of files: other sizes of those that follow, fewer or more, change nothing.
+/// The log is a chain of files: resizing later files, or having fewer or more of them, changes nothing.
 #[test]
 fn mysql_9_7_resizes_its_redo_log() {
     let scene = with_small_log(ServerKind::MySql97, 66, 64);

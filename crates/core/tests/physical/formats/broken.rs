@@ -1,4 +1,5 @@
-//! Servers that are not in order, as production servers are: a backup of one is a server that is in no worse order.
+//! Servers that are not entirely intact, as in production: restoring a backup of one gives a
+//! server in no worse state.
 
 use std::{
     fs::{self, File},
@@ -11,7 +12,8 @@ use mysql::prelude::Queryable;
 
 use super::*;
 
-/// What is broken on the source is in the backup as it is, and as easily mended; all else is not harmed by it.
+/// Everything broken on the source is in the backup unchanged, and just as easily repaired; it does no harm
+/// to anything else.
 fn what_is_broken_stays_as_it_is(kind: ServerKind) {
     let options = ServerOptions::default().arg("--myisam-recover-options=OFF");
     let source = Server::start(kind, options).unwrap();
@@ -22,7 +24,7 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
             "INSERT INTO b.good VALUES (1, 'a'), (2, 'b')",
             "CREATE TABLE b.plain (i INT PRIMARY KEY, v TEXT) ENGINE=MyISAM",
             "INSERT INTO b.plain VALUES (1, 'a'), (2, 'b')",
-            // Views on a table that is no more, on a view that is broken, and on a column that is no more.
+            // Views on a dropped table, on a broken view, and on a dropped column.
             "CREATE TABLE b.lost (i INT, j INT) ENGINE=InnoDB",
             "CREATE VIEW b.view_on_nothing AS SELECT * FROM b.lost",
             "CREATE VIEW b.view_on_view AS SELECT * FROM b.view_on_nothing",
@@ -30,13 +32,13 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
             "CREATE TABLE b.narrow (i INT PRIMARY KEY, j INT) ENGINE=InnoDB",
             "CREATE VIEW b.view_on_no_column AS SELECT j FROM b.narrow",
             "ALTER TABLE b.narrow DROP COLUMN j",
-            // A merge table one of whose parts is no more.
+            // A merge table with a dropped part.
             "CREATE TABLE b.part_1 (i INT, KEY (i)) ENGINE=MyISAM",
             "CREATE TABLE b.part_2 LIKE b.part_1",
             "CREATE TABLE b.merged (i INT, KEY (i)) ENGINE=MERGE UNION=(b.part_1, b.part_2) INSERT_METHOD=LAST",
             "INSERT INTO b.merged VALUES (1)",
             "DROP TABLE b.part_1",
-            // A table that was discarded.
+            // A discarded table.
             "CREATE TABLE b.discarded (i INT PRIMARY KEY) ENGINE=InnoDB",
             "INSERT INTO b.discarded VALUES (1)",
             "ALTER TABLE b.discarded DISCARD TABLESPACE",
@@ -49,7 +51,7 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
     source.exec("CHECK TABLE b.crashed").unwrap();
     assert!(source.query::<(u64,)>("SELECT COUNT(*) FROM b.crashed WHERE v > ''").is_err());
 
-    // What a server that died while it made a table has left.
+    // Files left by a server that died while it created a table.
     File::create(source.datadir().join("b/empty.ibd")).unwrap();
     if kind.is_mariadb() {
         // Far beyond the newest log.
@@ -57,7 +59,7 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
         fs::copy(&log, log.with_extension("00000100")).unwrap();
     }
 
-    // Temporary tables of each engine, of a session that goes on.
+    // Temporary tables of each engine, in a session that stays open.
     let mut session = source.conn().unwrap();
     for engine in ["InnoDB", "MyISAM", "MEMORY"] {
         let table = format!("b.temp_{engine}");
@@ -97,7 +99,7 @@ fn what_is_broken_stays_as_it_is(kind: ServerKind) {
     assert_eq!(older.server.value::<u64>("SELECT COUNT(*) FROM b.good").unwrap(), 2);
 }
 
-/// Spoils the pages of an index.
+/// Corrupts the pages of an index.
 fn crash(source: &Server, file: &str) {
     let path = source.datadir().join(file);
     let size = fs::metadata(&path).unwrap().len();
@@ -117,7 +119,7 @@ fn mysql_9_7_what_is_broken_stays_as_it_is() {
     what_is_broken_stays_as_it_is(ServerKind::MySql97);
 }
 
-/// The first pages of a new table are in the server's memory only when its file is copied, and stay there.
+/// When a new table's file is copied, its first pages exist only in the server's memory, and stay there.
 #[test]
 fn mariadb_a_table_whose_first_page_is_not_written_is_restored() {
     let kind = ServerKind::MariaDb1011;
@@ -147,8 +149,8 @@ fn mariadb_a_table_whose_first_page_is_not_written_is_restored() {
     assert_equal_checksums(&stage.source, &restored.server).unwrap();
 }
 
-/// A table that the server knows and whose file is gone: MariaDB leaves it alone, and so does its copy; on MySQL, which
-/// would not recover without it, there is no backup, and the table is named.
+/// A table that the server knows and whose file is missing: MariaDB ignores it, and so does its copy; MySQL
+/// could not recover without the file, so the backup is refused, and the table is named.
 #[test]
 fn a_table_without_its_file_is_not_hidden() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -179,8 +181,8 @@ fn a_table_without_its_file_is_not_hidden() {
     }
 }
 
-/// One byte of a page is wrong, in a table of each format whose pages can be checked: no backup is taken for good, and
-/// the page is named. Mended, there is one.
+/// One byte of a page is wrong, in a table of each format whose pages can be verified: the backup fails, and
+/// the page is named. After a repair, the backup succeeds.
 fn a_damaged_page_is_named(kind: ServerKind) {
     let mut source = Server::start(kind, ServerOptions::default()).unwrap();
     pages::create(&source).unwrap();
@@ -220,8 +222,8 @@ fn mysql_9_7_a_damaged_page_is_named() {
     a_damaged_page_is_named(ServerKind::MySql97);
 }
 
-/// A page 0 of zeros is that of a table that was made just now, or it is lost: then there is no backup, whether the server
-/// has the table open or not, and the page is named.
+/// A page 0 of zeros belongs to a table that was just created, or it is lost: then the backup fails, whether
+/// the server has the table open or not, and the page is named.
 fn a_lost_first_page_is_named(kind: ServerKind) {
     let mut source = Server::start(kind, ServerOptions::default()).unwrap();
     source
@@ -263,10 +265,11 @@ fn mysql_9_7_a_lost_first_page_is_named() {
     a_lost_first_page_is_named(ServerKind::MySql97);
 }
 
-/// Before the low half of the LSN wraps, and beyond where its high half has bits that no young server's has.
+/// Just before the low half of the LSN overflows, and so large that the high half has bits
+/// that no young server's has.
 const HUGE_LSN: u64 = 0x1000_FFFF_0000;
 
-/// Makes a stopped MariaDB go on at an LSN that others take years to reach.
+/// Makes a stopped MariaDB continue at an LSN that others take years to reach.
 fn go_on_at_huge_lsn(datadir: &Path) {
     let path = datadir.join("ib_logfile0");
     let size = fs::metadata(&path).unwrap().len();
@@ -280,7 +283,7 @@ fn go_on_at_huge_lsn(datadir: &Path) {
     checkpoint[8..16].copy_from_slice(&HUGE_LSN.to_be_bytes());
     let sealed = crc32c(&checkpoint[..60]);
     checkpoint[60..].copy_from_slice(&sealed.to_be_bytes());
-    // What a checkpoint says of itself in the log, the marker of a first lap, and the checksum.
+    // The checkpoint's record in the log, the marker of the first lap, and the checksum.
     let note = [&[0xFA, 0, 0][..], &HUGE_LSN.to_be_bytes()].concat();
     log.extend([&note[..], &[1], &crc32c(&note).to_be_bytes()].concat());
     fs::write(&path, log).unwrap();

@@ -43,7 +43,7 @@ fn many_tables(kind: ServerKind, schemas: u32, tables: u32) {
     assert!(compared >= tables as usize, "{compared} tables");
 }
 
-/// Every second one of them.
+/// Creates every second schema, with its tables.
 fn make(conn: &mut Conn, schemas: u32, tables: u32, half: u32) {
     for schema in (1..=schemas).filter(|schema| schema % 2 == half) {
         conn.query_drop(format!("CREATE DATABASE `many {schema}`")).unwrap();
@@ -61,12 +61,12 @@ fn make(conn: &mut Conn, schemas: u32, tables: u32, half: u32) {
     }
 }
 
-/// From here on the peak is counted anew.
+/// Resets the recorded peak memory.
 fn reset_peak() {
     fs::write("/proc/self/clear_refs", "5").unwrap();
 }
 
-/// Most memory that this process, other tests in it included, has had.
+/// Peak memory of this process, including other tests in it.
 fn peak_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -7,7 +7,7 @@ use super::*;
 struct Case {
     kind: ServerKind,
     page_size_kib: u32,
-    /// `innodb_checksum_algorithm`; the first is that of new pages.
+    /// Values of `innodb_checksum_algorithm`; the first one applies to new pages.
     checksums: &'static [&'static str],
 }
 
@@ -16,10 +16,10 @@ const fn case(kind: ServerKind, page_size_kib: u32, checksums: &'static [&'stati
 }
 
 const MARIADB_CHECKSUMS: [&[&str]; 2] = [&["full_crc32"], &["crc32"]];
-/// Pages by all that the server ever offered, side by side.
+/// Pages with every algorithm that the server has ever offered, side by side.
 const MYSQL_CHECKSUMS: [&[&str]; 2] = [&["crc32"], &["none", "innodb", "crc32"]];
 
-/// Each page size and each family of checksums once at least.
+/// Each page size and each family of checksums at least once.
 const SHORT: [Case; 9] = [
     case(ServerKind::MariaDb1011, 4, &["crc32"]),
     case(ServerKind::MariaDb1011, 8, &["full_crc32"]),
@@ -41,9 +41,9 @@ fn cases(kind: ServerKind) -> Vec<Case> {
     sizes.into_iter().flat_map(|size| checksums.map(|checksums| case(kind, size, checksums))).collect()
 }
 
-/// The providers of page compression that this server comes with.
+/// The page compression providers that this server comes with.
 fn with_providers(kind: ServerKind, options: ServerOptions) -> ServerOptions {
-    // The unpacked one has none.
+    // Unpacked servers have none.
     let providers: &[&str] = match kind {
         ServerKind::MariaDb1011 => &["bzip2", "lz4", "lzma", "lzo", "snappy"],
         ServerKind::MariaDb118 | ServerKind::MySql97 => &[],
@@ -62,7 +62,7 @@ fn prove(case: &Case, seed: u64) {
     let mut tables = pages::create(&source).unwrap();
     for algorithm in &case.checksums[1..] {
         source.exec(format!("SET GLOBAL innodb_checksum_algorithm = {algorithm}")).unwrap();
-        // On MariaDB it decides about new files, else about each page that is written.
+        // On MariaDB the setting applies to new files, otherwise to each page that is written.
         source.exec(format!("CREATE TABLE pages.of_{algorithm} LIKE pages.dynamic")).unwrap();
         source.exec(format!("INSERT INTO pages.of_{algorithm} SELECT * FROM pages.dynamic")).unwrap();
         tables.push(format!("pages.of_{algorithm}"));

@@ -1,9 +1,9 @@
-//! What the files of a server can be: pages of every format, places, names, and what is broken
+//! Everything that a server's files can be: pages of every format, locations, names, and broken files
 //! (`docs/evidence/testing.md`).
 //!
-//! Each test makes a server with the options in question, writes while a full and an incremental backup are taken,
-//! restores both, lets the server itself look through all tables, and compares them with the source.
-//! `HOLDFAST_FORMATS=long` takes every combination.
+//! Each test starts a server with the options in question, writes while a full and an incremental backup are
+//! taken, restores both, lets the server check all tables, and compares them with the source.
+//! `HOLDFAST_FORMATS=long` tests every combination.
 
 use holdfast_testkit::{
     data::{names, pages},
@@ -20,16 +20,16 @@ mod named;
 mod places;
 mod read_only;
 
-/// Whether every combination is asked for.
+/// Whether every combination was requested.
 fn long() -> bool {
     std::env::var("HOLDFAST_FORMATS").is_ok_and(|value| value == "long")
 }
 
-/// Longest that a load may take for a few transactions.
+/// The longest time that a load may take for a few transactions.
 const LOAD_MAX: Duration = Duration::from_secs(600);
 
 impl Stage {
-    /// Takes two backups while `load` writes, which ends then, and proves both.
+    /// Takes two backups while `load` writes, then stops it and proves both.
     fn back_up_twice(&self, load: PageLoad) {
         const BETWEEN: u64 = 30;
         load.pass(BETWEEN, LOAD_MAX).unwrap();
@@ -47,7 +47,7 @@ impl Stage {
         self.prove_tables(&first);
     }
 
-    /// As [`Stage::prove`], for any tables.
+    /// Like [`Stage::prove`], for any tables.
     fn prove_tables(&self, backup: &BackupReport) {
         let restored = self.restore_recovered(backup);
         self.catch_up(backup, &restored);

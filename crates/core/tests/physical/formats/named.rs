@@ -7,7 +7,8 @@ use mysql::prelude::Queryable;
 
 use super::*;
 
-/// When the copy is over, takes a table's place with what was exported of it, under a name that its file does not have.
+/// When the copy is complete, replaces a table by an exported copy, under a name that
+/// differs from its file name.
 struct Import<'a> {
     source: &'a Server,
     exported: std::path::PathBuf,
@@ -31,7 +32,7 @@ impl Listener for Import<'_> {
     }
 }
 
-/// Everything is in the backup under its name, and a table whose name has to be told to the server is told rightly.
+/// Everything is in the backup under its name, and table names passed to the server are correct.
 fn every_name_comes_back(kind: ServerKind) {
     let source = Server::start(kind, ServerOptions::default()).unwrap();
     let schemas = names::create(&source).unwrap();

@@ -1,4 +1,4 @@
-//! Files in other places than the data directory, and undo tablespaces that shrink while they are copied.
+//! Files outside the data directory, and undo tablespaces that shrink while they are copied.
 
 use std::{
     fs,
@@ -16,9 +16,9 @@ use mysql::{Conn, prelude::Queryable};
 use super::*;
 use crate::restore::open_files;
 
-/// A server whose own files are all elsewhere, by absolute paths and by paths that lead out of the data directory, with
-/// tables that are elsewhere besides. All of it comes home: the restored server opens nothing elsewhere, not even where it is
-/// started with the source's own options.
+/// A server whose own files are all elsewhere, by absolute paths and by paths that lead out of the data
+/// directory, with tables in further places. All files are restored into the data directory: the restored
+/// server opens nothing elsewhere, even when it is started with the source's own options.
 fn all_elsewhere(kind: ServerKind, seed: u64) {
     let dir = tempfile::tempdir().unwrap();
     let elsewhere = dir.path().join("elsewhere");
@@ -84,7 +84,8 @@ fn all_elsewhere(kind: ServerKind, seed: u64) {
     let is_elsewhere = |path: &PathBuf| path.starts_with(&elsewhere);
     assert!(open_files(&source).iter().filter(|path| is_elsewhere(path)).count() > 8);
     let load = PageLoad::start(&source, &tables, 2, seed).unwrap();
-    // The restored server is given what is in the source's option file, and what the restore says it needs besides.
+    // The restored server gets the options of the source's option file, and the additional ones that the
+    // restore asks for.
     let server_options = places(&absolute).into_iter().fold(ServerOptions::default(), ServerOptions::arg);
     let stage = Stage { server_options, ..Stage::around(source) };
     load.pass(10, LOAD_MAX).unwrap();
@@ -96,7 +97,7 @@ fn all_elsewhere(kind: ServerKind, seed: u64) {
     assert!(!open.iter().any(is_elsewhere), "{open:?}");
 }
 
-/// The tablespace of temporary tables is made anew at each start, whatever it is called.
+/// The tablespace of temporary tables is recreated at each start, whatever its name is.
 #[test]
 fn temporary_tablespaces_stay_behind() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
@@ -142,7 +143,8 @@ fn undo_truncations(server: &Server) -> u64 {
             .unwrap()
             .remove(0)
             .1,
-        // Each gives a tablespace the next of its numbers, which are 127 apart, downwards.
+        // Each truncation gives a tablespace the next of its numbers, which are 127 apart, in descending
+        // order.
         false => server
             .value(
                 "SELECT CAST(SUM((4294967279 - space) DIV 127) AS UNSIGNED) FROM information_schema.innodb_tablespaces
@@ -152,11 +154,11 @@ fn undo_truncations(server: &Server) -> u64 {
     }
 }
 
-/// So often are undo tablespaces filled at most, however slow the machine is.
+/// Undo tablespaces are filled at most this often, however slow the machine is.
 const FILLED_MAX: u32 = 60;
 
-/// Fills undo tablespaces beyond the size from which on they are truncated, again and again. All of it is rolled back, so
-/// that no binlog grows by it.
+/// Fills undo tablespaces beyond the size at which they are truncated, over and over.
+/// Everything is rolled back, so that no binlog grows.
 fn fill_undo(server: &Server, stop: &AtomicBool) {
     let mut conn = server.conn().unwrap();
     conn.query_drop("SET sql_log_bin = 0").unwrap();
@@ -180,7 +182,7 @@ fn fill_undo(server: &Server, stop: &AtomicBool) {
     }
 }
 
-/// MySQL: has an undo tablespace truncated, whatever its size.
+/// MySQL: truncates an undo tablespace, whatever its size.
 fn truncate_undo(conn: &mut Conn, name: &str, stop: &AtomicBool) {
     conn.query_drop(format!("ALTER UNDO TABLESPACE {name} SET INACTIVE")).unwrap();
     let state = format!("SELECT state FROM information_schema.innodb_tablespaces WHERE name = '{name}'");
@@ -191,7 +193,7 @@ fn truncate_undo(conn: &mut Conn, name: &str, stop: &AtomicBool) {
     conn.query_drop(format!("ALTER UNDO TABLESPACE {name} SET ACTIVE")).unwrap();
 }
 
-/// Ends a load, also when a test fails.
+/// Stops a load, even when a test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -200,7 +202,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Holds a backup up, when it has copied everything, until undo has been truncated since it began to copy.
+/// Holds up a backup that has copied everything until undo has been truncated since the start of the copy.
 struct UntilTruncated<'a> {
     source: &'a Server,
     before: AtomicU64,
@@ -225,7 +227,7 @@ impl Listener for UntilTruncated<'_> {
     }
 }
 
-/// Undo tablespaces are truncated after they were copied, in two backups, and all the time besides.
+/// Undo tablespaces are truncated after they were copied, in two backups, and continuously besides.
 fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
     let mut options = ServerOptions { redo_mib: 512, ..ServerOptions::default() }
         .arg("--innodb-max-undo-log-size=10485760")
@@ -239,7 +241,7 @@ fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
     if !kind.is_mariadb() {
         source.exec("CREATE UNDO TABLESPACE undo_more ADD DATAFILE 'undo_more.ibu'").unwrap();
     }
-    // MariaDB truncates only what has grown.
+    // MariaDB only truncates tablespaces that have grown.
     let rows = if kind.is_mariadb() { 20 } else { 2 };
     source
         .exec_all([
@@ -266,7 +268,8 @@ fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
     });
     load.stop().unwrap();
     for backup in backups.iter().rev() {
-        // With little memory, redo is applied before all of it is read: of pages, too, that were cut off later.
+        // With little memory, redo is applied before all of it has been read, including redo for pages that
+        // are truncated later.
         let little = RestoreOptions {
             target_dir: stage.dir.path().join(format!("little-{}", backup.run.backup)),
             prepare_memory_bytes: Some(32 << 20),
@@ -295,8 +298,8 @@ fn mysql_9_7_undo_is_truncated_meanwhile() {
     undo_is_truncated_meanwhile(ServerKind::MySql97, 26);
 }
 
-/// Between two backups the server is restarted, and has more undo tablespaces from then on: each backup is restored with
-/// as many as it has.
+/// Between two backups, the server is restarted with more undo tablespaces: each backup is
+/// restored with as many as it has.
 #[test]
 fn mariadb_10_11_more_undo_tablespaces_after_a_restart() {
     let kind = ServerKind::MariaDb1011;
@@ -316,7 +319,7 @@ fn mariadb_10_11_more_undo_tablespaces_after_a_restart() {
         stage.source = Server::attach(kind, &datadir, with(count)).unwrap();
         let load = PageLoad::start(&stage.source, &tables, 1, 34).unwrap();
         load.pass(10, LOAD_MAX).unwrap();
-        // It has another port each time, so it looks like another one.
+        // It has a new port each time, so it looks like another server.
         let options = BackupOptions { new_identity: true, ..stage.options() };
         let backup = backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
         backups.push((count, backup));

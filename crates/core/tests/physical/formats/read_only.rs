@@ -1,8 +1,8 @@
-//! Servers that nobody may write to, and servers that write nothing themselves.
+//! Servers that do not allow writes, and servers that write nothing themselves.
 
 use super::*;
 
-/// A server on which nobody may change anything is backed up like any other.
+/// A read-only server is backed up like any other.
 #[test]
 fn read_only_servers_are_restored() {
     for (kind, read_only) in
@@ -19,8 +19,8 @@ fn read_only_servers_are_restored() {
     }
 }
 
-/// A server whose InnoDB writes nothing, by option or in rescue mode, is refused by name, and survives being asked.
-/// (MariaDB 10.11 crashes when it is asked for its tablespaces then.)
+/// A server whose InnoDB writes nothing, by option or in rescue mode, is refused by name, and survives the
+/// query. (MariaDB 10.11 crashes in that state when it is asked for its tablespaces.)
 #[test]
 fn servers_that_write_nothing_are_refused() {
     for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {

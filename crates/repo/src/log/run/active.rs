@@ -1,4 +1,4 @@
-//! What a log is doing: whether a run of it lives, and which.
+//! What a log is doing: whether one of its runs is alive, and which.
 
 use std::{fmt, time::SystemTime};
 
@@ -18,19 +18,19 @@ use crate::{
 /// Another run that is alive.
 #[derive(Clone, Debug)]
 pub struct ActiveRun {
-    /// Whose log.
+    /// The log.
     pub log: LogName,
     /// Its number.
     pub run: RunNo,
     /// When it began, by the store's clock.
     pub started_at: SystemTime,
-    /// Its last sign of life, by the store's clock.
+    /// Its last lease renewal, by the store's clock.
     pub renewed_at: SystemTime,
-    /// Its process, where it told.
+    /// Its process, if it recorded that.
     pub process: Option<ProcessId>,
-    /// What it is to become, where it told.
+    /// What it is to become, if it recorded that.
     pub intent: Option<Intent>,
-    /// It ends soon where it is asked to.
+    /// Whether it ends soon when it is asked to.
     pub makes_room: bool,
 }
 
@@ -40,7 +40,7 @@ impl ActiveRun {
         Self { log: log.clone(), run, started_at, renewed_at, process, intent, makes_room }
     }
 
-    /// Whether it drops, prunes, holds or repairs, so that its end can be waited for.
+    /// Whether it drops, prunes, holds or repairs, so that its end is worth waiting for.
     #[must_use]
     pub fn keeps_house(&self) -> bool {
         self.intent.is_some_and(|intent| intent != Intent::Backup)
@@ -68,11 +68,11 @@ pub enum Standing {
     Idle,
     /// A run is under way.
     Alive,
-    /// A run has begun and not ended, and its lease is over: the next to begin takes its place.
+    /// A run has begun and not ended, and its lease has run out: the next one to begin takes its place.
     Dead,
 }
 
-/// Looks what a log is doing, and changes nothing.
+/// Finds out what a log is doing. Changes nothing.
 pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
     Ok(match newest(repo, log)? {
         Some((_, lease)) if lease.is_alive => Standing::Alive,
@@ -81,7 +81,7 @@ pub fn standing(repo: &Repo, log: &LogName) -> Result<Standing, RepoError> {
     })
 }
 
-/// The run that is under way, if one is. Changes nothing.
+/// The run that is under way, if any. Changes nothing.
 pub fn active(repo: &Repo, log: &LogName) -> Result<Option<ActiveRun>, RepoError> {
     let alive = newest(repo, log)?.filter(|(_, lease)| lease.is_alive);
     Ok(alive.map(|(run, lease)| ActiveRun::new(log, run, lease)))
@@ -92,13 +92,13 @@ fn newest(repo: &Repo, log: &LogName) -> Result<Option<(RunNo, LeaseState)>, Rep
     let newest = |folder| -> Result<Option<RunNo>, RepoError> {
         Ok(repo.list_folder(log, folder)?.last_key_value().map(|(key, _)| key.0))
     };
-    // Leases first: a run that ends between the two lists is not taken for one that goes on.
+    // Leases first: a run that ends between the two lists must not look like one that is still under way.
     let (begun, ended) = (newest(Folder::Runs)?, newest(Folder::Outcomes)?);
     let Some(run) = begun.filter(|_| begun > ended) else { return Ok(None) };
     Ok(look(repo, log, run)?.map(|lease| (run, lease)))
 }
 
-/// What it is and where, as far as it told.
+/// What the run is and where it runs, as far as it recorded that.
 fn who(active: &ActiveRun) -> String {
     let what = match active.intent {
         Some(Intent::Backup) if active.log.kind == Kind::Binlog => "an archiver",

@@ -28,19 +28,19 @@ use crate::{
     store::{ObjectInfo, exists},
 };
 
-/// How often a beginning run looks again after it lost a creation to another.
+/// How often a beginning run tries again after another was first to create an object.
 const ATTEMPTS: u32 = 20;
 
 /// Why a run could not begin.
 #[derive(Debug, Error)]
 pub enum BeginError {
-    /// Another is active.
+    /// Another run is active.
     #[error("{0}")]
     Active(Box<ActiveRun>),
-    /// Others kept beginning runs.
+    /// Other runs kept beginning first.
     #[error("other runs of {log} kept coming first")]
     Crowded {
-        /// Whose log.
+        /// The log.
         log: LogName,
     },
     /// The lease thread could not be started.
@@ -52,18 +52,20 @@ pub enum BeginError {
 }
 
 impl Run {
-    /// Begins a run on `log` that is to become a backup, ending one whose lease is over if need be.
+    /// Begins a run on `log` that is to become a backup.
+    /// If the last run's lease has run out, ends that run first.
     pub fn begin(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
         Self::begin_now(Intent::Backup, repo, log, None, options)
     }
 
-    /// As [`begin`](Self::begin), where the history was read before: only what came since is read.
+    /// As [`begin`](Self::begin), with a history that was read before: only what was added since is read.
     pub fn begin_on(repo: &Arc<Repo>, history: History, options: &RunOptions) -> Result<Self, BeginError> {
         let log = history.log().clone();
         Self::begin_now(Intent::Backup, repo, &log, Some(history), options)
     }
 
-    /// As [`begin_on`](Self::begin_on), for a run that drops, holds or prunes. It asks for room.
+    /// As [`begin_on`](Self::begin_on), for a run that drops, holds or prunes.
+    /// It asks the active run for room.
     pub(crate) fn begin_as(
         intent: Intent,
         repo: &Arc<Repo>,
@@ -113,8 +115,8 @@ impl Run {
         Err(BeginError::Crowded { log: log.clone() })
     }
 
-    /// Begins a repair: on what is whole of the history, after all that anybody has stored. Runs that have died are ended
-    /// first, whatever is left of them.
+    /// Begins a repair: on the whole outcomes of the history, after everything that anybody has stored.
+    /// Dead runs are ended first, whatever is left of them.
     pub(crate) fn begin_repair(
         repo: &Arc<Repo>,
         log: &LogName,
@@ -126,7 +128,8 @@ impl Run {
     fn begin_repair_now(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
         let lease = prepare_lease(repo, Intent::Repair, options)?;
         for _ in 0..ATTEMPTS {
-            // Before anything is read: what ends meanwhile is among what has no outcome, and is looked at once more.
+            // Listed before anything else is read: a run that ends meanwhile counts as one without an
+            // outcome, and is looked at again.
             let there = repo.list_folder(log, Folder::Outcomes)?;
             let begun = stored_runs(repo, log)?;
             let Some(mut history) = salvage_twice(repo, log, &there)? else { continue };
@@ -140,12 +143,13 @@ impl Run {
                 if let Some(lease) = lease.as_ref().filter(|lease| lease.is_alive) {
                     return Err(BeginError::Active(Box::new(ActiveRun::new(log, run, lease.clone()))));
                 }
-                // Where nothing tells what it was: as if it had been a backup, since what is left of another is swept at
-                // once, before anybody has looked whether a prune that had ended has moved something there.
+                // If nothing tells what the run was, it is ended as a backup:
+                // leftovers of any other run are swept at once, before anybody has checked whether a prune
+                // that had ended moved something there.
                 let intent = lease.and_then(|lease| lease.intent).or(Some(Intent::Backup));
                 entomb(repo, &history, run, intent, &options.client)?;
                 if history.read_on(repo).is_err() || history.next_run() != RunNo(run.0 + 1) {
-                    // Something else is there, or what is damaged lies between: it is looked at anew.
+                    // Something else is stored there, or something damaged lies between: start over.
                     break;
                 }
             }
@@ -197,7 +201,7 @@ impl Run {
     }
 }
 
-/// The lease of a run that is to become what `intent` says, if the key at hand and the store are fit for one.
+/// The lease of a run with this intent, if the key at hand and the store allow one.
 fn prepare_lease(repo: &Repo, intent: Intent, options: &RunOptions) -> Result<LeaseObject, RepoError> {
     let (act, doing) = match intent {
         Intent::Backup => (Act::Backup, "a backup"),
@@ -207,7 +211,7 @@ fn prepare_lease(repo: &Repo, intent: Intent, options: &RunOptions) -> Result<Le
     };
     repo.require(act, doing)?;
     repo.require_locks(if intent == Intent::Repair { REPAIRING } else { "writing" })?;
-    // What was removed or rotated since the repository was opened is known from here on.
+    // From here on, what was removed or rotated since the repository was opened is known.
     repo.look_again()?;
     repo.require_sound_keys()?;
     Ok(LeaseObject {
@@ -219,8 +223,8 @@ fn prepare_lease(repo: &Repo, intent: Intent, options: &RunOptions) -> Result<Le
     })
 }
 
-/// If the newest run has no outcome: returns it if it lives, and ends it otherwise, so that what it left can be seen as
-/// left.
+/// If the newest run has no outcome: returns it if it is alive, and otherwise ends it, so that its
+/// leftovers can be recognized as such.
 pub(crate) fn end_if_dead(
     repo: &Repo,
     history: &History,
@@ -237,8 +241,8 @@ pub(crate) fn end_if_dead(
     Ok(None)
 }
 
-/// Ends a run that is dead, if nobody else has. Of one that had stored its refs nothing is swept at once: it may be that
-/// it had ended and that its outcome is lost. A prune that has not may still take back what it has written.
+/// Ends a dead run, if nobody else has. If it had stored its refs, nothing of it is swept at once: it may
+/// have ended, and its outcome be lost. A prune that has stored none may still delete what it has written.
 fn entomb(
     repo: &Repo,
     history: &History,
@@ -280,8 +284,9 @@ fn stored_runs(repo: &Repo, log: &LogName) -> Result<BTreeSet<RunNo>, RepoError>
     Ok(runs)
 }
 
-/// What is whole of the history; `None` where two looks differ, or one misses something that is `there` already. The
-/// outcome of a repair continues the chain by it, which nothing mends where that was read wrongly.
+/// What is whole of the history; `None` if two reads differ, or if a read misses something that
+/// was `there` already. The outcome of a repair continues the chain from here, and nothing mends a
+/// chain continued from a wrong read.
 fn salvage_twice(
     repo: &Repo,
     log: &LogName,
@@ -310,7 +315,8 @@ fn salvage_twice(
     Ok((is_same && is_whole).then_some(history))
 }
 
-/// When run `run` has begun, by the store, if it is this one's now. After an error the lease may be there: it is given up.
+/// Creates the first lease of `run`. Returns when the run began, by the store's clock, if it is this
+/// process's now. After an error the lease may be stored: it is given up.
 fn create_first_lease(
     repo: &Repo,
     log: &LogName,
@@ -331,7 +337,7 @@ fn try_first_lease(
     let begun_at = match repo.store().create_if_absent(&path, &lease.encode()) {
         Ok(created) => created.created_at,
         Err(error) if error.is_exists() => match LeaseObject::read(repo, &path) {
-            // Created by an attempt whose reply got lost.
+            // An earlier attempt created it, and its reply got lost.
             Ok(Some(found)) if found.token == lease.token => repo.store().head(&path)?.created_at,
             Ok(_) => return Ok(None),
             Err(error) if error.is_not_found() => return Ok(None),

@@ -21,41 +21,41 @@ use crate::{
     store::{RemoteCause, StoreError, StoreErrorKind, read_listed},
 };
 
-/// Why a run could not end as it wanted.
+/// Why a run could not end as intended.
 #[derive(Debug, Error)]
 pub enum FinishError {
     /// Another run has ended it: nothing of it counts.
     #[error("run {run} of {log} was ended by another while it ran ({by}): nothing of it counts")]
     Lost {
-        /// Whose log.
+        /// The log.
         log: LogName,
         /// Its number.
         run: RunNo,
-        /// What stands as its outcome.
+        /// Type of its outcome.
         by: &'static str,
     },
-    /// The repository failed when the run's end was to be stored, or was to be looked at behind that, for so long that
-    /// others may have ended the run: it may have ended as it wanted.
+    /// While the run's end was stored, or verified after that, the repository failed for so long that others
+    /// may have ended the run. It may have ended as intended.
     #[error("whether run {run} of {log} has ended as {wanted} cannot be told")]
     Unsure {
-        /// Whose log.
+        /// The log.
         log: LogName,
         /// Its number.
         run: RunNo,
         /// What it was to end as.
         wanted: &'static str,
-        /// Its outcome, where that is stored and may only not count.
+        /// Its outcome, if that is stored and only may not count.
         outcome: Option<Box<Outcome>>,
-        /// What could not be done.
+        /// The failure.
         #[source]
         cause: Box<RepoError>,
     },
-    /// The repository failed, and the run has not ended as it wanted.
+    /// The repository failed, and the run has not ended as intended.
     #[error(transparent)]
     Repo(#[from] RepoError),
 }
 
-/// The outcome of a run that has ended as it wanted, or may have.
+/// The outcome of a run that has ended as intended, or may have.
 #[must_use]
 pub fn stored_outcome(ended: &Result<Outcome, FinishError>) -> Option<&Outcome> {
     match ended {
@@ -72,9 +72,9 @@ pub enum Ending {
     Backup {
         /// The manifest head: JSON of at most [`HEAD_BYTES_MAX`](outcome::HEAD_BYTES_MAX).
         head: Vec<u8>,
-        /// What it needs, as [`Run::write_backup_refs`] stored it.
+        /// What the backup needs, as [`Run::write_backup_refs`] stored it.
         refs: WrittenRefs,
-        /// What it stored.
+        /// How many part numbers it gave out.
         parts: PartCounts,
     },
     /// As a part of an archive: a backup that continues those before it.
@@ -83,21 +83,21 @@ pub enum Ending {
         head: Vec<u8>,
         /// What it needs, as [`Run::write_backup_refs`] stored it.
         refs: WrittenRefs,
-        /// What it stored.
+        /// How many part numbers it gave out.
         parts: PartCounts,
-        /// Where it ends, for every role to read.
+        /// Where it ends, readable by every role.
         tail: Map<String, Value>,
-        /// Runs that ended without effect, and whose segments it has taken over.
+        /// Runs that ended without effect and whose segments it has taken over.
         taken: Vec<RunNo>,
     },
     /// By dropping backups.
     Expire {
-        /// Which.
+        /// The dropped backups.
         dropped: Vec<RunNo>,
     },
     /// By holding backups.
     Hold {
-        /// Which.
+        /// The held backups.
         backups: Vec<RunNo>,
         /// When the hold ends by itself.
         until: Option<Timestamp>,
@@ -112,32 +112,32 @@ pub enum Ending {
         dropped: Vec<RunNo>,
         /// Runs whose refs are in `refs`.
         rebuilt: Vec<Rebuilt>,
-        /// As [`Run::write_repair_refs`] stored it.
+        /// What was made anew, as [`Run::write_repair_refs`] stored it.
         refs: WrittenRefs,
     },
-    /// By ending the holds of backups.
+    /// By releasing backups from their holds.
     Release {
-        /// Whose.
+        /// The released backups.
         backups: Vec<RunNo>,
     },
     /// By declaring packs dead and chunks moved.
     Prune {
-        /// Which, as [`Run::write_prune_refs`] stored it.
+        /// What it declares, as [`Run::write_prune_refs`] stored it.
         refs: WrittenRefs,
-        /// What it stored.
+        /// How many part numbers it gave out.
         parts: PartCounts,
     },
 }
 
 impl Run {
-    /// Why an operation of this run failed: if another has ended the run, what it relied on may be gone by now, and
-    /// that it has lost is the reason.
+    /// Why an operation of this run failed. If another has ended the run, what it relied on may be gone by
+    /// now, and having lost is the reason.
     #[must_use]
     pub fn lost_or(&self, error: RepoError) -> FinishError {
         self.lost().unwrap_or_else(|| error.into())
     }
 
-    /// [`FinishError::Lost`] if another has ended this run, as far as the repository can be asked.
+    /// [`FinishError::Lost`] if another has ended this run, as far as the repository can tell.
     #[must_use]
     pub fn lost(&self) -> Option<FinishError> {
         let (log, run) = (self.history.log(), self.no);
@@ -156,7 +156,7 @@ impl Run {
         }
     }
 
-    /// Ends the run: from here on its effect is there, for everybody and for good.
+    /// Ends the run: once this succeeds, its effect is there for everybody and for good.
     pub fn finish(&mut self, ending: Ending) -> Result<Outcome, FinishError> {
         let mut public = self.public_part(OutcomeType::Abandoned, self.why.clone())?;
         let head = match ending {
@@ -215,7 +215,8 @@ impl Run {
         self.end(&public, head.as_deref())
     }
 
-    /// Ends the run without effect, unless it has ended. What a backup stored may be adopted by the next one.
+    /// Ends the run without effect, unless it has already ended.
+    /// What a backup stored may be adopted by the next one.
     pub fn abandon(mut self, why: &str) -> Result<(), FinishError> {
         if self.ended { Ok(()) } else { self.end_abandoned(why) }
     }
@@ -288,32 +289,33 @@ impl Run {
                 None => lost(outcome.outcome_type.as_str()),
             };
         }
-        // The key may have been removed since the outcome was signed: then nobody believes it, and nobody shall be told
-        // that it ended well. And whoever wakes late may end in the place of an outcome that a repair has named lost:
-        // then it counts for nothing.
+        // The key may have been removed since the outcome was signed: then nobody believes it, and it must
+        // not be reported as a success. And a run that wakes late may end in the place of an outcome that a
+        // repair has named lost: then its outcome counts for nothing.
         match self.repo.require_believed(&log, no).and_then(|()| self.is_named_lost()) {
             Ok(false) => Ok(outcome),
             Ok(true) => lost(OutcomeType::Repair.as_str()),
-            // Neither happens to a run that lives.
+            // Neither happens to a run whose lease was alive.
             Err(RepoError::Store(_)) if self.renewer.lived_at(outcome.created_at) => Ok(outcome),
             Err(cause @ RepoError::Store(_)) => Err(unsure(Some(Box::new(outcome)), cause)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Creates the outcome, unless there is one. What is there then, and since when.
+    /// Creates the outcome, unless there is one already.
+    /// Returns the one that is stored, and when it appeared.
     fn try_outcome(&mut self, bytes: Vec<u8>) -> Result<(Vec<u8>, SystemTime), Missed> {
         self.attempts.push(object_hash(&bytes));
         let (store, path) = (&**self.repo.store(), self.history.log().outcome(self.no));
         let error: RepoError = match store.create_if_absent(&path, &bytes) {
             Ok(info) => match store.head(&path) {
-                // Confirmed, and not kept.
+                // The store has confirmed it, but does not have it.
                 Err(error) if error.is_not_found() => RepoError::of_needed(error),
                 _ => return Ok((bytes, info.created_at)),
             },
             Err(error) => error.into(),
         };
-        // Whatever the error says, what is there decides.
+        // Whatever the error says, what is stored decides.
         let info = store.head(&path);
         let is_absent = info.as_ref().is_err_and(StoreError::is_not_found);
         let found =
@@ -321,8 +323,8 @@ impl Run {
         found.map_err(|_| Missed { error, is_absent })
     }
 
-    /// After an attempt that has failed as far as can be told. It may have been carried out all the same, or may be yet:
-    /// only another outcome in its place rules that out.
+    /// Settles an attempt that seems to have failed. It may have been carried out all the same, or may be
+    /// yet: only another outcome in its place rules that out.
     fn settle(&mut self, error: &RepoError) -> Result<(Vec<u8>, SystemTime), Missed> {
         let why = format!("its outcome could not be stored: {error}");
         let bytes = self
@@ -343,11 +345,11 @@ impl Run {
 /// Why an outcome could not be created.
 struct Missed {
     error: RepoError,
-    /// The store has said since that there is none.
+    /// Whether the store has said since that there is no outcome.
     is_absent: bool,
 }
 
-/// Whether what failed may be carried out later by something on the way to the store.
+/// Whether the failed operation may still be carried out later by something on the way to the store.
 fn may_be_under_way(error: &RepoError) -> bool {
     use RemoteCause::{Busy, Other, Unconfirmed, Unreachable, Untrusted};
     let RepoError::Store(StoreError { kind: StoreErrorKind::Remote(remote), .. }) = error else {
@@ -359,7 +361,7 @@ fn may_be_under_way(error: &RepoError) -> bool {
 impl Drop for Run {
     fn drop(&mut self) {
         if !self.ended {
-            // A courtesy to the next run, which would otherwise wait for the lease to end.
+            // A courtesy to the next run, which would otherwise wait for the lease to run out.
             if self.end_abandoned("ended without a word").is_err() && !self.ended {
                 self.leave_to_others();
             }

@@ -1,8 +1,9 @@
 //! A run: the only way in which a log changes (`docs/reference/repository.md` section 12).
 //!
-//! - A run begins when it has created its first lease object, and every earlier run has an outcome.
-//! - It ends with one outcome, created conditionally. Whoever comes second has lost, whatever it has stored.
-//! - Between the two, everything it stores bears its number, so nothing of it can be taken for another run's.
+//! - A run begins once it has created its first lease object and every earlier run has an outcome.
+//! - It ends with one outcome, created conditionally.
+//!   Whoever comes second has lost, whatever they have stored.
+//! - Between the two, everything it stores bears its number, so nothing can be mistaken for another run's.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,20 +41,22 @@ pub const REPORT_BYTES_MAX: u64 = 16 << 20;
 /// How a run is to behave.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Who runs.
+    /// The client that performs the run.
     pub client: Client,
-    /// How often a thread of its own renews the lease; `None`: the caller calls [`Run::renew`].
+    /// How often a separate thread renews the lease; `None`: the caller calls [`Run::renew`].
     pub renew_every: Option<Duration>,
-    /// After so long without a renewal another may end the run; `None`: after the usual 15 minutes, which is also the most.
+    /// Time without a renewal after which another may end the run; `None`:
+    /// the usual 15 minutes, which are also the maximum.
     pub patience: Option<Duration>,
-    /// It looks whether it [is asked](Run::is_asked) to make room for who drops or prunes, and ends soon then.
+    /// Whether the run, when it [is asked](Run::is_asked) to make room for one
+    /// that drops or prunes, ends soon.
     pub makes_room: bool,
-    /// Ends waiting for room.
+    /// Stops waiting for room.
     pub interrupt: Interrupt,
 }
 
 impl RunOptions {
-    /// This process, renewing as specified.
+    /// For this process, renewing as specified.
     #[must_use]
     pub fn of_this_process() -> Self {
         Self {
@@ -66,7 +69,7 @@ impl RunOptions {
     }
 }
 
-/// How many numbers a run gave out.
+/// How many part numbers a run gave out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartCounts {
     /// Of index parts.
@@ -79,7 +82,7 @@ pub struct PartCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenRefs(ObjectHash);
 
-/// An active run. Dropped without an ending, it tries to say that it is abandoned.
+/// An active run. If it is dropped without an ending, it tries to record that it was abandoned.
 pub struct Run {
     repo: Arc<Repo>,
     history: History,
@@ -93,7 +96,7 @@ pub struct Run {
     copy_of: Option<CopyOf>,
     imported: bool,
     part: Option<PartId>,
-    /// What people are told of its end.
+    /// Explanation of its end, for people.
     why: String,
     /// Outcomes that this run has tried to create: a reply may have got lost.
     attempts: Vec<ObjectHash>,
@@ -119,31 +122,31 @@ impl Run {
         self.history.log()
     }
 
-    /// All that came before. It cannot change while this run can still succeed.
+    /// Everything that came before this run. It cannot change while the run can still succeed.
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// For its packs and index parts.
+    /// The secrets for its packs and index parts.
     #[must_use]
     pub fn secrets(&self) -> &Arc<RunSecrets> {
         &self.secrets
     }
 
-    /// Whether it is known that another has ended this run: all further work is in vain.
+    /// Whether another is known to have ended this run: then all further work is in vain.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.renewer.is_lost()
     }
 
-    /// Whether somebody who drops or prunes waits for the end of this run.
+    /// Whether one that drops or prunes is waiting for this run to end.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.renewer.is_asked()
     }
 
-    /// Renews the lease once, and looks whether the run has been ended.
+    /// Renews the lease once, and checks whether the run has been ended.
     pub fn renew(&self) -> Result<(), RepoError> {
         self.renewer.renew()
     }
@@ -152,17 +155,17 @@ impl Run {
         Place { log: self.history.log(), kind, run: self.no, part: 0 }
     }
 
-    /// Stores what the backup needs. After the packs and index parts, before the ending.
+    /// Stores what the backup needs. Call it after the packs and index parts, and before the ending.
     pub fn write_backup_refs(&self, refs: &BackupRefs) -> Result<WrittenRefs, RepoError> {
         self.write_refs(&refs.encode())
     }
 
-    /// Stores what the prune declares. After the packs and index parts, before the ending.
+    /// Stores what the prune declares. Call it after the packs and index parts, and before the ending.
     pub fn write_prune_refs(&self, refs: &PruneRefs) -> Result<WrittenRefs, RepoError> {
         self.write_refs(&refs.encode())
     }
 
-    /// Stores what the repair has made anew. Before the ending.
+    /// Stores what the repair has made anew. Call it before the ending.
     pub fn write_repair_refs(&self, refs: &RepairRefs) -> Result<WrittenRefs, RepoError> {
         self.write_refs(&refs.encode())
     }
@@ -189,22 +192,22 @@ impl Run {
         self.repo.write_object(&self.place(ObjectKind::Report), json).map(|_| ())
     }
 
-    /// What people are told of how the run ends.
+    /// Sets the explanation of how the run ends, for people.
     pub(crate) fn set_why(&mut self, why: String) {
         self.why = why;
     }
 
-    /// The backup that this run ends as is a copy.
+    /// Marks the backup that this run becomes as a copy.
     pub fn set_copy_of(&mut self, origin: CopyOf) {
         self.copy_of = Some(origin);
     }
 
-    /// The backup that this run ends as was made of another tool's dump.
+    /// Marks the backup that this run becomes as imported from another tool's dump.
     pub fn set_imported(&mut self) {
         self.imported = true;
     }
 
-    /// The backup holds only this part of its source.
+    /// Sets the part of its source that the backup holds; `None`: all of it.
     pub fn set_part(&mut self, part: Option<PartId>) {
         self.part = part;
     }

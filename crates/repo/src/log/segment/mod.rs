@@ -1,9 +1,10 @@
-//! Segments: what a run has, durable and readable before the run ends (`docs/reference/repository.md` section 6a).
+//! Segments: what a run has so far, durable and readable before the run ends
+//! (`docs/reference/repository.md` section 6a).
 //!
-//! - Each has the hash of the one before it, the first that of the outcome before the run: none can be dropped from the
-//!   middle, put in another order, or taken from another run unnoticed.
-//! - They hold until the run has an outcome as a backup, which has the same bytes in packs, or until such an outcome of a
-//!   later run says that it has taken them over.
+//! - Each contains the hash of the one before it, the first that of the outcome before the run:
+//!   none can be dropped from the middle, reordered, or taken from another run unnoticed.
+//! - They are needed until the run has an outcome as a backup, which has the same bytes in packs, or until
+//!   such an outcome of a later run says that it has taken them over.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -31,7 +32,7 @@ use crate::{
 
 /// Plain bytes of a segment, at most: a server's largest event, and what came before it.
 pub const SEGMENT_BYTES_MAX: u64 = (1 << 30) + (32 << 20);
-/// Bytes of what a segment says in public, at most.
+/// Bytes of a segment's public part, at most.
 const PUBLIC_BYTES_MAX: u64 = 2 << 20;
 /// Bytes of a sealed segment, at most.
 pub const OBJECT_BYTES_MAX: u64 =
@@ -57,7 +58,7 @@ pub struct SegmentWriter {
     previous: ObjectHash,
 }
 
-/// A segment that is sealed. It can be stored again and again until it is.
+/// A sealed segment. Storing it can be repeated until it succeeds.
 #[derive(Debug)]
 pub struct SealedSegment {
     part: u32,
@@ -71,7 +72,7 @@ impl SealedSegment {
         self.part
     }
 
-    /// What is stored of it.
+    /// The object as it is stored.
     #[must_use]
     pub fn object(&self) -> &[u8] {
         &self.object
@@ -86,7 +87,7 @@ impl SegmentWriter {
         Self { repo, log, run: run.no(), next: 0, previous: run.history().last_hash() }
     }
 
-    /// Seals the next segment: `bytes`, and `tail`, which says where they end and can be read by every role.
+    /// Seals the next segment: `bytes`, and `tail`, which says where they end and which every role can read.
     pub fn seal(&mut self, tail: Map<String, Value>, bytes: &[u8]) -> Result<SealedSegment, RepoError> {
         let (part, log) = (self.next, &self.log);
         let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
@@ -109,25 +110,26 @@ impl SegmentWriter {
     /// Stores a segment; it is durable on return.
     ///
     /// # Errors
-    /// [`RepoError::is_exists`] where another process has stored another as if it were the run: this one has lost.
+    /// [`RepoError::is_exists`] if another process, acting as the same run, has stored
+    /// another segment: this one has lost.
     pub fn store(&self, segment: &SealedSegment) -> Result<(), RepoError> {
         store_sealed(&self.repo, &self.log, self.run, segment.part, &segment.object)
     }
 
-    /// Whether the run has an outcome. While its own process has not ended it, that is another's, who has taken its place
-    /// and read its segments: what is stored later counts for nobody.
+    /// Whether the run has an outcome. If the run's own process has not ended it, another has taken its place
+    /// and read its segments: segments stored later count for nobody.
     pub fn is_ended(&self) -> Result<bool, RepoError> {
         is_ended(&self.repo, &self.log, self.run)
     }
 
-    /// How many were sealed.
+    /// How many segments were sealed.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.next
     }
 }
 
-/// What a segment says.
+/// A segment that was read.
 #[derive(Clone, Debug)]
 pub struct Segment {
     /// Its number in the run.
@@ -138,25 +140,25 @@ pub struct Segment {
     pub bytes: Option<Vec<u8>>,
 }
 
-/// The segments of one run, in order. Ends where no more are stored; ask again later for those that come.
+/// Reads the segments of one run, in order, as far as they are stored; more may be read later.
 ///
-/// Of a store that is far away those that are listed are fetched several at a time; a run has thousands in an hour.
+/// If the store is far away, listed segments are fetched several at a time; a run has thousands in an hour.
 pub struct SegmentReader {
     repo: Arc<Repo>,
     log: LogName,
     run: RunNo,
     next: u32,
     previous: ObjectHash,
-    /// Those from `next` on that were listed, with their sizes. `None` until it has been.
+    /// Segments from `next` on that were listed, with their sizes. `None` until they are.
     listed: Option<VecDeque<(u32, u64)>>,
-    /// Those from `next` on that were fetched.
+    /// Segments from `next` on that were fetched.
     fetched: VecDeque<Vec<u8>>,
     /// Whether nothing from `next` on is believed.
     is_cut: bool,
 }
 
 impl SegmentReader {
-    /// Of a run whose predecessors `history` knows.
+    /// For a run whose predecessors `history` knows.
     #[must_use]
     pub fn new(repo: &Arc<Repo>, history: &History, run: RunNo) -> Self {
         let before = run.0.checked_sub(1).and_then(|before| history.hash_of(RunNo(before)));
@@ -165,7 +167,7 @@ impl SegmentReader {
         Self { repo, log, run, next: 0, previous, listed: None, fetched: VecDeque::new(), is_cut: false }
     }
 
-    /// The bytes of the next one; `None` where there is none yet.
+    /// The bytes of the next segment; `None` if there is none yet.
     fn fetch(&mut self) -> Result<Option<Vec<u8>>, RepoError> {
         if let Some(object) = self.fetched.pop_front() {
             return Ok(Some(object));
@@ -190,7 +192,7 @@ impl SegmentReader {
         };
         let count = ahead::batch(at_once, listed.make_contiguous(), &|(_, size_bytes)| *size_bytes);
         let parts: Vec<u32> = listed.drain(..count.min(listed.len())).map(|(part, _)| part).collect();
-        // What comes behind a missing one is for nobody, and behind the last that was listed there may be more.
+        // Segments after a missing one are of no use, and after the last one listed there may be more by now.
         if !parts.iter().copied().eq(next..next + parts.len() as u32) || parts.is_empty() {
             listed.clear();
             return read(next);
@@ -210,7 +212,7 @@ impl SegmentReader {
         Ok(self.fetched.pop_front())
     }
 
-    /// The next one; `None` where there is none yet.
+    /// The next segment; `None` if there is none yet.
     pub fn read_next(&mut self) -> Result<Option<Segment>, RepoError> {
         if self.is_cut {
             return Ok(None);
@@ -219,7 +221,7 @@ impl SegmentReader {
         let (repo, part) = (&self.repo, self.next);
         let place = Place { log: &self.log, kind: ObjectKind::SegmentPublic, run: self.run, part };
         let (public, bytes) = match open_public(repo, place, &object) {
-            // Its key was removed before: to be believed it came too late, and so did all behind it.
+            // Its key was removed before: it came too late to be believed, and so did all after it.
             Err(error) if error.is_of_removed_signer() => {
                 self.is_cut = true;
                 return Ok(None);
@@ -241,7 +243,7 @@ impl SegmentReader {
         Ok(Some(Segment { part, tail: public.tail, bytes }))
     }
 
-    /// That no segment is stored beyond the last that was read: it would have lost the one before it.
+    /// Checks that no segment is stored beyond the last that was read: the one before it would be lost.
     pub fn check_end(&self) -> Result<(), RepoError> {
         if self.is_cut {
             return Ok(());
@@ -250,7 +252,7 @@ impl SegmentReader {
         let is_last =
             stored.get(&self.run).and_then(|parts| parts.last()).is_none_or(|last| *last <= self.next);
         let next = self.log.segment(self.run, self.next);
-        // The run may have stored it, and more, after it was asked for: a list of many takes its time.
+        // The run may have stored it, and more, since it was looked for: a long listing takes time.
         if is_last || exists(&**self.repo.store(), &next)? {
             return Ok(());
         }
@@ -258,7 +260,7 @@ impl SegmentReader {
     }
 }
 
-/// What a segment says in public, and its sealed bytes.
+/// The public part of a segment, and its sealed bytes.
 fn open_public<'a>(repo: &Repo, place: Place<'_>, object: &'a [u8]) -> Result<(Public, &'a [u8]), RepoError> {
     let (parts, role) = split_signed(repo, &place, MAGIC, CONTEXT, object)?;
     if !role.may(Act::Backup) {
@@ -275,7 +277,7 @@ fn open_public<'a>(repo: &Repo, place: Place<'_>, object: &'a [u8]) -> Result<(P
     Ok((public, bytes))
 }
 
-/// A segment as it is stored, of whatever is to be in it.
+/// The stored form of a segment with any contents.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn encode_raw(
     repo: &Repo,
@@ -290,10 +292,10 @@ pub(crate) fn encode_raw(
     Ok(signed_bytes(repo, &place, MAGIC, CONTEXT, &[&public, &bytes]))
 }
 
-/// Stores what was sealed as a segment of a run; it is durable on return.
+/// Stores a sealed segment of a run; it is durable on return.
 ///
 /// # Errors
-/// [`RepoError::is_exists`] where there is another.
+/// [`RepoError::is_exists`] if another one is stored.
 pub fn store_sealed(
     repo: &Repo,
     log: &LogName,
@@ -304,7 +306,7 @@ pub fn store_sealed(
     repo.put(&Place { log, kind: ObjectKind::SegmentPublic, run, part }, object).map(|_| ())
 }
 
-/// Where the bytes of what was sealed as a segment of a run end.
+/// The tail of a sealed segment, which says where its bytes end.
 pub fn tail_of_sealed(
     repo: &Repo,
     log: &LogName,
@@ -321,8 +323,8 @@ pub fn is_ended(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoErro
     Ok(exists(&**repo.store(), &log.outcome(run))?)
 }
 
-/// Whether an archive has gone on behind a run: then what is stored as of that run from now on is no part of it. Asked by
-/// whoever has begun the next run, so that nobody goes on meanwhile.
+/// Whether the archive has continued after a run: then nothing that is stored as of that run from now on is a
+/// part of it. To be asked once the next run has begun, so that nobody continues meanwhile.
 pub fn is_followed(repo: &Repo, history: &History, run: RunNo) -> Result<bool, RepoError> {
     let mut later = history.outcomes().iter().rev().take_while(|outcome| outcome.run > run);
     if later.any(|outcome| outcome.outcome_type == OutcomeType::Backup) {
@@ -332,7 +334,7 @@ pub fn is_followed(repo: &Repo, history: &History, run: RunNo) -> Result<bool, R
     Ok(stored.into_keys().any(|other| other > run))
 }
 
-/// The segments that are stored, by run.
+/// The numbers of the segments that are stored, by run.
 pub fn list_segments(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Vec<u32>>, RepoError> {
     let mut runs: BTreeMap<RunNo, Vec<u32>> = BTreeMap::new();
     for (run, part) in repo.list_folder(log, Folder::Segments)?.into_keys() {
@@ -350,8 +352,8 @@ fn list_from(repo: &Repo, log: &LogName, run: RunNo, next: u32) -> Result<VecDeq
         .collect())
 }
 
-/// Deletes the segments of those of `runs` that nobody needs any more, as far as the store lets us; a later sweep does the
-/// rest.
+/// Deletes the segments of those `runs` that nobody needs any more, as far as the store
+/// allows; a later sweep does the rest.
 pub fn discard_segments(repo: &Repo, history: &History, runs: &BTreeSet<RunNo>) -> Result<(), RepoError> {
     let superseded: BTreeSet<RunNo> =
         runs.iter().copied().filter(|run| is_superseded(history, *run)).collect();
@@ -359,13 +361,13 @@ pub fn discard_segments(repo: &Repo, history: &History, runs: &BTreeSet<RunNo>) 
     let paths: Vec<_> =
         there.filter(|((run, _), _)| superseded.contains(run)).map(|(_, info)| info.path).collect();
     for batch in paths.chunks(1000) {
-        // What is refused is for the next prune.
+        // The next prune deletes what is refused here.
         repo.discard(batch)?;
     }
     Ok(())
 }
 
-/// Whether what the segments of `run` hold is in packs, by the word of an outcome.
+/// Whether an outcome says that the contents of the segments of `run` are in packs.
 #[must_use]
 pub fn is_superseded(history: &History, run: RunNo) -> bool {
     let is_backup = |outcome: &crate::log::outcome::Outcome| outcome.outcome_type == OutcomeType::Backup;

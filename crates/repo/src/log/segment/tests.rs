@@ -47,7 +47,7 @@ fn write(run: &Run, segments: &[&[u8]]) {
     for (number, bytes) in segments.iter().enumerate() {
         let sealed = writer.seal(tail(number), bytes).unwrap();
         writer.store(&sealed).unwrap();
-        // A reply that got lost does no harm.
+        // Storing it again, as after a lost reply, does no harm.
         writer.store(&sealed).unwrap();
     }
 }
@@ -64,7 +64,7 @@ fn read(repo: &Arc<Repo>, run: RunNo) -> Result<Vec<Vec<u8>>, RepoError> {
     Ok(all)
 }
 
-/// One suite near, the other far away, where segments are fetched before they are asked for.
+/// One suite with a store that is near, the other with one far away, where segments are fetched ahead.
 fn world(suite: Suite) -> (MemStore, Arc<Repo>, Run) {
     let at_once = if suite == Suite::None { 1 } else { 2 };
     let (store, repo) =
@@ -75,7 +75,7 @@ fn world(suite: Suite) -> (MemStore, Arc<Repo>, Run) {
     (store, repo, run)
 }
 
-/// What is stored comes back while the run is active, and after it died.
+/// Stored segments can be read while the run is active, and after it has died.
 #[test]
 fn segments_come_back() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
@@ -90,7 +90,8 @@ fn segments_come_back() {
     }
 }
 
-/// One that is missing, exchanged for another, of another run, cut or flipped is found and named.
+/// A segment that is missing, replaced by another or by that of another run,
+/// cut or flipped is found and named.
 #[test]
 fn tampering_is_found() {
     let bytes_of = |store: &MemStore, run: u64, part: u32| {
@@ -120,7 +121,7 @@ fn tampering_is_found() {
             replace(&store, 1, Some(&good[..byte]));
             assert!(read(&repo, RunNo(1)).is_err(), "cut at {byte}");
         }
-        // Its own neighbour, and its like of a later run.
+        // Its own neighbor, and its counterpart of a later run.
         replace(&store, 1, Some(&bytes_of(&store, 1, 2)));
         assert!(read(&repo, RunNo(1)).is_err());
         replace(&store, 1, Some(&good));
@@ -132,8 +133,8 @@ fn tampering_is_found() {
     }
 }
 
-/// A run goes on storing while it is read: what comes between the last look for the next segment and the list of all is not
-/// missing.
+/// A run may store segments while it is read: those stored between the last look for the next one
+/// and the listing are not missing.
 #[test]
 fn a_run_is_faster_than_its_reader() {
     type Hook = Box<dyn FnOnce() + Send>;
@@ -159,11 +160,11 @@ fn a_run_is_faster_than_its_reader() {
     assert_eq!(read(&repo, run.no()).unwrap().len(), 4);
 }
 
-/// Of a store that is far away they are asked for together, and those that come later one by one.
+/// In a far store, segments are fetched together, and those that come later one by one.
 #[test]
 fn many_are_fetched_at_once() {
     const AT_ONCE: usize = 8;
-    // Nobody passes it alone.
+    // No reader passes it alone.
     let barrier = Barrier::new(AT_ONCE);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -206,7 +207,7 @@ fn check_reads_segments() {
     assert!(found[0].object.contains("segments/0000000001-000001"), "{found:?}");
 }
 
-/// Two processes that think they are the run cannot both store.
+/// Two processes that act as the same run cannot both store.
 #[test]
 fn another_segment_of_the_same_number_is_refused() {
     let (_, repo, run) = world(Suite::X25519Aes256Gcm);
@@ -216,7 +217,7 @@ fn another_segment_of_the_same_number_is_refused() {
     drop(repo);
 }
 
-/// Segments go when an outcome vouches for their bytes, and not before.
+/// Segments are deleted once an outcome vouches for their bytes, and not before.
 #[test]
 fn sweeping() {
     let (_, repo, run) = world(Suite::X25519Aes256Gcm);
@@ -243,8 +244,8 @@ fn sweeping() {
     assert!(repo.read_object(&place, 1).unwrap_err().is_not_found());
 }
 
-/// Who cannot read what a run has archived has not taken it over, and nobody has what is still to come: by such words no
-/// segment goes.
+/// A key that cannot read what a run has archived has not taken it over, and nobody has taken over what is
+/// still to come: no segment is deleted on such a claim.
 #[test]
 fn segments_do_not_go_by_the_word_of_who_cannot_have_them() {
     let (store, repo, first) = world(Suite::X25519Aes256Gcm);

@@ -1,7 +1,7 @@
-//! A file that only grows, written past the page cache where the filesystem lets us.
+//! A file that only grows, written past the page cache where the file system allows it.
 //!
-//! A pack is not read again soon: in the cache it would cost a copy of every byte, and push out what the database
-//! beside us needs. What is left of the last block is written through the cache, and the file cut to its length.
+//! A pack is not read again soon: in the cache, it would cost a copy of every byte, and push out what the
+//! database on this host needs. The rest of the last block is written through the cache.
 
 use std::{
     fs::{File, Metadata, OpenOptions},
@@ -17,13 +17,13 @@ use rustix::{
     io::Errno,
 };
 
-/// A write to the disk: large enough to keep it busy, small enough that a database's sync behind it waits for less than
-/// a millisecond. Larger ones were no faster.
+/// Bytes of one write to the disk: large enough to keep it busy, small enough that a database's sync queued
+/// after it waits for less than a millisecond. Larger writes were no faster.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Write-back is started whenever this much is new, so that the final fsync finds little to do.
 const WRITE_BACK_BYTES: u64 = 8 << 20;
 
-/// The file and what is not written yet.
+/// The file, and what is not yet written to it.
 pub(super) struct Appender {
     file: File,
     is_direct: bool,
@@ -34,7 +34,7 @@ pub(super) struct Appender {
 }
 
 impl Appender {
-    /// Makes the file, which must not exist. Small ones are not worth going past the cache.
+    /// Creates the file, which must not exist. Small files are not worth bypassing the cache for.
     pub(super) fn create(path: &Path, is_small: bool) -> io::Result<Appender> {
         let open = |flags: OFlags| {
             let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -44,7 +44,7 @@ impl Appender {
             true => (open(OFlags::empty())?, false),
             false => match open(OFlags::DIRECT) {
                 Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-                    // Some filesystems have made the file before they refuse.
+                    // Some file systems have created the file before they refuse.
                     let _ = std::fs::remove_file(path);
                     (open(OFlags::empty())?, false)
                 }
@@ -56,7 +56,7 @@ impl Appender {
         Ok(Appender { file, is_direct, buffer, buffered_bytes: 0, written_bytes: 0, write_back_from: 0 })
     }
 
-    /// Gives the file away. Where that is refused it is as good as it was.
+    /// Gives the file to another owner. If that is refused, the file stays as it is.
     pub(super) fn give_to(&self, user: Uid, group: Gid) {
         let _kept = fchown(&self.file, Some(user), Some(group));
     }
@@ -76,7 +76,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Of the file as it is on the disk.
+    /// Metadata of the file as it is on the disk.
     pub(super) fn metadata(&self) -> io::Result<Metadata> {
         self.file.metadata()
     }
@@ -98,7 +98,7 @@ impl Appender {
             && self.is_direct
             && error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
         {
-            // The disk wants another alignment.
+            // The disk needs another alignment.
             self.leave_direct()?;
             return self.write_block();
         }
@@ -106,8 +106,8 @@ impl Appender {
         self.written_bytes += self.buffered_bytes as u64;
         self.buffered_bytes = 0;
         if !self.is_direct && self.written_bytes - self.write_back_from >= WRITE_BACK_BYTES {
-            // Starts write-back of what is dirty and drops what has been written since the last time. Advice: its
-            // failure costs only time.
+            // Starts write-back of dirty pages, and drops those written since the last time.
+            // This is advice: its failure costs only time.
             let from = self.write_back_from.saturating_sub(WRITE_BACK_BYTES);
             let len = NonZeroU64::new(self.written_bytes - from);
             let _ = fadvise(&self.file, from, len, Advice::DontNeed);

@@ -1,7 +1,8 @@
-//! Folders of the store, opened through no link.
+//! Folders of the store, opened without following links.
 //!
-//! Whoever can write the store could put a link where a folder was, and what is read or deleted in its name would be
-//! somewhere else. The root may be reached through links, since its owner has named it; below it none is followed.
+//! Somebody who can write to the store could put a link in the place of a folder, and what is read or deleted
+//! by its name would be somewhere else. The root may be reached through links, since its owner has named
+//! it; below it, none is followed.
 
 use std::{
     fs::{File, Metadata},
@@ -16,13 +17,13 @@ use rustix::{
 };
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// What a link is not followed with.
+/// Flags with which a link is not followed.
 const ENTRY: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 /// A folder at or below the root.
 pub(super) struct Folder(OwnedFd);
 
-/// What is in a folder: a file or another folder.
+/// An entry of a folder: a file or another folder.
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) is_file: bool,
@@ -36,9 +37,9 @@ impl Entry {
 }
 
 impl Folder {
-    /// Opens the folder that is called `path` below `root`.
+    /// Opens the folder `path` below `root`.
     pub(super) fn open(root: &Path, path: &str) -> io::Result<Self> {
-        // That the root itself is gone says nothing about what is in it.
+        // A missing root says nothing about what is in it.
         let mut folder = open(root, FOLDER, Mode::empty()).map_err(|errno| match errno {
             Errno::NOENT => io::Error::other("the directory of the repository is not there"),
             other => other.into(),
@@ -49,7 +50,7 @@ impl Folder {
         Ok(Self(folder))
     }
 
-    /// As [`open`](Self::open); `None` where there is no such folder: nothing, a link, or something else.
+    /// As [`open`](Self::open); `None` if there is no such folder, but nothing, a link, or something else.
     pub(super) fn find(root: &Path, path: &str) -> io::Result<Option<Self>> {
         match Self::open(root, path) {
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -59,7 +60,7 @@ impl Folder {
         }
     }
 
-    /// Files and folders in the order of the names of objects; links and other strangers are not seen.
+    /// Files and folders, in the order of object names. Links and other kinds of entries are skipped.
     pub(super) fn entries(&self) -> io::Result<Vec<Entry>> {
         let readable = openat(&self.0, ".", OFlags::RDONLY | OFlags::DIRECTORY | ENTRY, Mode::empty())?;
         let mut entries = Vec::new();
@@ -85,16 +86,17 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Of what has this name, also where that is a link.
+    /// Metadata of the entry of this name, even if it is a link.
     pub(super) fn metadata(&self, name: &str) -> io::Result<Metadata> {
         File::from(openat(&self.0, name, OFlags::PATH | ENTRY, Mode::empty())?).metadata()
     }
 
-    /// Opens a file for reading. What is no file is not found, and never waited for, as a FIFO would be.
+    /// Opens a file for reading. Anything else counts as not found, and is not
+    /// waited for, as a FIFO would be.
     pub(super) fn file(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | ENTRY;
         let file = match openat(&self.0, name, flags, Mode::empty()) {
-            // A link; a socket.
+            // A link or a socket.
             Err(Errno::LOOP | Errno::NXIO) => return Err(io::ErrorKind::NotFound.into()),
             file => File::from(file?),
         };

@@ -1,15 +1,17 @@
 //! A directory as a store.
 //!
-//! - An object is written under `.tmp/`, made durable, and only then given its name, without replacing (`renameat2`
-//!   with `RENAME_NOREPLACE`, or `link` where the file system lacks it); then the folder is made durable.
-//! - The time of an object is its `ctime`, the moment at which it got its name. `mtime` would be the moment of the last
-//!   write: of a process that was frozen between the two, the object would appear with an age.
-//! - Where that last step fails the object has its name, and might lose it in a crash: from then on whoever asks for it
-//!   hears of it only once the folder is durable after all.
-//! - Folders that deletion leaves empty are removed; an upload that loses its folder so makes it again.
-//! - Below the root no link is followed, least of all by what deletes ([`folder`]).
-//! - What root makes in a directory of another user belongs to that user: otherwise one `sudo holdfast prune` would keep him
-//!   from reading his own repository.
+//! - An object is written under `.tmp/`, made durable, and only then given its name, without replacing
+//!   (`renameat2` with `RENAME_NOREPLACE`, or `link` where the file system lacks it);
+//!   then the folder is made durable.
+//! - The time of an object is its `ctime`, the moment when it got its name. `mtime` would be that of the last
+//!   write: if the process was frozen between the two, the object would appear with an age.
+//! - If making the folder durable fails, the object has its name, and might lose it in a crash:
+//!   from then on [`head`](Store::head) returns it only once the folder is durable after all.
+//! - Folders that a deletion leaves empty are removed; an upload that loses its
+//!   folder that way makes it again.
+//! - Below the root no link is followed, least of all when deleting ([`folder`]).
+//! - What root makes in a directory of another user is given to that user: otherwise one
+//!   `sudo holdfast prune` would keep them from reading their own repository.
 
 use std::{
     collections::HashSet,
@@ -40,7 +42,7 @@ use super::{
 mod append;
 mod folder;
 
-/// How often a vanished folder is made again before giving up.
+/// How often to make a vanished folder again before giving up.
 const FOLDER_ATTEMPTS: u32 = 5;
 
 /// A directory whose files are the objects.
@@ -50,12 +52,12 @@ pub struct FsStore {
 
 struct Inner {
     root: PathBuf,
-    /// Who gets what is made, where that is not who makes it.
+    /// The owner of what is made, if it is not the user who makes it.
     owner: Option<(Uid, Gid)>,
     landmark: Landmark,
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
-    /// Folders in which an object may have got its name without their having become durable.
+    /// Folders in which an object may have got its name without the folder having become durable.
     doubtful_folders: Mutex<HashSet<PathBuf>>,
     /// Makes the names in a folder durable.
     sync_folder: Box<SyncFolder>,
@@ -69,7 +71,7 @@ impl FsStore {
         Self::over(root.into(), Box::new(sync_folder))
     }
 
-    /// With folders made durable as specified.
+    /// With `sync_folder`, which makes folders durable.
     fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Result<Self, StoreError> {
         let owner = match fs::metadata(&root) {
             Ok(metadata) if metadata.is_dir() => other_owner(&metadata),
@@ -82,7 +84,7 @@ impl FsStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Opens a directory, and makes it first, durably, if need be.
+    /// Opens a directory. Makes it first, durably, if need be.
     pub fn create(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let root = root.into();
         create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
@@ -90,12 +92,12 @@ impl FsStore {
     }
 }
 
-/// To whom root gives what it makes in this directory.
+/// The owner to whom root gives what it makes in this directory.
 fn other_owner(root: &fs::Metadata) -> Option<(Uid, Gid)> {
     (geteuid().is_root() && root.uid() != 0).then(|| (Uid::from_raw(root.uid()), Gid::from_raw(root.gid())))
 }
 
-/// Makes a directory, and what is missing on the way to it, durably.
+/// Makes a directory and its missing parents, durably.
 fn create_root(root: &Path, sync_folder: &SyncFolder) -> io::Result<()> {
     if root.is_dir() {
         return Ok(());
@@ -106,7 +108,7 @@ fn create_root(root: &Path, sync_folder: &SyncFolder) -> io::Result<()> {
     };
     create_root(parent, sync_folder)?;
     DirBuilder::new().mode(0o700).create(root)?;
-    // One that is there is taken for durable.
+    // A directory that exists is taken for durable.
     sync_folder(parent).inspect_err(|_| drop(fs::remove_dir(root)))
 }
 
@@ -156,7 +158,7 @@ impl Inner {
         self.root.join(path.as_str())
     }
 
-    /// Does something with an object that should be there.
+    /// Calls `act` with the folder and the name of an object that should exist.
     fn in_folder<T>(
         &self,
         path: &ObjectPath,
@@ -171,7 +173,7 @@ impl Inner {
         lock(&self.durable_folders)
     }
 
-    /// Makes `folder`, below the root, and everything on the way to it, durably.
+    /// Makes `folder`, which is below the root, and all its parents, durably.
     fn make_folder(&self, folder: &Path) -> io::Result<()> {
         if self.folders().contains(folder) {
             return Ok(());
@@ -202,8 +204,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives away a folder that was just made. Its owner could have put another in its place: only one that is empty is given.
-    /// Where that is refused (a file system of another host that knows no root) it is as good as it was.
+    /// Gives away a folder that was just made. Its owner could have put another in its place, so only an
+    /// empty one is given. If that is refused (by a file system of another host that does not know our
+    /// root), the folder stays as it is.
     fn give_folder(&self, made: &Path) {
         let Some((user, group)) = self.owner else { return };
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -216,7 +219,8 @@ impl Inner {
         }
     }
 
-    /// Fails where another directory is in the root's place: that beneath a mount point, when its file system is gone.
+    /// Fails if another directory is in the place of the root: the one beneath a mount
+    /// point whose file system is gone.
     fn require_landmark(&self) -> io::Result<()> {
         match self.landmark.get() {
             Some(landmark) if fs::symlink_metadata(self.file(&landmark)).is_err() => {
@@ -226,7 +230,7 @@ impl Inner {
         }
     }
 
-    /// An empty file that no listing shows.
+    /// Makes an empty file that no listing shows.
     fn temporary(&self, is_small: bool) -> io::Result<(PathBuf, Appender)> {
         self.require_landmark()?;
         let folder = self.root.join(TEMPORARY);
@@ -279,7 +283,7 @@ impl Inner {
         lock(&self.doubtful_folders)
     }
 
-    /// Makes sure that what has a name in the folder of `file` keeps it.
+    /// Makes sure that objects with names in the folder of `file` keep them.
     fn confirm(&self, file: &Path) -> io::Result<()> {
         let folder = file.parent().unwrap_or(&self.root);
         // Held throughout, so that a doubt that arises meanwhile is not taken for this one.
@@ -295,7 +299,7 @@ impl Inner {
         self.folders().retain(|known| !folder.starts_with(known) || *known == self.root);
     }
 
-    /// Removes `folder` and those above it as far as they are empty.
+    /// Removes `folder` and its parents, as far as they are empty.
     fn remove_empty(&self, mut folder: &str) {
         while !folder.is_empty() {
             let (above, name) = folder.rsplit_once('/').unwrap_or(("", folder));
@@ -540,7 +544,7 @@ mod tests {
         assert_eq!(mode("repo/a/b"), 0o600);
     }
 
-    /// Whoever owns the directory goes on with what root has done there.
+    /// The owner of the directory can continue with what root has made there.
     #[test]
     fn what_root_makes_belongs_to_the_owner_of_the_directory() {
         let folder = tempfile::tempdir().unwrap();
@@ -595,7 +599,7 @@ mod tests {
         let upload = store.put(&path("a/b/d")).unwrap();
         store.delete(&[path("a/b/c")]).unwrap();
         assert!(!folder.path().join("a").exists());
-        // Another process, which does not tell us.
+        // Another process does this, without telling us.
         store.inner.make_folder(&folder.path().join("a/b")).unwrap();
         fs::remove_dir(folder.path().join("a/b")).unwrap();
         fs::remove_dir(folder.path().join("a")).unwrap();
@@ -603,7 +607,7 @@ mod tests {
         assert_eq!(store.head(&path("a/b/d")).unwrap().size_bytes, 0);
     }
 
-    /// As a store, and as a run that looks what became of its outcome.
+    /// Checked on the store, and on a run that looks up what became of its outcome.
     #[test]
     fn what_was_published_without_becoming_durable_is_not_taken_for_done() {
         let folder = tempfile::tempdir().unwrap();
@@ -625,7 +629,7 @@ mod tests {
         end(&mut run).unwrap_err();
         assert!(folder.path().join(outcome.as_str()).exists());
         assert!(!store.head(&outcome).unwrap_err().is_not_found());
-        // Trying again finds what the first attempt has left, and knows no more of it.
+        // Trying again finds what the first attempt has left, and is no more certain of it.
         end(&mut run).unwrap_err();
 
         fails.store(false, Ordering::SeqCst);
@@ -633,7 +637,7 @@ mod tests {
         store.head(&outcome).unwrap();
     }
 
-    /// A file system that is unmounted leaves the directory beneath: nothing is begun anew there.
+    /// An unmounted file system leaves the directory beneath: nothing is begun anew there.
     #[test]
     fn a_store_whose_file_system_is_gone_takes_nothing_until_it_is_back() {
         let folder = tempfile::tempdir().unwrap();
@@ -676,7 +680,7 @@ mod tests {
         assert!(FsStore::create(&root).is_ok());
     }
 
-    /// Whoever can write the store, but holds no keys, puts a link where a folder was.
+    /// Somebody who can write to the store, but holds no keys, puts a link in the place of a folder.
     #[test]
     fn nothing_is_deleted_or_read_through_a_link() {
         let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -697,7 +701,7 @@ mod tests {
         store.create_if_absent(&path("packs/new"), b"").unwrap_err();
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 2);
 
-        // A folder of ours, with something in it that is not.
+        // A folder of ours with a file in it that is not.
         fs::remove_file(folder.path().join(TEMPORARY)).unwrap();
         fs::create_dir(folder.path().join(TEMPORARY)).unwrap();
         for name in ["precious", uploads] {

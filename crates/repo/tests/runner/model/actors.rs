@@ -1,4 +1,4 @@
-//! What the clients do: each actor is one process that does one thing and ends.
+//! The clients' operations: each actor is a process that does one thing and ends.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -50,14 +50,14 @@ pub(crate) fn prune_options() -> PruneOptions {
     }
 }
 
-/// What a backup consists of: the head of the model's manifest.
+/// The contents of a backup: the head of the model's manifest.
 pub(crate) type Head = Vec<(Content, (u64, u32, u32))>;
 
 pub(crate) fn chunk_of((run, part, ordinal): (u64, u32, u32)) -> ChunkRef {
     ChunkRef { pack: PackId { run: RunNo(run), part }, ordinal }
 }
 
-/// What an actor is for.
+/// The task of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Backup,
@@ -65,58 +65,58 @@ pub(crate) enum Task {
     Hold,
     Prune,
     Restore,
-    /// Of a backup, to the other repository.
+    /// Copies backups to the other repository.
     Copy,
-    /// New keys for all that is written from now on.
+    /// Replaces the keys for everything written from now on.
     Rotate,
 }
 
-/// How it ended.
+/// How an actor ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// A backup that its user was told is safe.
+    /// A backup that the user was told is safe.
     BackedUp {
         run: RunNo,
         adopted: bool,
         followed_moves: bool,
     },
-    /// A copy of which its user was told that it is safe, of these pages.
+    /// A copy with these pages that the user was told is safe.
     Copied {
         run: RunNo,
         pages: Vec<Content>,
     },
     Rotated,
     Expired,
-    /// A hold, or the end of one, that its user was told is in force.
+    /// A hold or a release that the user was told is in force.
     Held {
         run: RunNo,
         is_release: bool,
     },
-    /// An expire was asked to drop what is held.
+    /// An expire was asked to drop a held backup.
     RefusedByHold,
     Pruned {
         moved: bool,
         swept: bool,
         by_keeper: bool,
-        /// What it wrote anew, and then declared the rest without it.
+        /// It took back what it had rewritten, and declared the rest without that.
         took_back: bool,
     },
     Restored,
     /// Another run was active.
     Refused,
-    /// Ended by another run.
+    /// It was ended by another run.
     Lost {
         run: RunNo,
     },
-    /// Nothing to do.
+    /// There was nothing to do.
     Idle,
-    /// The store failed, by injection.
+    /// The store failed because of an injected fault.
     Failed,
-    /// Something is not there.
+    /// Something is missing.
     Missing(String),
-    /// Something is not what was written.
+    /// Something differs from what was written.
     Damaged(String),
-    /// What must not happen.
+    /// Something that must never happen.
     Violation(String),
 }
 
@@ -157,22 +157,22 @@ impl From<holdfast_repo::store::StoreError> for Report {
     }
 }
 
-/// One client.
+/// A client.
 pub(crate) struct Actor {
     pub(crate) repo: Arc<Repo>,
     pub(crate) log: LogName,
     pub(crate) random: Random,
     pub(crate) clock: ManualClock,
-    /// The database: what its pages hold now.
+    /// The database: the current contents of its pages.
     pub(crate) database: Arc<Mutex<Vec<Content>>>,
     pub(crate) mutation: Mutation,
-    /// What it lists may be behind: then what it misses there may be there.
+    /// Whether its listings lag behind, so that objects it misses there may exist.
     pub(crate) is_behind: bool,
-    /// Something that it has read was not what is stored.
+    /// Whether it has read something other than what is stored.
     pub(crate) misread: Arc<AtomicBool>,
-    /// The store has lost what it had confirmed.
+    /// Whether the store has lost something that it had confirmed.
     pub(crate) has_lost: Arc<AtomicBool>,
-    /// For a copy: where to.
+    /// The target of a copy.
     pub(crate) away: Option<Arc<Repo>>,
 }
 
@@ -196,7 +196,7 @@ impl Actor {
             Task::Copy => self.copy(),
             Task::Rotate => self.rotate(),
         };
-        // It says so and does nothing, which is all that can be asked.
+        // It reports this and does nothing, which is all that can be expected.
         let may_be_misled = self.is_behind || self.has_misread();
         match done.unwrap_or_else(|report| report) {
             Report::Missing(_) if may_be_misled || self.has_lost.load(Ordering::SeqCst) => Report::Failed,
@@ -225,7 +225,7 @@ impl Actor {
         let prunes = run.history().prunes(&self.repo)?;
         let mut known: HashMap<Content, ChunkRef> = HashMap::new();
         let mut followed_moves = false;
-        // A writer can read neither, and has kept nothing.
+        // A writer can read neither, and has kept nothing locally.
         let can_read = self.repo.can_read();
         for unfinished in self.adoptable(run.history()).into_iter().filter(|_| can_read) {
             for (content, chunk) in indexed_chunks(&self.repo, &self.log, unfinished)? {
@@ -248,7 +248,7 @@ impl Actor {
                 known.insert(content, chunk);
             }
         }
-        // Either place will do, where both hold the same.
+        // If both hold the same content, either place will do.
         if self.random.permille(500) {
             known.extend(&adoptable);
         }
@@ -301,7 +301,7 @@ impl Actor {
             Ok(_) => Ok(Report::Expired),
             Err(ExpireError::NoSuchBackup { .. } | ExpireError::NoRules) => Ok(Report::Idle),
             Err(ExpireError::Held { .. }) => Ok(Report::RefusedByHold),
-            // A run that was to hold something died, and what it held is not known before somebody says so.
+            // A run that was to hold something died, so what it held is unknown until the hold is set again.
             Err(ExpireError::MayBeHeld { .. } | ExpireError::LastGood { .. }) => Ok(Report::Idle),
             Err(ExpireError::Begin(error)) => Err(error.into()),
             Err(ExpireError::Finish(error)) => Err(error.into()),
@@ -309,7 +309,7 @@ impl Actor {
         }
     }
 
-    /// The classic mistake: what is to be dropped is chosen, and then the run begins.
+    /// The classic mistake: choosing what to drop before the run begins.
     fn expire_decided_early(&mut self, request: &ExpireRequest) -> Result<Report, Report> {
         let history = History::read(&self.repo, &self.log)?;
         let now = self.clock.now().try_into().unwrap();
@@ -360,7 +360,7 @@ impl Actor {
         }
         let room_chunks = if self.random.permille(500) { self.random.below(2) } else { u64::MAX };
         let mut rewrite = ModelRewrite { repo: &self.repo, log: &self.log, room_chunks };
-        // A keeper cannot read what it would have to write anew.
+        // A keeper cannot read what it would have to rewrite.
         let is_keeper = self.random.permille(300) || !self.repo.can_read();
         let rewrite: Option<&mut dyn Rewrite> = if is_keeper { None } else { Some(&mut rewrite) };
         let by_keeper = rewrite.is_none();
@@ -386,7 +386,7 @@ impl Actor {
         }
     }
 
-    /// The classic mistake: what nothing needs is deleted.
+    /// The classic mistake: deleting unneeded data without declaring it.
     fn sweep_undeclared(&mut self) -> Result<Report, Report> {
         let history = History::read(&self.repo, &self.log)?;
         let mut needed = Vec::new();
@@ -405,8 +405,8 @@ impl Actor {
         Ok(Report::Idle)
     }
 
-    /// Each page of a backup goes to the other repository, unless it has it from an earlier copy: which, and whether it
-    /// may, the program decides.
+    /// Copies each page of the backups to the other repository, unless an earlier copy brought it there.
+    /// The program decides which backups are copied, and whether that is allowed.
     fn copy(&mut self) -> Result<Report, Report> {
         let Some(away) = self.away.clone() else { return Ok(Report::Idle) };
         let started_at = self.clock.now();
@@ -455,7 +455,7 @@ impl Actor {
         match rotate(&self.repo) {
             Ok(_) => Ok(Report::Rotated),
             Err(KeyError::Store(_)) => Err(Report::Failed),
-            // Others may have rotated meanwhile, or what it read was not what is stored.
+            // Others may have rotated meanwhile, or it misread something.
             Err(_) => Err(Report::Refused),
         }
     }
@@ -471,7 +471,7 @@ impl Actor {
         }
     }
 
-    /// The pages of a backup, each of which was read; `None` where it was dropped so long ago that it need not be there.
+    /// Reads the pages of a backup; `None` if it was dropped so long ago that it may be gone.
     fn pages_of(
         &self,
         history: &History,
@@ -496,7 +496,7 @@ impl Actor {
                 Err(error) if self.has_misread() || self.has_lost.load(Ordering::SeqCst) => {
                     return Err(error.into());
                 }
-                // A backup that was dropped can be read within the grace, and one that stands for good.
+                // A dropped backup is readable within the grace period, and a listed one always.
                 other => {
                     let within_grace =
                         self.clock.now().duration_since(started_at).unwrap() < GRACE - 2 * SKEW_MAX;
@@ -525,8 +525,8 @@ fn head_of(pages: &[Content], known: &HashMap<Content, ChunkRef>) -> Head {
     pages.iter().map(place).collect()
 }
 
-/// The refs of a backup. How many chunks a pack has is not known here, only how many it can have: enough for a prune
-/// to look.
+/// The refs of a backup.
+/// The number of chunks in a pack is not known here, only its maximum, which is enough to make a prune look.
 pub(crate) fn refs_of(head: &Head) -> BackupRefs {
     let mut packs: BTreeMap<PackId, Vec<ChunkNeed>> = BTreeMap::new();
     for (_, chunk) in head {

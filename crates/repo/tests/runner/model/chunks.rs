@@ -1,4 +1,4 @@
-//! Packs of abstract chunks: a chunk is a number, a pack a JSON list of them.
+//! Packs of abstract chunks: a chunk is a number, and a pack is a JSON list of chunks.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -15,17 +15,17 @@ use holdfast_repo::{
 
 pub(crate) type Content = u64;
 
-/// What a model index part says: packs and their chunks.
+/// The contents of a model index part: packs and their chunks.
 type IndexPart = Vec<(u32, Vec<Content>)>;
 
 pub(crate) const PACK_CHUNKS: usize = 3;
 
-/// The chunks of a pack.
+/// Reads the chunks of a pack.
 pub(crate) fn read_pack(store: &dyn Store, log: &LogName, pack: PackId) -> Result<Vec<Content>, StoreError> {
     Ok(serde_json::from_slice(&read_all(store, &log.pack(pack), 1 << 20)?).unwrap())
 }
 
-/// Writes packs, and after every second one an index part.
+/// Writes packs, and an index part after every second one.
 pub(crate) struct Writer<'a> {
     run: &'a Run,
     open: Vec<Content>,
@@ -80,7 +80,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What the index parts of a run list.
+/// The chunks that the index parts of a run list.
 pub(crate) fn indexed_chunks(
     repo: &Repo,
     log: &LogName,
@@ -103,11 +103,11 @@ pub(crate) fn indexed_chunks(
     Ok(found)
 }
 
-/// The model's way of writing chunks anew.
+/// The model's way of rewriting chunks.
 pub(crate) struct ModelRewrite<'a> {
     pub(crate) repo: &'a Repo,
     pub(crate) log: &'a LogName,
-    /// Where this is used up, the store is full.
+    /// How many chunks fit before the store is full.
     pub(crate) room_chunks: u64,
 }
 

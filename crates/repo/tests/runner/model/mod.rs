@@ -1,16 +1,18 @@
-//! The log of runs against a model: backups, expiry, prunes and restores of several clients, interleaved call by call,
-//! with crashes, failing calls, clients that freeze for days and wake, clocks that jump and differ, listings that are
-//! behind, keepers who cannot read, and two sources. Beside the deliberate defects, which the seeds that found them find
-//! again: copies to another repository; reads that are not as stored; deletions that were confirmed and are not done; in one
-//! seed of eight packs that were confirmed and are not kept; in one of four an encrypted repository, with keys of writers,
-//! keepers and operators, rotations in the midst of it, and keys that others get.
+//! Tests the log of runs against a model: backups, expiry, prunes and restores of several clients,
+//! interleaved call by call, with crashes, failing calls, clients that freeze for days and resume, clocks
+//! that jump and differ, stale listings, keepers who cannot read, and two sources.
+//! Besides the deliberate defects, which are found again by the seeds that first found them, there are
+//! extras: copies to another repository; reads that differ from what is stored; deletions that are
+//! confirmed but not done; in one seed out of eight, packs that are confirmed but not kept; in one out of
+//! four, an encrypted repository with keys of writers, keepers and operators, rotations at any time, and
+//! keys that are exchanged.
 //!
-//! Runs, outcomes, refs, expiry and pruning are the real code on a store in memory. Only what is in a pack is
-//! abstract: a chunk is one number. After every outcome and every deletion, an oracle that sees the whole store checks
-//! that no standing backup has lost anything.
+//! Runs, outcomes, refs, expiry and pruning are real code on a store in memory. Only the contents of packs
+//! are abstract: a chunk is one number. After every outcome and every deletion, an oracle that sees the whole
+//! store checks that no listed backup has lost anything.
 //!
-//! `HOLDFAST_MODEL_SEEDS=1000` tries that many seeds, `HOLDFAST_MODEL_SEED=7` exactly that one, and both so many from
-//! that one on.
+//! `HOLDFAST_MODEL_SEEDS=1000` tries that many seeds, `HOLDFAST_MODEL_SEED=7` exactly that one, and both
+//! together that many starting from that one.
 
 mod actors;
 mod chunks;
@@ -21,20 +23,20 @@ mod weather;
 
 use schedule::{Stats, try_seed};
 
-/// Deliberate defects: each must be found, or the model proves nothing.
+/// Deliberate defects: if one of them is not found, the model proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// The code as it is.
+    /// The unmodified code.
     None,
-    /// A backup references what its base or an unfinished run left, without asking what prunes declared.
+    /// A backup references data of its base or an unfinished run without checking what prunes have declared.
     ReferencesIgnorePrunes,
-    /// A run that was ended by another ends again: the creation of outcomes replaces.
+    /// A run that was ended by another ends again, because creating an outcome replaces an existing one.
     OutcomesAreReplaced,
-    /// A prune deletes what no standing backup needs, without having declared it dead.
+    /// A prune deletes what no listed backup needs without having declared it dead.
     SweepsUndeclared,
-    /// A prune deletes what an earlier one declared without waiting for restores.
+    /// A prune deletes what an earlier one declared, without waiting for restores.
     NoGrace,
-    /// A backup takes over what any run left that came to nothing, not only what a backup did.
+    /// A backup adopts data of any failed run, not only of backups.
     AdoptsFromPrunes,
     /// An expire chooses what to drop before its run begins.
     ExpireDecidesBeforeItsRun,
@@ -71,7 +73,7 @@ fn no_interleaving_loses_what_a_standing_backup_needs() {
 
 #[test]
 fn every_deliberate_defect_is_found() {
-    // With the seed that found it when this was written: it comes first, since it need not be looked for.
+    // Each with the seed that found it when this was written, which is tried first to save time.
     for (mutation, first) in [
         (Mutation::ReferencesIgnorePrunes, 29),
         (Mutation::OutcomesAreReplaced, 1),

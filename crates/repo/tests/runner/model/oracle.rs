@@ -1,4 +1,4 @@
-//! The oracle: sees the whole store, past every fault, and says what does not hold.
+//! The oracle: sees the whole store, unaffected by faults, and reports violations.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -19,11 +19,12 @@ use super::{
 pub(crate) struct Oracle {
     repo: Repo,
     log: LogName,
-    /// All that users were told.
+    /// Everything that users were told.
     told: Vec<Report>,
-    /// As of the last check.
+    /// The history as of the last check.
     history: History,
-    /// Packs that the store confirmed and did not keep: nothing can be asked of them, and of all else the same.
+    /// Packs that the store confirmed but did not keep: they are exempt from checks, and everything else is
+    /// checked as usual.
     lost: Arc<Mutex<HashSet<String>>>,
 }
 
@@ -43,7 +44,7 @@ impl Oracle {
         self.lost.lock().unwrap().contains(self.log.pack(pack).as_str())
     }
 
-    /// Each copy is of another backup, in the order in which these were taken.
+    /// Checks that copies are of different backups, in the order in which these were taken.
     fn check_copies(&self) -> Check {
         let runs = self.history.standing().filter_map(|outcome| Some(outcome.copy_of.as_ref()?.run));
         let runs: Vec<u64> = runs.collect();
@@ -61,7 +62,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// No expire has dropped what was held when it ended: told from the chain alone, not by what decides it.
+    /// Checks that no expire has dropped a backup that was held when it ended.
+    /// Derived from the chain alone, not from the code that decides it.
     fn check_holds(&self) -> Check {
         let mut held = HashMap::new();
         for outcome in self.history.outcomes() {
@@ -79,7 +81,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// The chain verifies; all that stands is there, right, and not declared dead; nobody was told a lie.
+    /// Checks that the chain verifies, that listed backups are complete, correct and not declared dead, and
+    /// that users were told the truth.
     pub(crate) fn check(&mut self) -> Check {
         let refreshed = self.history.refresh(&self.repo);
         refreshed.map_err(|error| format!("{error}; keys: {:?}", self.repo.key_problems()))?;
@@ -156,7 +159,7 @@ impl Oracle {
         found
     }
 
-    /// After the last prunes: nothing is left that nobody needs.
+    /// Checks after the last prunes that no unneeded data are left.
     pub(crate) fn check_no_garbage(&self) -> Check {
         let history = History::read(&self.repo, &self.log).map_err(text)?;
         let prunes = history.prunes(&self.repo).map_err(text)?;
@@ -170,7 +173,8 @@ impl Oracle {
                 }
             }
         }
-        // What is missing may have been moved, for all that a prune knows: nothing that could be it is freed.
+        // As far as a prune knows, missing data may have been moved: nothing that could be such data is
+        // freed.
         if needed.iter().any(|pack| self.is_lost(*pack)) {
             return Ok(());
         }
@@ -197,7 +201,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// A hash of everything of the log but random numbers: the same for the same run of the model.
+    /// A hash of everything in the log except random numbers, which is the same for the same run of the
+    /// model.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
         let store = self.repo.store();

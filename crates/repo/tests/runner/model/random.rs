@@ -1,4 +1,4 @@
-//! Repeatable chance.
+//! Reproducible randomness.
 
 /// SplitMix64.
 #[derive(Clone)]
@@ -13,12 +13,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// True in so many of a thousand cases.
+    /// True in `share` of a thousand cases.
     pub(crate) fn permille(&mut self, share: u64) -> bool {
         self.below(1000) < share
     }

@@ -1,4 +1,4 @@
-//! The scheduler: one thread for each client, and a token that lets one of them make one call.
+//! The scheduler: one thread per client, and a token that lets one of them make one call.
 
 use std::{
     collections::HashSet,
@@ -49,10 +49,10 @@ const ACTORS_AT_ONCE: usize = 5;
 const PAGES: u64 = 7;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Of the sources: the log to which copies of the first one go.
+/// The index of the log, among the sources, that receives copies of the first one.
 const AWAY: usize = 2;
 
-/// What a run of the model did.
+/// What happened in a run of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
     backups: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Stats {
     misread: u64,
     lost_packs: u64,
     lost_deletions: u64,
-    /// Of the store, by all clients.
+    /// Calls to the store by all clients.
     pub(crate) calls: u64,
     fingerprint: u64,
 }
@@ -122,7 +122,7 @@ impl AddAssign for Stats {
 }
 
 impl Stats {
-    /// A model in which something never happens says nothing about it.
+    /// A model in which something never happens proves nothing about it.
     pub(crate) fn assert_everything_happened(&self) {
         let counts = [
             self.backups,
@@ -191,16 +191,16 @@ enum Event {
     Ended(Report),
 }
 
-/// What a call can do to others.
+/// How a call can affect others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     Reads,
-    /// What is sealed, so that what is not as it was written shows.
+    /// Reads sealed data, so that any deviation from what was written is detected.
     ReadsSealed,
     Writes,
     StoresPack,
     Deletes,
-    /// Ends a run: the oracle looks afterwards, as it does after deletions.
+    /// Ends a run: the oracle checks afterwards, as it does after deletions.
     Decides,
 }
 
@@ -226,16 +226,16 @@ struct Running {
     grant: Sender<Option<Fault>>,
     events: Receiver<Event>,
     task: Task,
-    /// Whose log.
+    /// The source whose log it works on.
     source: usize,
-    /// With whose key.
+    /// The role of its key.
     role: Role,
     thread: JoinHandle<()>,
     next_call: Weight,
     frozen_until: u32,
 }
 
-/// A server, and what is known of its backups.
+/// A server and its log.
 struct ModelSource {
     memory: MemStore,
     ticks: Ticks,
@@ -252,7 +252,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Makes the repository.
+    /// Creates the repository.
     fn init(memory: &MemStore) -> Self {
         let password = Password::new("model".to_owned()).unwrap();
         let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
@@ -287,10 +287,10 @@ fn open(store: Arc<dyn Store>, keys: Option<&Keys>, role: Role) -> Repo {
     }
 }
 
-/// What the store does that no store may.
+/// Violations of a store's contract.
 #[derive(Clone, Default)]
 struct Lies {
-    /// Packs that it confirmed and did not keep.
+    /// Packs that the store confirmed but did not keep.
     packs: Arc<Mutex<HashSet<String>>>,
     has_lost: Arc<AtomicBool>,
 }
@@ -298,7 +298,7 @@ struct Lies {
 struct Model {
     memory: MemStore,
     keys: Option<Keys>,
-    /// For what came later than the deliberate defects, which are found by their seeds.
+    /// Randomness for later additions, so that the deliberate defects are still found by their seeds.
     extras: Option<Random>,
     is_lying: bool,
     lies: Lies,
@@ -311,7 +311,7 @@ struct Model {
     stats: Stats,
 }
 
-/// Runs the model; the error is what did not hold.
+/// Runs the model; the error describes the violation.
 pub(crate) fn try_seed(seed: u64, mutation: Mutation) -> Result<Stats, String> {
     let mut model = Model::new(seed, mutation);
     let done = model.run().and_then(|()| model.settle());
@@ -372,14 +372,15 @@ impl Model {
             let ready: Vec<usize> =
                 (0..self.running.len()).filter(|at| self.running[*at].frozen_until <= step).collect();
             let Some(at) = self.random.pick(&ready).copied() else { continue };
-            // Restores take long: they are what the grace is for.
+            // Restores take long, which is why there is a grace period.
             let freezes = if self.running[at].task == Task::Restore { 100 } else { 6 };
             if self.random.permille(freezes) {
                 self.stats.frozen += 1;
                 self.running[at].frozen_until = step + 20 + u32::try_from(self.random.below(200)).unwrap();
                 continue;
             }
-            // Most reads in a row are let through in a row: switching at each of them finds little and takes long.
+            // Most consecutive reads are let through together: switching at each of them finds little and
+            // takes long.
             let actors = self.running.len();
             self.step(at, true)?;
             while self.running.len() == actors
@@ -429,7 +430,7 @@ impl Model {
             Mutation::OutcomesAreReplaced => Arc::new(ReplacingStore(memory.clone())),
             _ => Arc::new(memory.clone()),
         };
-        // Most see the store as it is.
+        // Most clients see the current state of the store.
         let lag = if self.random.permille(200) { 1 + self.random.below(60) } else { 0 };
         let skew_s = SKEW_MAX.as_secs();
         let skew_s = if self.random.permille(300) { self.random.below(2 * skew_s) } else { skew_s };
@@ -503,7 +504,7 @@ impl Model {
         self.await_event(self.running.len() - 1).unwrap();
     }
 
-    /// Something else instead: a copy, what concerns the copies, new keys.
+    /// Replaces some tasks: by a copy, by a task on the copies, or by new keys.
     fn or_extra(&mut self, task: Task, which: usize) -> (Task, usize) {
         let has_keys = self.keys.is_some();
         let Some(extras) = &mut self.extras else { return (task, which) };
@@ -517,7 +518,7 @@ impl Model {
         (task, which)
     }
 
-    /// Whose key is enough for it, or an operator's.
+    /// A role that is sufficient for the task, or else operator.
     fn role_for(&mut self, task: Task, which: usize) -> Role {
         let (Some(extras), true) = (&mut self.extras, self.keys.is_some() && which != AWAY) else {
             return Role::Operator;
@@ -531,9 +532,10 @@ impl Model {
         role
     }
 
-    /// Others get the keys of those who are not at work: what is signed by a key that is removed meanwhile is not believed,
-    /// and the log would stand still until a repair. Not while keys are rotated: a key that is added beside that may have no
-    /// share in it, and is told to be added again.
+    /// Replaces the keys of roles that are not active. Outcomes signed with a key that is removed meanwhile
+    /// are not trusted, and the log would be blocked until a repair.
+    /// Not during a rotation: a key added at the same time may not be included in it, and
+    /// would have to be added again.
     fn exchange_keys(&mut self) {
         if self.running.iter().any(|running| running.task == Task::Rotate) {
             return;
@@ -550,9 +552,10 @@ impl Model {
         }
     }
 
-    /// What a read, a deletion or, where the store lies, an upload comes to beside what may happen to all calls. Who rotates
-    /// keys reads what is stored: a record that is damaged counts for nothing, since anybody can make one up, and its key
-    /// would have no share.
+    /// Additional faults of reads, deletions and, if the store lies, uploads, besides those
+    /// that can affect any call.
+    /// A rotation must read correct data: a damaged record is ignored, since anybody can make one up, and its
+    /// key would not be included.
     fn extra_fault(&mut self, call: Weight, task: Task) -> Option<Fault> {
         let is_lying = self.is_lying;
         if task == Task::Rotate {
@@ -618,7 +621,7 @@ impl Model {
         }
     }
 
-    /// Everybody ends or dies, then prunes free all that nobody needs.
+    /// Lets all actors end or die, then frees all unneeded data with prunes.
     fn settle(&mut self) -> Result<(), String> {
         while !self.running.is_empty() {
             let at = usize::try_from(self.random.below(self.running.len() as u64)).unwrap();
@@ -635,7 +638,7 @@ impl Model {
             let policy = RetentionPolicy { last: 2, ..RetentionPolicy::default() };
             let request = ExpireRequest::ByRules(Rules::by_age(policy, TimeZone::UTC));
             if let Err(error) = expire(&repo, &source.log, &request, &options()) {
-                // A run died that was to hold something: somebody says what is held.
+                // A run that was to hold something died, so the hold is set again.
                 let ExpireError::MayBeHeld { .. } = error else { return Err(error.to_string()) };
                 let history = History::read(&repo, &source.log).map_err(|e| e.to_string())?;
                 let newest: Vec<_> = history.newest_backup().into_iter().collect();
@@ -669,7 +672,7 @@ impl Model {
     }
 }
 
-/// A store that breaks its contract: creating an outcome replaces what is there.
+/// A store that violates its contract: creating an outcome replaces an existing one.
 struct ReplacingStore(MemStore);
 
 impl Store for ReplacingStore {

@@ -1,4 +1,4 @@
-//! A store as some client may see it: listings that are behind, and another clock than the others'.
+//! A store as a client may see it: with stale listings, and a clock that differs from the others.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use holdfast_repo::{
     store::{ObjectInfo, ObjectPath, Store, StoreError, Upload},
 };
 
-/// By so much a clock is ahead of, or behind, the true one at most.
+/// The maximum deviation of a clock from the true time.
 pub(crate) const SKEW_MAX: Duration = Duration::from_secs(10 * 60);
 
-/// When objects were created, in calls of all clients.
+/// When objects were created, counted in calls of all clients.
 #[derive(Clone, Default)]
 pub(crate) struct Ticks {
     now: Arc<AtomicU64>,
@@ -29,7 +29,7 @@ impl Ticks {
         self.now.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The same time, in another store.
+    /// The same time base for another store.
     pub(crate) fn elsewhere(&self) -> Self {
         Self { now: Arc::clone(&self.now), created: Arc::default() }
     }
@@ -52,9 +52,9 @@ impl Ticks {
 pub(crate) struct Weather {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) ticks: Ticks,
-    /// What was created by anybody since so many calls is not listed.
+    /// Objects created within this many calls are not listed.
     pub(crate) lag: u64,
-    /// Added to the true time; then [`SKEW_MAX`] is taken away.
+    /// Added to the true time, from which [`SKEW_MAX`] is then subtracted.
     pub(crate) skew: Duration,
 }
 

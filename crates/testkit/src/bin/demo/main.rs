@@ -1,7 +1,9 @@
-//! `make demo`: a busy server is backed up while it works, restored, attached as a replica, and proven equal.
+//! `make demo`: backs up a busy server, restores the backup, attaches it as a replica, and
+//! proves that both are equal.
 //!
-//! Everything that Holdfast does here is done by the `holdfast` program, with the options that an operator would type. All
-//! figures are measured from outside: by the clock, by the size of directories, and by clients of the server.
+//! Every Holdfast operation is a call of the `holdfast` program with the options that an operator would type.
+//! All figures are measured from outside: by the clock, by the size of directories, and
+//! by clients of the server.
 
 mod screen;
 
@@ -23,10 +25,10 @@ use screen::{Screen, bytes, seconds};
 const USAGE: &str =
     "usage: demo [--server mariadb-10.11|mariadb-11.8|mysql-9.7] [--size-mib N] [--holdfast PROGRAM]";
 
-/// The writers leave the server some room, as an application does.
+/// The writers leave the server some headroom, as an application does.
 const WRITERS: u32 = 4;
 const TRANSACTIONS_PER_WRITER_PER_SECOND: u32 = 50;
-/// Time in which the load runs without a backup, for comparison, and time between the backups.
+/// How long the load runs without a backup, for comparison, and the time between backups.
 const UNDISTURBED: Duration = Duration::from_secs(5);
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(300);
 
@@ -112,7 +114,7 @@ fn start_source(options: &Options, parent: &Path) -> Result<Server> {
     Ok(source)
 }
 
-/// Starts a server on the restored directory, lets it follow the busy source, and compares the two.
+/// Starts a server on the restored directory, lets it replicate from the busy source, and compares the two.
 fn prove(
     source: &Server,
     load: WriteLoad,

@@ -1,4 +1,4 @@
-//! What can go wrong while a backup runs.
+//! Faults that are injected while a backup runs.
 
 use std::thread;
 use std::time::Duration;
@@ -10,26 +10,26 @@ use rustix::process::Signal;
 
 use super::stage::{NAME, Stage};
 
-/// Exit code of a command that another holds up (`docs/reference/errors.md`).
+/// Exit code of a command that another run blocks (`docs/reference/errors.md`).
 const EXIT_BUSY: i32 = 8;
 
-/// Drawn for each round.
+/// The fault drawn for a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     Nothing,
     /// The backup gets SIGKILL.
     Killed,
-    /// The backup gets SIGSTOP, and goes on after a while.
+    /// The backup gets SIGSTOP, and SIGCONT after a while.
     Frozen,
-    /// The server gets SIGKILL, and is started again.
+    /// The server gets SIGKILL and is started again.
     ServerKilled,
     /// The server is shut down and started again.
     ServerRestarted,
-    /// Old backups are dropped and their space is freed, right before.
+    /// Old backups are dropped and their space is freed just before the backup.
     Pruned,
-    /// As before, but the freeing gets SIGKILL, and the backup begins at once.
+    /// Like [`Fault::Pruned`], but the prune gets SIGKILL and the backup starts immediately.
     PruneKilled,
-    /// Another backup of the same source is tried meanwhile, which must be refused.
+    /// A second backup of the same source is attempted meanwhile; it must be refused.
     Rivalled,
 }
 
@@ -71,17 +71,17 @@ impl Fault {
         }
     }
 
-    /// Whether the server's clients lose their connections.
+    /// Whether clients of the server lose their connections.
     pub(crate) fn is_of_the_server(self) -> bool {
         matches!(self, Fault::ServerKilled | Fault::ServerRestarted)
     }
 
-    /// Whether a backup may fail for it.
+    /// Whether the fault may make the backup fail.
     pub(crate) fn may_end_the_backup(self) -> bool {
         matches!(self, Fault::Killed | Fault::Frozen) || self.is_of_the_server()
     }
 
-    /// What happens before the backup begins.
+    /// Carries out the part of the fault that comes before the backup.
     pub(crate) fn prepare(self, stage: &Stage, rng: &mut Rng) -> Result<()> {
         let prune = || stage.holdfast.command("prune --grace 30s");
         if !matches!(self, Fault::Pruned | Fault::PruneKilled) || stage.backups.is_empty() {
@@ -97,7 +97,7 @@ impl Fault {
         prune.wait().map(drop)
     }
 
-    /// Waits for a random moment of the backup, does it, and waits for the backup's end.
+    /// Waits for a random moment of the backup, injects the fault, and waits for the backup to end.
     pub(crate) fn strike(self, stage: &mut Stage, mut backup: Running, rng: &mut Rng) -> Result<Ended> {
         let moment = moment(stage.backup_takes_s, rng);
         match self {
@@ -119,8 +119,9 @@ impl Fault {
             }
             Fault::ServerRestarted => {
                 thread::sleep(moment);
-                // One that dies while it shuts down (MySQL 9.7.4 was seen to, in the middle of a change of a definition) has
-                // crashed: that has to be got over, too.
+                // A server that dies while shutting down has crashed, and must be recovered from like any
+                // crash.
+                // MySQL 9.7.4 was seen to do so in the middle of DDL.
                 stage.source.stop().ok();
                 stage.source.run()?;
             }
@@ -129,7 +130,7 @@ impl Fault {
                 let rival = stage.holdfast.command(format!("backup --name {NAME}")).of(&stage.source);
                 let rival = rival.start()?.wait()?;
                 let is_busy = rival.status.code() == Some(EXIT_BUSY);
-                // The first may have ended before, or not have begun.
+                // The first backup may have ended already, or not yet begun.
                 let ended = backup.wait()?;
                 ensure!(is_busy || rival.succeeded(), "a second backup: {}", rival.output);
                 ensure!(
@@ -144,7 +145,7 @@ impl Fault {
     }
 }
 
-/// From the first millisecond of a command to about its end.
+/// A random moment between the start of a command and roughly its end.
 pub(crate) fn moment(takes_s: f64, rng: &mut Rng) -> Duration {
     const OF_THE_TIME: f64 = 1.1;
     Duration::from_secs_f64(takes_s * OF_THE_TIME * rng.below(1000) as f64 / 1000.0)

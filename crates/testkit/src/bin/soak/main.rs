@@ -1,7 +1,8 @@
-//! `make soak`: rounds of work, faults, backup, restore and proof on a real server, until one of them shows a difference.
+//! `make soak`: rounds of load, faults, backup, restore and proof on a real server, until one of
+//! them shows a difference.
 //!
-//! Everything random comes from the seed: a round can be taken again by itself (`--first N --rounds 1`), though not with
-//! the same interleaving.
+//! All randomness comes from the seed: a single round can be repeated (`--first N --rounds 1`), though not
+//! with the same interleaving.
 
 mod fault;
 mod record;
@@ -21,7 +22,7 @@ const USAGE: &str =
     "usage: soak [--server mariadb-10.11|mariadb-11.8|mysql-9.7] [--rounds N] [--first N] [--seed S]
             [--size-mib N] [--holdfast PROGRAM] [--report FILE.json]";
 
-/// What was asked for.
+/// The parsed command line.
 struct Options {
     kind: ServerKind,
     rounds: u64,

@@ -1,4 +1,4 @@
-//! What a soak prints and leaves: a line for each round, and a report of all.
+//! Output of a soak test: a line per round, and a report of all rounds.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this module is for")]
 
 use std::collections::BTreeMap;
@@ -12,15 +12,15 @@ use serde_json::json;
 
 use super::fault::Fault;
 
-/// What a round has shown.
+/// The results of one round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) number: u64,
     pub(crate) fault: &'static str,
-    /// The fault has ended the backup, which was taken again.
+    /// Whether the fault ended the backup, which was then repeated.
     pub(crate) struck: bool,
     pub(crate) full: bool,
-    /// What backups said that failed without a fault.
+    /// Output of backups that failed without a fault.
     pub(crate) refused: Vec<String>,
     pub(crate) transactions: u64,
     pub(crate) ddl: u64,
@@ -28,14 +28,14 @@ pub(crate) struct Record {
     /// Backups that had to be refused because of an import.
     pub(crate) imports_refused: u64,
     pub(crate) longest_commit_ms: u64,
-    /// By the backup, all its tries together.
+    /// Time for which the backup blocked DDL, over all its attempts.
     pub(crate) definitions_blocked_ms: u64,
     pub(crate) tables_checked: usize,
     pub(crate) tables_equal: usize,
     pub(crate) seconds: f64,
 }
 
-/// All rounds so far.
+/// The results of all rounds so far.
 pub(crate) struct Report {
     server: String,
     version: String,
@@ -86,7 +86,7 @@ impl Report {
         self.failure = Some(format!("round {number}: {error:#}"));
     }
 
-    /// The report as JSON, after each round: a soak that is interrupted has shown something, too.
+    /// Writes the report as JSON. Called after each round, since an interrupted soak has results as well.
     pub(crate) fn write(&self, path: Option<&Path>) -> Result<()> {
         let Some(path) = path else { return Ok(()) };
         let sum = |of: fn(&Record) -> u64| self.rounds.iter().map(of).sum::<u64>();

@@ -1,4 +1,4 @@
-//! One round: work, a backup with a fault, a restore, and the proof.
+//! One round: load, a backup with a fault, a restore, and the proof.
 
 use std::fs;
 use std::path::Path;
@@ -17,25 +17,25 @@ use super::fault::{Fault, moment};
 use super::record::Record;
 use super::stage::{self, Backup, NAME, Stage};
 
-/// Machines may be slow: only replication that has stopped is a failure.
+/// Machines may be slow: only stopped replication is a failure.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(900);
-/// Backups that a replica is started from.
+/// The number of backups to keep for starting replicas.
 const KEPT: usize = 2;
-/// How often a backup is tried in which nobody interferes: a storm of definitions may keep a lock from it.
+/// How often an undisturbed backup is tried: a DDL storm may keep it from getting a lock.
 const TRIES: u32 = 3;
 
-/// What a round does.
+/// The plan of a round.
 #[derive(Debug)]
 struct Plan {
     writers: u32,
     storm_connections: u32,
     full: bool,
     fault: Fault,
-    /// Work before the backup.
+    /// Time under load before the backup.
     lead: Duration,
-    /// The restore is killed once before it may do its work.
+    /// Whether the restore is killed once before it runs to completion.
     restore_killed: bool,
-    /// Not the last backup, but the one before it.
+    /// Whether the backup before the last one is restored.
     older: bool,
 }
 
@@ -53,7 +53,7 @@ impl Plan {
     }
 }
 
-/// Takes the round of that number. An error is a finding.
+/// Runs round `number`. An error is a finding.
 pub(crate) fn take(stage: &mut Stage, seed: u64, number: u64) -> Result<Record> {
     let mut rng = Rng::keyed(seed, 3, number);
     let plan = Plan::draw(&mut rng);
@@ -79,14 +79,15 @@ pub(crate) fn take(stage: &mut Stage, seed: u64, number: u64) -> Result<Record> 
     Ok(record)
 }
 
-/// Takes a backup while the server works, with the fault; if that ends it, once more.
+/// Takes a backup under load with the fault; if that ends it, takes another.
 fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mut Record) -> Result<String> {
     stage.source.exec("FLUSH BINARY LOGS")?;
     let binlog = stage.binlog()?;
     let verb = if plan.full { "backup --full" } else { "backup" };
     let verb = format!("{verb} --name {NAME}");
     {
-        // A server that dies behind an import loses rows of its own accord: its recovery ignores the redo of such a table.
+        // A server that is killed after an import loses rows by its own fault: its recovery ignores the redo
+        // of such a table.
         let work = Work::start(&stage.source, plan, !plan.fault.is_of_the_server(), rng)?;
         thread::sleep(plan.lead);
         plan.fault.prepare(stage, rng)?;
@@ -95,8 +96,8 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
         let ended = plan.fault.strike(stage, backup, rng)?;
         record.struck = !ended.succeeded();
         if plan.fault.is_of_the_server() {
-            // Workers that have lost their connections have nothing to say. Tables without transactions may have lost
-            // what the binlog has: no replica gets over this moment.
+            // Errors of workers that have lost their connections are irrelevant. Tables without transactions
+            // may have lost writes that the binlog contains, so no replica can replay past this moment.
             drop(work);
             tables::repair_after_crash(&stage.source)?;
             stage.backups.clear();
@@ -115,7 +116,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
             }
         }
     }
-    // Whatever happened: the next run works, under work as well.
+    // After any fault, the next run must succeed, even under load.
     let work = Work::start(&stage.source, plan, false, rng)?;
     let mut tries = 0;
     let id = loop {
@@ -145,7 +146,7 @@ fn note_backup(stage: &mut Stage, output: &str, binlog: String, record: &mut Rec
     Ok(id)
 }
 
-/// How long a backup blocked changes of definitions, by its own report.
+/// How long the backup blocked DDL, according to its own report.
 fn definitions_blocked_ms(stage: &Stage, id: &str) -> Result<u64> {
     const BLOCKING: [&str; 3] =
         ["BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT", "LOCK INSTANCE FOR BACKUP"];
@@ -159,7 +160,7 @@ fn definitions_blocked_ms(stage: &Stage, id: &str) -> Result<u64> {
     held.collect::<Option<Vec<_>>>().map(|held| held.iter().sum()).context("a lock without a time")
 }
 
-/// Clients of the server.
+/// The clients of the server.
 struct Work {
     load: WriteLoad,
     storm: Option<DdlStorm>,
@@ -183,7 +184,7 @@ impl Work {
         self.storm.as_ref().map_or(0, DdlStorm::imported)
     }
 
-    /// Whether a backup has to fail so because of an import.
+    /// Whether the error is one that a backup must fail with because of an import.
     fn excuses(&self, output: &str, imported: u64) -> bool {
         self.storm.as_ref().is_some_and(|storm| storm.excuses(output, imported))
     }
@@ -215,7 +216,8 @@ fn restore(stage: &mut Stage, id: &str, target: &Path, killed: bool, rng: &mut R
     Ok(())
 }
 
-/// The restored server is sound, becomes a replica at the recorded position, and then has what the source has.
+/// Proves that the restored server is sound, starts replication at the recorded position, and ends up with
+/// the source's data.
 fn prove(stage: &Stage, target: &Path, record: &mut Record) -> Result<()> {
     let options = stage::server_options(stage.source.kind()).parent(stage.dir());
     let restored = Server::attach(stage.source.kind(), target, options)?;

@@ -1,4 +1,4 @@
-//! A server that lives through all rounds, and the repository of its backups.
+//! The server that all rounds share, and the repository of its backups.
 
 use std::path::{Path, PathBuf};
 
@@ -13,28 +13,28 @@ use super::Options;
 /// Name of the source.
 pub(crate) const NAME: &str = "soak";
 
-/// Everything that rounds hand on to each other. Fields are dropped in order: the server before its directory.
+/// All state that rounds share. Fields are dropped in order: the server before its directory.
 pub(crate) struct Stage {
     pub(crate) source: Server,
     pub(crate) holdfast: Holdfast,
-    /// Backups that a replica of the source can start from, with the binlog that was written to before each.
+    /// Backups that a replica of the source can start from, each with the binlog that was current before it.
     pub(crate) backups: Vec<Backup>,
-    /// How long a backup took last: moments of faults are drawn from that.
+    /// Duration of the last backup; fault times are drawn from it.
     pub(crate) backup_takes_s: f64,
     pub(crate) restore_takes_s: f64,
     dir: TempDir,
 }
 
-/// A backup that was taken.
+/// A completed backup.
 #[derive(Clone, Debug)]
 pub(crate) struct Backup {
-    /// As it is called on the command line.
+    /// Its id on the command line.
     pub(crate) id: String,
-    /// The source's binlog before it.
+    /// The source's current binlog before the backup.
     pub(crate) binlog: String,
 }
 
-/// With undo tablespaces, of which MariaDB 10.11 has none by default.
+/// Options that include undo tablespaces, of which MariaDB 10.11 has none by default.
 pub(crate) fn server_options(kind: ServerKind) -> ServerOptions {
     match kind.is_mariadb() {
         true => ServerOptions::default().init_arg("--innodb-undo-tablespaces=3"),
@@ -43,7 +43,7 @@ pub(crate) fn server_options(kind: ServerKind) -> ServerOptions {
 }
 
 impl Stage {
-    /// Starts and fills the server, and makes the repository.
+    /// Starts and fills the server, and creates the repository.
     pub(crate) fn set(options: &Options) -> Result<Stage> {
         let dir = tempfile::Builder::new().prefix("holdfast-soak-").tempdir()?;
         let source = Server::start(options.kind, server_options(options.kind).parent(dir.path()))?;
@@ -60,7 +60,7 @@ impl Stage {
         self.dir.path()
     }
 
-    /// The binlog that the source writes to.
+    /// The source's current binlog.
     pub(crate) fn binlog(&self) -> Result<String> {
         let statement = match self.source.kind().is_mariadb() {
             true => "SHOW MASTER STATUS",
@@ -70,7 +70,7 @@ impl Stage {
         Ok(row.get(0).unwrap_or_default())
     }
 
-    /// Forgets all backups but the last few, and lets the source remove binlogs that no replica will ask for.
+    /// Forgets all but the last `keep` backups, and lets the source purge binlogs that no replica will need.
     pub(crate) fn forget(&mut self, keep: usize) -> Result<()> {
         let surplus = self.backups.len().saturating_sub(keep);
         self.backups.drain(..surplus);
@@ -80,7 +80,7 @@ impl Stage {
         }
     }
 
-    /// Keeps everything on disk, for a look at what went wrong, and ends the server.
+    /// Keeps all files for an investigation, and ends the server.
     pub(crate) fn keep(mut self) -> PathBuf {
         self.source.keep();
         self.dir.keep()

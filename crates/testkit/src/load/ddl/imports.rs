@@ -1,8 +1,10 @@
-//! `DISCARD` and `IMPORT TABLESPACE`: pages that are rewritten without redo, under an id that recovery takes for deleted.
+//! `DISCARD` and `IMPORT TABLESPACE`: rewrite pages without redo, under an id that
+//! recovery considers deleted.
 //!
-//! What is imported is what the table held when it was discarded, so replicas need not know of it: both statements stay out
-//! of the binlog. A copy of the server in which a table is discarded lacks its file for good, as the server itself would;
-//! [`finish_imports`] does on the copy what was still to be done.
+//! An import restores what the table held when it was discarded, so replicas need not know about it: both
+//! statements stay out of the binlog.
+//! A copy of the server that was taken while a table was discarded lacks its file for good, as the server
+//! itself would; [`finish_imports`] completes the import on the copy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,16 +20,16 @@ use super::{COLUMNS, Connection, Table};
 use crate::load::server_error;
 use crate::server::Server;
 
-/// The exported tablespace, what the server notes of it, and the key of it, where there is one.
+/// The exported tablespace, the server's description of it, and its key if there is one.
 const SUFFIXES: [&str; 3] = ["ibd", "cfg", "cfp"];
-/// Of so many storms before the next are the files kept: as many as a copy may be old.
+/// How many earlier storms' files are kept: a copy may be this old.
 const STORMS_KEPT: usize = 6;
 
 fn exports_dir(server: &Server) -> PathBuf {
     server.home().join("exports")
 }
 
-/// A new directory for the files of a storm.
+/// Creates a new directory for the files of a storm.
 pub(super) fn new_exports(server: &Server) -> Result<PathBuf> {
     let dir = exports_dir(server);
     fs::create_dir_all(&dir)?;
@@ -44,7 +46,7 @@ pub(super) fn new_exports(server: &Server) -> Result<PathBuf> {
     Ok(new)
 }
 
-/// Copies what there is of a table's files.
+/// Copies the existing files of a table.
 fn put(table: &str, from: &Path, to: &Path) -> Result<()> {
     for suffix in SUFFIXES {
         let file = format!("{table}.{suffix}");
@@ -55,8 +57,9 @@ fn put(table: &str, from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Imports on a copy of `source` what storms had discarded and not yet imported at the moment of the copy. Returns how many
-/// tables that were.
+/// Imports on a copy of `source` the tables that storms had discarded and not yet imported
+/// when the copy was taken.
+/// Returns the number of tables imported.
 pub fn finish_imports(source: &Server, copy: &Server) -> Result<usize> {
     const TABLESPACE_DISCARDED: u16 = 1814;
     let mut count = 0;
@@ -74,10 +77,10 @@ pub fn finish_imports(source: &Server, copy: &Server) -> Result<usize> {
                 continue;
             }
             let table = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // The error may come with the rows, which `query_drop` passes over.
+            // The error may arrive with the rows, which `query_drop` ignores.
             match conn.query_first::<u8, _>(format!("SELECT 1 FROM ddl.{table} LIMIT 1")) {
                 Err(error) if server_error(&error) == Some(TABLESPACE_DISCARDED) => {}
-                // It is not there, or whole; if neither, it will be missed.
+                // The table is absent or whole; anything else will show up as a difference.
                 _ => continue,
             }
             put(&table, &storm, &copy.datadir().join("ddl"))?;
@@ -90,7 +93,7 @@ pub fn finish_imports(source: &Server, copy: &Server) -> Result<usize> {
 }
 
 impl Connection {
-    /// The life of a table until it was imported and written to.
+    /// The life of a table up to its import and some later writes.
     pub(super) fn import(&mut self) -> Result<()> {
         let imports = Arc::clone(&self.imports);
         imports.under_way.fetch_add(1, Ordering::SeqCst);
@@ -104,7 +107,7 @@ impl Connection {
 
     fn import_one(&mut self) -> Result<()> {
         let formats = match self.mariadb {
-            // The import of a page compressed table can wait for ever for its last pages (seen on 10.11 and 11.8).
+            // Importing a page-compressed table can wait forever for its last pages (seen on 10.11 and 11.8).
             true => ["", "", "ROW_FORMAT=COMPRESSED", "ROW_FORMAT=COMPACT"],
             false => ["", "", "ROW_FORMAT=COMPRESSED", "COMPRESSION='zlib'"],
         };
@@ -128,18 +131,18 @@ impl Connection {
             put(&name, &self.exports, &self.schema_dir)?;
             self.pause();
             self.imports.begun.fetch_add(1, Ordering::SeqCst);
-            // A table that stayed without its rows would not be what its replicas have.
+            // A table left without its rows would differ from its replicas.
             while !self.try_run(&format!("ALTER TABLE {name} IMPORT TABLESPACE"))? {}
             self.imports.done.fetch_add(1, Ordering::SeqCst);
             self.counts.imports += 1;
         }
         self.try_run("SET sql_log_bin = 1")?;
-        // Without writes a copy that lacks what came after the import would not be found out.
+        // Without later writes, a copy that lacks changes after the import would go undetected.
         self.fill(&name)?;
         self.try_run(&format!("UPDATE {name} SET b = REVERSE(b) WHERE a % 4 = 0")).map(drop)
     }
 
-    /// Lets a backup come between two statements.
+    /// Leaves time for a backup to start between two statements.
     fn pause(&mut self) {
         const MS_MAX: u64 = 40;
         thread::sleep(Duration::from_millis(self.rng.below(MS_MAX)));

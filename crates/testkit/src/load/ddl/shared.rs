@@ -1,15 +1,15 @@
-//! MySQL: a tablespace that tables share, and move into and out of.
+//! MySQL: a general tablespace that tables share, and move into and out of.
 
 use anyhow::Result;
 use mysql::prelude::Queryable;
 
 use super::{COLUMNS, Connection, Table};
 
-/// There are tables in it.
+/// The error for dropping a tablespace that contains tables.
 const TABLESPACE_IS_NOT_EMPTY: u16 = 3120;
 
 impl Connection {
-    /// Removes what an earlier storm of the same number left. Its tables are gone.
+    /// Removes the tablespaces of an earlier storm with the same number, whose tables are already gone.
     pub(super) fn clear_shared(&mut self) -> Result<()> {
         if self.mariadb {
             return Ok(());
@@ -22,7 +22,7 @@ impl Connection {
         Ok(())
     }
 
-    /// One thing that can be done with a tablespace, or with a table and it.
+    /// Does one random operation on the shared tablespace, or on `table` and the tablespace.
     pub(super) fn share(&mut self, table: &str, innodb: bool) -> Result<()> {
         let Some(shared) = self.shared.clone() else {
             let name = format!("shared_{}", self.new_name());

@@ -1,4 +1,4 @@
-//! Undo tablespaces that grow until the server truncates them, and on MySQL come and go.
+//! Undo tablespaces that grow until the server truncates them, and on MySQL are created and dropped.
 
 use anyhow::Result;
 use mysql::prelude::Queryable;
@@ -6,12 +6,12 @@ use mysql::prelude::Queryable;
 use super::{COLUMNS, Connection, SEED_ROWS};
 use crate::server::Server;
 
-/// The least that servers take for a limit: what grows beyond it is truncated.
+/// The smallest limit that servers accept; undo tablespaces that exceed it are truncated.
 const UNDO_BYTES_MAX: u64 = 10 << 20;
-/// Each changes about 1.5 MiB.
+/// The number of updates, each of which generates about 1.5 MiB of undo.
 const CHANGES: u32 = 9;
 
-/// Lets the server truncate undo soon.
+/// Makes the server truncate undo tablespaces soon.
 pub(super) fn prepare(server: &Server) -> Result<()> {
     server.exec_all([
         format!("SET GLOBAL innodb_max_undo_log_size = {UNDO_BYTES_MAX}"),
@@ -21,7 +21,7 @@ pub(super) fn prepare(server: &Server) -> Result<()> {
 }
 
 impl Connection {
-    /// A transaction whose undo is larger than the limit. It is rolled back, and in no binlog.
+    /// Runs a transaction whose undo exceeds the limit. It is rolled back, so it is not in the binlog.
     pub(super) fn fill_undo(&mut self) -> Result<()> {
         let ballast = match &self.ballast {
             Some(ballast) => ballast.clone(),
@@ -46,9 +46,9 @@ impl Connection {
         self.try_run("SET sql_log_bin = 1").map(drop)
     }
 
-    /// MySQL: an undo tablespace is made, emptied, or dropped.
+    /// MySQL: creates, empties, or drops an undo tablespace.
     pub(super) fn move_undo(&mut self) -> Result<()> {
-        /// Too few would be left, or it is not empty yet, or another connection was faster.
+        /// Too few would be left, or it is not empty yet, or another connection was first.
         const REFUSED: [u16; 3] = [1529, 1533, 3655];
         let query = "SELECT name, state FROM information_schema.innodb_tablespaces
                      WHERE space_type = 'Undo' AND name LIKE ?";

@@ -28,7 +28,7 @@ fn server(version: &str, server_id: u32) -> BinlogServer {
     }
 }
 
-/// From one offset of a file to another, with the transactions before and those until its end.
+/// A stretch from one offset of a file to another, with the transactions before it and those until its end.
 fn stretch(server: &BinlogServer, file: &str, place: (u64, u64), gtids: (&str, &str)) -> Stretch {
     let format = [&BEGUN_S.to_le_bytes()[..], &[15, 1, 0, 0, 0, 19, 0, 0, 0, 23, 0, 0, 0, 0, 0]].concat();
     let named = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
@@ -54,7 +54,7 @@ fn stretch(server: &BinlogServer, file: &str, place: (u64, u64), gtids: (&str, &
     }
 }
 
-/// Stretches that go on from each other.
+/// An archive of stretches that continue each other.
 fn archive(stretches: impl IntoIterator<Item = Stretch>) -> Archive {
     let repo = Arc::new(Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap());
     let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Binlog };
@@ -83,7 +83,7 @@ fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken
     }
 }
 
-/// The position by GTIDs; a place is none.
+/// The GTIDs after which the archive continues; `None` if it continues at a place.
 fn by_gtids(archive: &Archive, taken: &Taken) -> Option<String> {
     match archive.behind(taken)? {
         Behind::Gtids(gtids) => Some(gtids.to_string()),
@@ -91,8 +91,8 @@ fn by_gtids(archive: &Archive, taken: &Taken) -> Option<String> {
     }
 }
 
-/// A server was reset after the position of a backup was read and before that ended: the file that its place is in is the one
-/// that was there then, and never a later one of that name.
+/// A server was reset after the position of a backup was read and before the backup ended. Its place is in
+/// the file that existed then, and never in a later one of that name.
 #[test]
 fn a_reset_while_rows_were_read() {
     let own = server(MYSQL, 1);
@@ -122,14 +122,14 @@ fn a_reset_while_rows_were_read() {
     let both = archive([before, since.clone()]);
     assert_eq!(found(&both, TAKEN_S - 300), Some(0));
     assert_eq!(found(&both, TAKEN_S - 100), Some(1));
-    // Neither by its place nor by numbers that come again.
+    // Found neither by its place nor by its numbers, which repeat.
     let only = archive([since]);
     assert_eq!(found(&only, TAKEN_S - 100), Some(0));
     assert_eq!(found(&only, TAKEN_S - 300), None);
 }
 
-/// The archive was of a primary, and goes on at a replica that has taken its place: what was backed up of it before stays a
-/// base.
+/// The archive was of a primary, and continues on a replica that has taken its place:
+/// earlier backups of that replica stay bases.
 #[test]
 fn a_replica_before_it_was_archived() {
     let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
@@ -145,7 +145,7 @@ fn a_replica_before_it_was_archived() {
     let at_place = both.behind(&taken(&second, Some(("binlog.000003", 800)), "0-2-55"));
     assert!(matches!(at_place, Some(Behind::PlaceIn { stretch: 1, position: 800, .. })), "{at_place:?}");
 
-    // Not there yet; not for sure, where anything is missing; not the same file, where that ended before.
+    // Not archived yet; not for sure, if anything is missing; not the same file, if that one ended before.
     let after = taken(&second, Some(("binlog.000003", 1_000)), "0-2-61");
     assert_eq!(by_gtids(&both, &after), None);
     let mut with_gap = archive([of_first, of_second.clone()]);
@@ -166,7 +166,8 @@ fn a_replica_before_it_was_archived() {
     assert_eq!(by_gtids(&complete, &beyond), None);
 }
 
-/// Files and places come again after a reset: one that holds less than came before a place did not end there.
+/// Files and places repeat after a reset:
+/// a backup that holds less than came before a place did not end there.
 #[test]
 fn a_place_that_comes_again() {
     let numbers = |last: u32| format!("{UUID}:1-{last}");
@@ -191,8 +192,8 @@ fn a_place_that_comes_again() {
     assert!(matches!(at_place, Some(Behind::PlaceIn { .. })), "{at_place:?}");
 }
 
-/// What the server purged, or nobody stores any more, is no hindrance for backups of a replica that end behind it: numbers
-/// count on there.
+/// What the server purged, or is not stored any more, does not matter for backups of a replica that end after
+/// it: numbers count on there.
 #[test]
 fn a_replica_behind_a_gap() {
     let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
@@ -225,7 +226,7 @@ fn a_replica_behind_a_gap() {
     ] {
         assert_eq!(by_gtids(&purged, &backup(gtid)).as_deref(), Some(gtid).filter(|_| is_base), "{gtid}");
     }
-    // It cannot be of what was begun after it had ended; nor is it for sure where numbers may have come again.
+    // A backup cannot belong to a file begun after it ended; nor is it for sure where numbers may repeat.
     let too_late = with([Some(GapKind::NotStored), Some(GapKind::Purged)], TAKEN_S + 10);
     assert_eq!(by_gtids(&too_late, &backup("0-1-120")), None);
     for kind in [GapKind::Reset, GapKind::Diverged, GapKind::OtherServer, GapKind::Incident] {
@@ -236,8 +237,8 @@ fn a_replica_behind_a_gap() {
     }
 }
 
-/// Encrypted redo goes on behind the position of a backup that was made under writes: it has no place, and its GTIDs are
-/// those that it has at least.
+/// Encrypted redo continues after the position of a backup that was made under writes: the backup has no
+/// place, and its GTIDs are those that it has at least.
 #[test]
 fn a_backup_without_a_place() {
     let own = server(MYSQL, 1);
@@ -247,7 +248,7 @@ fn a_backup_without_a_place() {
     backup.position.precision = Precision::AtRestore;
     let archive = archive([of_own]);
     assert_eq!(by_gtids(&archive, &backup), Some(gtids(20)));
-    // GTIDs of former times say nothing of what came since.
+    // Old GTIDs say nothing about what came since.
     backup.may_lack_gtids = true;
     assert_eq!(by_gtids(&archive, &backup), None);
 }
@@ -271,12 +272,12 @@ fn a_replica_that_logs_its_own_only() {
         backup
     };
     for (logged, applied, replica, later) in [
-        // Of its own and of former times; behind them, what it applied.
+        // Its own and older transactions; after them, what it applied.
         ("0-2-50", "0-1-160", true, Some("0-1-160")),
         ("0-1-50,1-1-5", "0-1-160,1-1-4", true, Some("0-1-160,1-1-5")),
         // In one of the domains only.
         ("1-2-5", "0-1-160", true, Some("0-1-160,1-2-5")),
-        // A primary, which was a replica once; a ring, which gives back what a server wrote.
+        // A primary that was a replica once; a ring, which gives back what a server wrote.
         ("0-2-160", "0-1-50", false, Some("0-2-160")),
         ("0-2-160", "0-2-150", true, Some("0-2-160")),
         // Whether it has 0-1-160 cannot be told, nor what 160 is.
@@ -287,7 +288,7 @@ fn a_replica_that_logs_its_own_only() {
         assert_eq!(by_gtids(&archive, &backup).as_deref(), later, "{logged} and {applied}");
         assert_eq!(backup.is_told_by_gtids(), later.is_some(), "{logged} and {applied}");
     }
-    // What it holds, a recovery to a transaction does not begin with.
+    // A recovery to a transaction does not begin from a backup that holds it.
     let held = backup("0-1-50", "0-1-160", true).gtids().unwrap();
     assert!(held.contains(&"0-1-51".parse().unwrap()) && !held.contains(&"0-1-161".parse().unwrap()));
 }
