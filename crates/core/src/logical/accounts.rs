@@ -1,4 +1,4 @@
-//! Accounts, roles and what they are granted.
+//! Reads accounts and roles with their grants.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{
 
 /// Accounts that a server makes for itself.
 const INTERNAL: [&str; 4] = ["mysql.sys", "mysql.session", "mysql.infoschema", "mariadb.sys"];
-/// MariaDB's role of everybody, which always exists.
+/// MariaDB's role for everybody, which always exists.
 pub(super) const PUBLIC: &str = "PUBLIC";
 
 fn query(flavor: Flavor) -> &'static str {
@@ -24,7 +24,7 @@ fn query(flavor: Flavor) -> &'static str {
         Flavor::MariaDb => {
             "SELECT user AS u, host AS h, is_role AS r, NULL AS p FROM mysql.user ORDER BY 1, 2"
         }
-        // No statement shows it.
+        // No statement shows the second password.
         Flavor::MySql => {
             "SELECT user AS u, host AS h, 'N' AS r, \
              HEX(JSON_UNQUOTE(JSON_EXTRACT(user_attributes, '$.additional_password'))) AS p \
@@ -33,13 +33,13 @@ fn query(flavor: Flavor) -> &'static str {
     }
 }
 
-/// All accounts and roles that there are, as they are written in statements.
+/// All existing accounts and roles, as written in statements.
 pub(super) fn names(session: &mut Session) -> Result<BTreeSet<String>, SqlError> {
     let rows = session.byte_rows(query(session.flavor()))?;
     rows.iter().map(|row| Ok(written(row.text("u")?, row.text("h")?, row.text("r")? == "Y"))).collect()
 }
 
-/// An account as it is written in statements.
+/// An account as written in statements.
 fn written(user: &str, host: &str, is_role: bool) -> String {
     match (is_role, user) {
         (true, PUBLIC) => PUBLIC.to_owned(),
@@ -48,7 +48,7 @@ fn written(user: &str, host: &str, is_role: bool) -> String {
     }
 }
 
-/// Reads all accounts but those of the server itself.
+/// Reads all accounts except the server's own.
 pub(super) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
     let rows = session.byte_rows(query(session.flavor())).map_err(denied)?;
     let mut definitions = Vec::new();
@@ -79,7 +79,7 @@ fn definition(session: &mut Session, user: &str, host: &str, is_role: bool) -> R
     Ok(AccountDefinition { account: name, is_role, create, options, grants, second_password: None })
 }
 
-/// Who may hand a role on, of those whom its creation must name.
+/// The clause that names who may grant a role to others, which its creation must contain.
 fn role_admin(session: &mut Session, role: &str) -> Result<Option<Sql>> {
     let query = format!(
         "SELECT user AS u, host AS h FROM mysql.roles_mapping \
@@ -89,7 +89,7 @@ fn role_admin(session: &mut Session, role: &str) -> Result<Option<Sql>> {
     let rows = session.byte_rows(&query).map_err(denied)?;
     let Some(row) = rows.first() else { return Ok(None) };
     let (user, host) = (row.text("u")?, row.text("h")?);
-    // A role that hands on a role has no host; it may not be there yet when this one is made.
+    // A role that may grant a role has no host; it may not exist yet when this one is created.
     Ok((!host.is_empty()).then(|| Sql(format!("WITH ADMIN {}", account(user, host)).into_bytes())))
 }
 

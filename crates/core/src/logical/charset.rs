@@ -1,7 +1,7 @@
-//! Text in the character sets of the servers, as UTF-8.
+//! Converts text in the servers' character sets to UTF-8.
 //!
-//! Only what is known to mean the same here and on the servers is converted (a test compares every character with a
-//! server's own conversion); anything else is refused by name.
+//! Only character sets known to mean the same here and on the servers are converted (a test compares every
+//! character with a server's own conversion); any other is refused by name.
 
 use std::borrow::Cow;
 
@@ -11,15 +11,15 @@ use super::definition::ColumnDefinition;
 
 /// How the bytes of a character set become text.
 enum Conversion {
-    /// They are UTF-8.
+    /// The bytes are UTF-8.
     Utf8,
     /// ASCII and nothing else.
     Ascii,
-    /// UTF-16, with the more significant byte first or last; without pairs for `ucs2`.
+    /// UTF-16, big or little endian; `ucs2` has no surrogate pairs.
     Utf16 { is_little_endian: bool },
-    /// UTF-32, more significant bytes first.
+    /// UTF-32, big endian.
     Utf32,
-    /// As a standard says it.
+    /// As defined by a standard.
     Standard(&'static Encoding),
 }
 
@@ -51,7 +51,7 @@ pub(super) fn is_known(charset: &str) -> bool {
     conversion(charset).is_some()
 }
 
-/// The text that bytes in a character set are; `None` where they are none, or the set is not known.
+/// Decodes bytes in a character set; `None` if they are not text in it, or the set is not known.
 pub(super) fn decode<'v>(charset: &str, bytes: &'v [u8]) -> Option<Cow<'v, str>> {
     match conversion(charset)? {
         Conversion::Utf8 => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),

@@ -1,8 +1,9 @@
-//! What servers compute of each row and keep: stored columns, whose values are in no row of a backup, but in a checksum.
+//! Columns that servers compute for each row and store. Their values are in no row of a backup, but in a
+//! checksum.
 //!
-//! A load has them computed again. They need not come to the same: servers compute by the settings of the session that
-//! writes, by the date, by their version. So a backup reads them behind the columns of each row, and sums up hashes of both
-//! together; a load compares the sum (`docs/reference/repository.md` section 9).
+//! A load has them computed again. The results may differ: servers compute by the settings of the session
+//! that writes, by the date, by their version. So a backup reads these columns after the others of each row,
+//! and sums up hashes of both together; a load compares the sum (`docs/reference/repository.md` section 9).
 
 use holdfast_pipe::HashKey;
 use holdfast_repo::format::{
@@ -13,21 +14,21 @@ use holdfast_repo::format::{
 use super::{definition::ComputedDefinition, key::Values, tables::Table};
 use crate::server::SqlError;
 
-/// Whoever could make rows of which this sum comes to the same may write the table in any case: the key need not be secret,
-/// and with one key for all a definition stays the same as long as its table does.
+/// Anyone who could make rows with the same sum may write to the table anyway, so the key need not be secret;
+/// and with one key for all, a definition stays the same as long as its table does.
 const CONTEXT: &str = "holdfast 2026-11 computed columns 1";
 
-/// Sums up rows with what was computed of them, and takes that off.
+/// Sums up rows with their computed values, and strips these values.
 pub(super) struct ComputedRows {
     key: RowHashKey,
-    /// Columns that a backup holds. Those behind them are computed.
+    /// Number of columns that a backup holds. Those after them are computed.
     columns: usize,
     sum: RowsChecksum,
     long: Option<(RowHasher, Front)>,
 }
 
 impl ComputedRows {
-    /// For the rows of a table; `None` where nothing that is computed is read.
+    /// For the rows of a table; `None` if no computed columns are read.
     pub(super) fn of(table: &Table) -> Option<Self> {
         let is_read = table.definition.computed.is_some();
         is_read.then(|| Self {
@@ -38,7 +39,7 @@ impl ComputedRows {
         })
     }
 
-    /// Adds a row. Returns it without what is computed.
+    /// Adds a row. Returns it without its computed values.
     pub(super) fn row<'r>(&mut self, row: &'r [u8]) -> Result<&'r [u8], SqlError> {
         self.sum = self.sum.and(self.key.checksum(row));
         let mut values = Values { bytes: row };
@@ -48,44 +49,44 @@ impl ComputedRows {
         Ok(&row[..row.len() - values.bytes.len()])
     }
 
-    /// Adds the first piece of a long row. Returns it without what is computed.
+    /// Adds the first piece of a long row. Returns it without computed values.
     pub(super) fn first<'r>(&mut self, piece: &'r [u8]) -> &'r [u8] {
         self.long = Some((self.key.begin(), Front::new(self.columns)));
         self.more(piece)
     }
 
-    /// The same with the next piece.
+    /// Same for the next piece.
     pub(super) fn more<'r>(&mut self, piece: &'r [u8]) -> &'r [u8] {
         let Some((hasher, front)) = &mut self.long else { return piece };
         hasher.update(piece);
         front.of(piece)
     }
 
-    /// Whether all that follows of the long row is computed.
+    /// Whether the rest of the long row is computed.
     pub(super) fn is_behind_columns(&self) -> bool {
         self.long.as_ref().is_some_and(|(_, front)| front.is_over())
     }
 
-    /// The long row is over.
+    /// Ends the long row.
     pub(super) fn end(&mut self) -> Result<(), SqlError> {
         let Some((hasher, front)) = self.long.take() else { return Ok(()) };
         self.sum = self.sum.and(hasher.checksum());
         if front.is_over() { Ok(()) } else { Err(too_short()) }
     }
 
-    /// What all rows came to.
+    /// The sum of all rows.
     pub(super) fn sum(&self) -> RowsChecksum {
         self.sum
     }
 }
 
 impl ComputedDefinition {
-    /// Whether this is what the rows of a whole table came to.
+    /// Whether the rows of a whole table came to this sum.
     pub(super) fn is(&self, sum: RowsChecksum) -> bool {
         self.checksum == written(sum)
     }
 
-    /// Notes what they came to.
+    /// Records this sum.
     pub(super) fn note(&mut self, sum: RowsChecksum) {
         self.checksum = written(sum);
     }
@@ -101,11 +102,11 @@ fn too_short() -> SqlError {
 
 /// Finds the end of the first values of a row that comes in pieces.
 struct Front {
-    /// Values of which nothing was seen.
+    /// Values whose length is not known yet.
     values_left: usize,
-    /// What is to come of the value that was begun.
+    /// Bytes to come of the current value.
     bytes_left: u64,
-    /// What was seen of the length of a value.
+    /// Bytes read so far of the length of a value.
     length: Vec<u8>,
 }
 
@@ -118,7 +119,7 @@ impl Front {
         self.values_left == 0 && self.bytes_left == 0
     }
 
-    /// What of a piece belongs to them.
+    /// The part of a piece that belongs to these values.
     fn of<'p>(&mut self, piece: &'p [u8]) -> &'p [u8] {
         let mut at = 0;
         while at < piece.len() && !self.is_over() {
@@ -141,7 +142,7 @@ impl Front {
             }
             self.bytes_left = match self.length[0] {
                 short @ 0..=250 => u64::from(short),
-                // NULL, and what begins no value.
+                // NULL, or a byte that begins no value.
                 0xFB | 0xFF => 0,
                 _ => self.length[1..].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)),
             };
@@ -179,7 +180,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever a long row is cut, what is taken off is what is computed, and it counts.
+        /// Wherever a long row is cut, exactly the computed values are stripped, and they count in the sum.
         #[test]
         fn pieces_are_the_row(
             stored in prop::collection::vec(prop::option::of(prop::collection::vec(any::<u8>(), 0..400)), 1..4),

@@ -1,4 +1,4 @@
-//! What a logical backup consists of, as far as it is wanted.
+//! The contents of a logical backup, as far as they are wanted.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::{
     event::Cancel,
 };
 
-/// What a backup consists of; of tables only where they are.
+/// The contents of a backup; of tables, only their items.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) server: Option<ServerDefinition>,
@@ -35,7 +35,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Reads what is selected. Schemas are there where anything of them is.
+    /// Reads what is selected. A schema is included if anything in it is.
     pub(super) fn read(backup: &Backup, selection: &Selection, cancel: &Cancel) -> Result<Contents> {
         let mut contents = Contents::default();
         let has = |schema: &str, table: &str| selection.has_table(schema, table);
@@ -73,7 +73,7 @@ impl Contents {
         used.extend(contents.views.iter().map(|it| it.schema.clone()));
         used.extend(contents.sequences.iter().map(|it| it.schema.clone()));
         contents.schemas.retain(|it| whole(&it.schema) || used.contains(&it.schema));
-        // Packages before their bodies: that is also the order of the words.
+        // Packages before their bodies, which is also the alphabetical order of the kinds.
         contents.routines.sort_by(|one, other| (&one.schema, &one.kind).cmp(&(&other.schema, &other.kind)));
         uses::order(&mut contents.views);
         contents.triggers.sort_by(|one, other| {
@@ -88,20 +88,20 @@ impl Contents {
     }
 }
 
-/// Schema and table, as the path of an item says.
+/// Schema and table, from the path of an item.
 pub(super) fn table_name(item: &Item) -> Result<Option<(String, String)>> {
     let names = item.path.names().context_kind(ErrorKind::Damaged, "understand the name of a table")?;
     let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     Ok(<[String; 2]>::try_from(names).ok().map(|[schema, table]| (schema, table)))
 }
 
-/// What is stored of an object.
+/// Reads the stored definition of an object.
 pub(super) fn definition(backup: &Backup, item: &Item) -> Result<Definition> {
     let json = backup.definition(item)?;
     let json = json.ok_or_else(|| Error::failed(format!("{} has no definition", item.path)))?;
     let definition: Definition = serde_json::from_slice(&json)
         .context_kind(ErrorKind::Damaged, format_args!("understand the definition of {}", item.path))?;
-    // What was chosen by its path is nothing else by its definition.
+    // The definition must be that of the object chosen by its path.
     let names = item.path.names().context_kind(ErrorKind::Damaged, "understand the name of an item")?;
     if !names.iter().map(Vec::as_slice).eq(definition.names().iter().map(|name| name.as_bytes())) {
         let text = format!("{} has the definition of {}", item.path, definition.names().join("/"));

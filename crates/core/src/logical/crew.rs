@@ -1,4 +1,4 @@
-//! Several sessions at one work, and when they end.
+//! Runs several sessions on one task, and ends them together.
 
 use std::{sync::Mutex, thread};
 
@@ -6,9 +6,9 @@ use holdfast_pipe::lock::{into_inner, lock};
 
 use crate::error::{Error, Result};
 
-/// Works in a thread for each of `workers`, and returns the first error. `give_up` is called as soon as one fails or panics:
-/// nobody may wait for what it would have done. A panic is an error like others: what was switched on a server is switched
-/// back.
+/// Runs `work` in a thread for each of `workers`, and returns the first error. Calls `give_up` as soon as one
+/// fails or panics: no other worker may wait for it then. A panic is an error like any other, so that
+/// settings switched on a server are switched back.
 pub(super) fn all<W: Send>(
     workers: impl IntoIterator<Item = W>,
     give_up: impl Fn() + Sync,
@@ -36,7 +36,7 @@ pub(super) fn all<W: Send>(
     into_inner(failure).map_or(Ok(()), Err)
 }
 
-/// Calls a function if it is dropped by a panic.
+/// Calls a function if dropped by a panic.
 struct OnPanic<'a, F: Fn()>(&'a F);
 
 impl<F: Fn()> Drop for OnPanic<'_, F> {
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(done.map_err(|error| error.to_string()), Err("one".to_owned()));
     }
 
-    /// It stops the others and is an error: who has switched something on a server switches it back.
+    /// A panic stops the others and is an error, so that callers switch back what they switched on a server.
     #[test]
     fn a_panic_stops_the_others_and_is_an_error() {
         let is_over = AtomicBool::new(false);

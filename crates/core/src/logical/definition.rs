@@ -1,7 +1,7 @@
-//! What a logical backup stores of each object besides rows: JSON, one value for each item.
+//! What a logical backup stores of each object besides rows: one JSON value per item.
 //!
-//! Names are text, as the servers keep them. Statements are bytes: what a stored program says is in the character set
-//! that its author's client had, and is run again under the same one.
+//! Names are text, as the servers keep them. Statements are bytes: the text of a stored program is in the
+//! character set of its author's client, and is run again under the same one.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl From<Sql> for StoredSql {
     }
 }
 
-/// One object.
+/// The definition of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "object", rename_all = "snake_case")]
 pub enum Definition {
@@ -77,11 +77,10 @@ pub struct ServerDefinition {
     pub version: String,
     /// `lower_case_table_names`.
     pub lower_case_table_names: u8,
-    /// The zone of sessions that name none. `None` where it is not known.
+    /// The time zone of sessions that name none. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<ZoneDefinition>,
-    /// What its sessions begin with of that by which columns are computed: variables of the server's. Empty where it is not
-    /// known.
+    /// Variables that its sessions begin with and on which computed columns depend. Empty if unknown.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
 }
@@ -91,25 +90,26 @@ pub struct ServerDefinition {
 pub struct ZoneDefinition {
     /// `time_zone`: a name, an offset, or `SYSTEM`.
     pub server: String,
-    /// `system_time_zone`: an abbreviation of the season in which the server was started.
+    /// `system_time_zone`: an abbreviation, for the season in which the server was started.
     pub host: String,
 }
 
 /// An account or a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountDefinition {
-    /// As it is written in statements.
+    /// The account as written in statements.
     pub account: String,
-    /// MariaDB: whether it is a role. MySQL makes no difference.
+    /// MariaDB: whether it is a role. MySQL does not distinguish roles from accounts.
     pub is_role: bool,
-    /// `SHOW CREATE USER`; `None` of MariaDB's roles.
+    /// `SHOW CREATE USER`; `None` for MariaDB's roles.
     pub create: Option<Sql>,
-    /// What else belongs to its creation.
+    /// Further clauses for its creation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<Sql>,
     /// `SHOW GRANTS FOR` it.
     pub grants: Vec<Sql>,
-    /// MySQL: what its second password is kept as (`RETAIN CURRENT PASSWORD`), in hex digits; by the same plugin as the first.
+    /// MySQL: its second password (`RETAIN CURRENT PASSWORD`) as stored, in hex digits; by the same plugin as
+    /// the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_password: Option<String>,
 }
@@ -134,27 +134,27 @@ pub struct SequenceDefinition {
     pub name: String,
     /// `SHOW CREATE SEQUENCE`.
     pub create: Sql,
-    /// Its one row, in the order of its columns: numbers.
+    /// Its single row, in the order of its columns: numbers.
     pub state: Vec<String>,
 }
 
-/// How values of a column come, and must go.
+/// How the values of a column are read and must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// A number in digits: integers, decimals.
     Number,
-    /// A `FLOAT` or `DOUBLE`, in as many digits as bring it back; a `FLOAT` as the double that it is.
+    /// A `FLOAT` or `DOUBLE`, with enough digits to restore it; a `FLOAT` as the double that it is.
     Float,
     /// Text in the column's character set.
     Text,
-    /// `JSON` of MySQL: text that must be said to be `utf8mb4`.
+    /// `JSON` of MySQL: text that must be declared as `utf8mb4`.
     Json,
     /// Bytes without a character set: `BLOB`, `BIT`, `GEOMETRY`, `VECTOR`.
     Bytes,
-    /// What is written as ASCII text: dates and times (time stamps in UTC), `YEAR`, `INET6`, `UUID`.
+    /// Values written as ASCII text: dates and times (time stamps in UTC), `YEAR`, `INET6`, `UUID`.
     Ascii,
-    /// `ENUM` by its member's number, 0 for the empty one of errors; `SET` by its bits.
+    /// `ENUM` by its member's number, 0 for the empty error value; `SET` by its bits.
     Members,
 }
 
@@ -166,9 +166,9 @@ pub struct ColumnDefinition {
     /// Its type, as `information_schema` spells it.
     #[serde(rename = "type")]
     pub column_type: String,
-    /// How values come.
+    /// How its values are read.
     pub form: Form,
-    /// Its character set, where it has one.
+    /// Its character set, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub charset: Option<String>,
 }
@@ -183,18 +183,18 @@ pub enum Direction {
     Descending,
 }
 
-/// The key that rows are in the order of. Its columns are the first of each row.
+/// The key that orders the rows. Its columns come first in each row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyDefinition {
-    /// The index: `PRIMARY`, or that of a unique key without NULL.
+    /// The index: `PRIMARY`, or a unique key without NULL.
     pub index: String,
     /// One for each of its columns.
     pub directions: Vec<Direction>,
-    /// Whether values of the key can be written into a statement so that the server means the same.
+    /// Whether key values can be written into a statement so that they mean the same to the server.
     pub is_comparable: bool,
 }
 
-/// Whose rows are saved.
+/// Which rows of a table are saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rows {
@@ -202,9 +202,9 @@ pub enum Rows {
     Consistent,
     /// All, read while the table was locked at the moment of the view.
     Locked,
-    /// All, but not of the moment of the view: the table's engine knows no views and it could not be locked.
+    /// All, but not of the moment of the view: the engine has no views, and the table could not be locked.
     Inconsistent,
-    /// None: the table holds none of its own on this server.
+    /// None: the table holds no rows of its own on this server.
     None,
 }
 
@@ -219,33 +219,34 @@ pub struct TableDefinition {
     pub engine: String,
     /// `SHOW CREATE TABLE`.
     pub create: Sql,
-    /// The columns of each row, in this order. Columns that the server computes are none of them.
+    /// The columns of each row, in this order, without those that the server computes.
     pub columns: Vec<ColumnDefinition>,
-    /// The order of the rows; `None`: as they come.
+    /// The order of the rows; `None` if they are stored as they come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyDefinition>,
-    /// Whose rows are saved.
+    /// Which rows are saved.
     pub rows: Rows,
-    /// MariaDB: rows of the past are there, too, with the two columns that say from when to when.
+    /// MariaDB: rows of the past are included, with the two columns that give their period.
     #[serde(default, skip_serializing_if = "is_false")]
     pub has_history: bool,
-    /// Only rows for which this is true were saved.
+    /// If set, only rows for which this is true were saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condition: Option<String>,
-    /// MariaDB: defaults that `SHOW CREATE TABLE` cannot show: column and literal.
+    /// MariaDB: defaults that `SHOW CREATE TABLE` cannot show, as column and literal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub defaults: Vec<(String, String)>,
-    /// What the server computes of each row and keeps; `None` where that is nothing, or was not read.
+    /// Columns that the server computes for each row and stores; `None` if there are none, or they were not
+    /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub computed: Option<ComputedDefinition>,
 }
 
-/// Columns of a table that the server computes and keeps, and what their values came to.
+/// Columns of a table that the server computes and stores, and the checksum of their values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComputedDefinition {
-    /// The columns, in the order in which they are read behind those that are saved.
+    /// The columns, in the order in which they are read after the saved ones.
     pub columns: Vec<ColumnDefinition>,
-    /// Of all rows, each with these columns: 32 hex digits.
+    /// Checksum of all rows including these columns: 32 hex digits.
     pub checksum: String,
 }
 
@@ -254,7 +255,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// What a stored program or view was made under, and is made again under.
+/// The settings under which a stored program or view was created, and is created again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// `character_set_client`.
@@ -280,7 +281,7 @@ pub struct ProgramDefinition {
     pub kind: String,
     /// `SHOW CREATE` of it.
     pub create: Sql,
-    /// Made under.
+    /// The settings it was created under.
     pub context: Context,
 }
 
@@ -295,7 +296,7 @@ pub struct ViewDefinition {
     pub columns: Vec<String>,
     /// `SHOW CREATE VIEW`.
     pub create: Sql,
-    /// Made under.
+    /// The settings it was created under.
     pub context: Context,
 }
 
@@ -310,17 +311,18 @@ pub struct TriggerDefinition {
     pub table: String,
     /// `BEFORE INSERT` ...
     pub when: String,
-    /// Its place among those of the same table and time.
+    /// Its place among the triggers of the same table and time.
     pub order: u64,
     /// `SHOW CREATE TRIGGER`.
     pub create: Sql,
-    /// Made under.
+    /// The settings it was created under.
     pub context: Context,
 }
 
-/// What opens a table before a trigger of it is made under these settings, where that is needed. The server reads what
-/// columns compute under the `sql_mode` of the statement that opens their table, and MySQL writes `'it\'s'`, which `CREATE TRIGGER`
-/// cannot read under `NO_BACKSLASH_ESCAPES` (put to 9.7.4).
+/// The statement that opens a table before a trigger on it is created under these settings, if one is needed.
+/// The server parses the expressions of computed columns under the `sql_mode` of the statement that opens
+/// their table, and MySQL writes `'it\'s'`, which `CREATE TRIGGER` cannot parse under `NO_BACKSLASH_ESCAPES`
+/// (tried on 9.7.4).
 pub(super) fn opening(quoted_table: &str, under: &Context) -> Option<String> {
     let is_needed = under.sql_mode.as_ref().is_some_and(|modes| modes.contains("NO_BACKSLASH_ESCAPES"));
     is_needed.then(|| format!("DO (SELECT 1 FROM {quoted_table} LIMIT 0)"))
@@ -337,12 +339,12 @@ pub struct EventDefinition {
     pub time_zone: String,
     /// `SHOW CREATE EVENT`.
     pub create: Sql,
-    /// Made under.
+    /// The settings it was created under.
     pub context: Context,
 }
 
 impl Definition {
-    /// What the object is, in a word.
+    /// The kind of the object, in one word.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -363,9 +365,9 @@ impl Definition {
         }
     }
 
-    /// The names that an item's path is made of. A schema has one, a table two, everything else three: its schema, its
-    /// kind, its name. What belongs to no schema stands under the one in which servers keep it, which is never saved
-    /// itself.
+    /// The names that make up an item's path: one for a schema, two for a table, three for everything else
+    /// (its schema, its kind, its name). An object that belongs to no schema goes under the one in which
+    /// servers keep it, which is never saved itself.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         const OWN_SCHEMA: &str = "mysql";
@@ -388,7 +390,7 @@ impl Definition {
 mod tests {
     use super::*;
 
-    /// Whatever bytes a statement has, it comes back; and what is text can be read.
+    /// A statement of any bytes survives the round trip, and text stays readable.
     #[test]
     fn statements_come_back() {
         for bytes in [&b"SELECT 1"[..], "SELECT 'ä😀'".as_bytes(), b"SELECT '\xE4\xFF\0'", b""] {
@@ -398,7 +400,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&Sql(b"x\xFF".to_vec())).unwrap(), r#"{"hex":"78ff"}"#);
     }
 
-    /// What came later is not there where it says nothing, and is not missed: so definitions of before are read.
+    /// Fields added later are left out when empty and may be missing, so that older definitions can be read.
     #[test]
     fn what_came_later_may_be_absent() {
         let table = Definition::Table(TableDefinition {
@@ -448,7 +450,7 @@ mod tests {
         }
     }
 
-    /// What is stored can be read again, and its names tell what it is.
+    /// Stored definitions can be read again, and their names tell what they are.
     #[test]
     fn definitions_come_back() {
         let context = Context {

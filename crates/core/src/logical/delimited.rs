@@ -1,9 +1,9 @@
 //! The rows of one table as CSV or as lines of JSON.
 //!
-//! CSV is that of RFC 4180: a line of names, commas, CR LF, quotes around text. NULL is the word `NULL` without quotes,
-//! which no text is written as; so `LOAD DATA .. ENCLOSED BY '"' ESCAPED BY ''` takes it for what it is, and backslashes
-//! mean nothing. Values are as [`super::values`] shows them; a table with a value that cannot be shown is refused, before
-//! anything is written wherever its definition tells.
+//! CSV is that of RFC 4180: a line of names, commas, CR LF, quotes around text. NULL is the word `NULL`
+//! without quotes, which no text is written as, so that `LOAD DATA .. ENCLOSED BY '"' ESCAPED BY ''` reads it
+//! as NULL, and backslashes have no meaning. Values are as [`super::values`] shows them. A table with a value
+//! that cannot be shown is refused, before anything is written if its definition tells.
 
 use std::io::Write;
 
@@ -23,7 +23,7 @@ use crate::{
     event::Cancel,
 };
 
-/// Bytes that are gathered before they are written.
+/// How many bytes to gather before they are written.
 const WRITTEN_BYTES: usize = 1 << 20;
 
 /// How rows are written.
@@ -31,11 +31,11 @@ const WRITTEN_BYTES: usize = 1 << 20;
 pub enum RowFormat {
     /// CSV with a line of names.
     Csv,
-    /// An object of JSON on each line.
+    /// One JSON object per line.
     JsonLines,
 }
 
-/// Writes the rows of the one table that is `wanted`. Returns how many there are.
+/// Writes the rows of the one table that `wanted` matches. Returns their number.
 pub fn write(
     backup: &Backup,
     wanted: &TablePattern,
@@ -62,7 +62,7 @@ pub fn write(
     Ok(rows)
 }
 
-/// The table that is meant.
+/// Finds the one table that `wanted` matches.
 fn only_table(backup: &Backup, wanted: &TablePattern, cancel: &Cancel) -> Result<(Item, TableDefinition)> {
     let mut found: Option<(Item, TableDefinition)> = None;
     for item in backup.items() {
@@ -85,7 +85,7 @@ fn only_table(backup: &Backup, wanted: &TablePattern, cancel: &Cancel) -> Result
     found.ok_or_else(|| Error::failed(format!("the backup holds no table {wanted}")))
 }
 
-/// Refuses a table with text whose characters are not known here.
+/// Refuses a table with text in a character set that is not known here.
 pub(super) fn refuse_unknown(table: &TableDefinition) -> Result<()> {
     for column in &table.columns {
         if let Err(charset) = can_show(column) {
@@ -97,7 +97,7 @@ pub(super) fn refuse_unknown(table: &TableDefinition) -> Result<()> {
     Ok(())
 }
 
-/// What stands before the rows.
+/// Writes the text before the rows.
 pub(super) fn begin(out: &mut Vec<u8>, table: &TableDefinition, format: RowFormat) {
     if format == RowFormat::Csv {
         for (place, column) in table.columns.iter().enumerate() {
@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// NULL, the word, nothing and quotes can be told from one another.
+    /// NULL, the word `NULL`, the empty text and quotes can be told apart.
     #[test]
     fn values_can_be_told_apart() {
         let table = table(&[
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(String::from_utf8(csv).unwrap(), expected);
         let mut json = Vec::new();
         row(&mut json, &table, RowFormat::JsonLines, bytes).unwrap();
-        // How a number is spelled is the serializer's business.
+        // The spelling of numbers is up to the serializer.
         let large = serde_json::to_string(&1e25).unwrap();
         assert_eq!(
             String::from_utf8(json).unwrap(),

@@ -1,6 +1,6 @@
-//! MySQL: who would be in the way of a lock, looked for before it is asked for.
+//! MySQL: looks for sessions that would block a lock before it is asked for.
 //!
-//! Everybody is in the way for a moment. Whoever still is after [`LONG`] counts.
+//! Any session may block it for a moment. Those that still do after [`LONG`] count.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -13,11 +13,11 @@ use holdfast_formats::Flavor;
 use super::objects::Listed;
 use crate::server::{Row, Session, SqlError};
 
-/// A lock may wait for so long.
+/// How long a lock may wait.
 const LONG: Duration = Duration::from_millis(100);
 
-/// Locks of tables by those who write, which `LOCK TABLES .. READ` waits for until their transactions end. Our own is there to
-/// show that the server notes them.
+/// Table locks of writers, which `LOCK TABLES .. READ` waits for until their transactions end. Our own lock
+/// is included to show that the server records such locks.
 const WRITERS: &str = "SELECT COALESCE(owner_thread_id, 0) AS o, COALESCE(owner_event_id, 0) AS e, object_instance_begin AS p, \
      object_schema AS s, object_name AS n, COALESCE(owner_thread_id = PS_CURRENT_THREAD_ID(), 0) AS own \
      FROM performance_schema.metadata_locks WHERE object_type = 'TABLE' AND lock_status = 'GRANTED' \
@@ -30,20 +30,20 @@ const USERS: &str = "SELECT COALESCE(owner_thread_id, 0) AS o, COALESCE(owner_ev
      UNION ALL SELECT COALESCE(owner_thread_id, 0), COALESCE(owner_event_id, 0), object_instance_begin, NULL, NULL, 0 \
      FROM performance_schema.metadata_locks \
      WHERE object_type = 'GLOBAL' AND lock_type = 'INTENTION_EXCLUSIVE' AND lock_status = 'GRANTED'";
-/// Whether the server notes which tables are open.
+/// Whether the server records which tables are open.
 const NOTES_USERS: &str = "SELECT \
      (SELECT COUNT(*) FROM performance_schema.setup_instruments \
      WHERE name = 'wait/lock/table/sql/handler' AND enabled = 'YES') = 1 \
      AND (SELECT COUNT(*) FROM performance_schema.setup_objects WHERE object_type = 'TABLE' \
      AND object_schema = '%' AND object_name = '%' AND enabled = 'YES') = 1";
 
-/// What a look has found.
+/// The result of a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// The server does not tell, or not this account.
     Unknown,
     Nobody,
-    /// Who, and where.
+    /// Which session, and on which table.
     Somebody(String),
 }
 
@@ -57,7 +57,7 @@ impl Look {
     }
 }
 
-/// Who would be in the way of the locks that make a view.
+/// The sessions that would block the locks that make a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct InTheWay {
     pub(super) of_table_locks: Look,
@@ -65,7 +65,7 @@ pub(super) struct InTheWay {
 }
 
 impl InTheWay {
-    /// Looks, on MySQL; the locks of MariaDB that are asked for first wait for nobody who takes long.
+    /// Looks, on MySQL; the locks that are asked for first on MariaDB wait for no session that takes long.
     pub(super) fn look<'a>(
         session: &mut Session,
         tables: impl Iterator<Item = &'a Listed>,
@@ -75,7 +75,7 @@ impl InTheWay {
             return Ok(unknown);
         }
         match Self::look_twice(session, tables) {
-            // Not this account, or nothing is noted (performance_schema=OFF).
+            // The account may not look, or nothing is recorded (performance_schema=OFF).
             Err(error) if error.code().is_some() => Ok(unknown),
             looked => looked,
         }
@@ -86,7 +86,7 @@ impl InTheWay {
         tables: impl Iterator<Item = &'a Listed>,
     ) -> Result<Self, SqlError> {
         let notes_users = session.number::<u8>(NOTES_USERS)? == 1;
-        // The server may have folded their names.
+        // The server may have folded the case of their names.
         let saved: HashSet<(String, String)> =
             tables.map(|table| (table.name.schema.to_lowercase(), table.name.table.to_lowercase())).collect();
         let (mut writers, notes_writers) = writers(session, &saved)?;
@@ -110,7 +110,7 @@ impl InTheWay {
         })
     }
 
-    /// For people.
+    /// Names the blocking sessions, for people.
     pub(super) fn names(&self) -> String {
         let looks = [&self.of_table_locks, &self.of_read_lock];
         let named = looks.into_iter().filter_map(|look| match look {
@@ -121,7 +121,7 @@ impl InTheWay {
     }
 }
 
-/// One use of one table: session, statement, and the server's place for it.
+/// One use of one table: session, statement, and the server's object for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     thread: u64,
@@ -129,14 +129,14 @@ struct Held {
     place: u64,
 }
 
-/// With the table that each is of.
+/// Uses, each with its table.
 type Uses = BTreeMap<Held, String>;
 
 fn held(row: &Row) -> Result<Held, SqlError> {
     Ok(Held { thread: row.number("o")?, event: row.number("e")?, place: row.number("p")? })
 }
 
-/// Who has written to tables that are saved, and whether the server notes such locks.
+/// Uses of saved tables by sessions that have written to them, and whether the server records such locks.
 fn writers(session: &mut Session, saved: &HashSet<(String, String)>) -> Result<(Uses, bool), SqlError> {
     let mut found = Uses::new();
     let mut notes = false;
@@ -165,7 +165,7 @@ fn users(session: &mut Session) -> Result<Uses, SqlError> {
     Ok(found)
 }
 
-/// One of them is enough: with its number in the list of processes.
+/// Names one of the sessions, which is enough, by its id in the process list.
 fn told(session: &mut Session, uses: &Uses, what: &str) -> Result<Look, SqlError> {
     let Some((held, table)) = uses.iter().next() else { return Ok(Look::Nobody) };
     let query =

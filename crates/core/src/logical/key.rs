@@ -1,8 +1,8 @@
-//! Places in a table, in the order of its key.
+//! Places in a table, in key order.
 //!
-//! A place is written into statements as literals of the very bytes that the server gave, so every comparison is the
-//! server's: this code never needs to know which of two keys is less. Two predicates that are made of one place
-//! complement each other whatever the collation says: no row is on both sides, none on neither.
+//! A place is written into statements as literals of the exact bytes that the server sent, so every
+//! comparison is the server's: this code never needs to know which of two keys is less. Two predicates made
+//! from one place complement each other whatever the collation: no row is on both sides, none on neither.
 
 use holdfast_repo::format::hex::to_hex;
 
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::server::SqlError;
 
-/// A place: literals of the first columns of the key, at least of one.
+/// A place: literals for the first columns of the key, at least for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place(Vec<String>);
 
 impl Place {
-    /// The place of a row: `bytes` begin with the columns of the key.
+    /// The place of a row whose `bytes` begin with the columns of the key.
     pub(super) fn of_row(table: &Table, bytes: &[u8]) -> Result<Place, SqlError> {
         let mut values = Values { bytes };
         let literals = table.key_columns().iter().map(|column| match values.next() {
@@ -28,13 +28,13 @@ impl Place {
         Ok(Place(literals.collect::<Result<_, _>>()?))
     }
 
-    /// The place of a row with these values in the columns of the key.
+    /// The place of a row with these values in its key columns.
     pub(super) fn of_values(table: &Table, values: &[&[u8]]) -> Result<Place, SqlError> {
         let literals = table.key_columns().iter().zip(values).map(|(column, value)| literal(column, value));
         Ok(Place(literals.collect::<Result<_, _>>()?))
     }
 
-    /// A place of literals.
+    /// A place made of literals.
     pub(super) fn of_literals(literals: Vec<String>) -> Place {
         Place(literals)
     }
@@ -44,7 +44,7 @@ impl Place {
         &self.0
     }
 
-    /// What holds for rows behind the place, and, if `inclusive`, for those at it.
+    /// The condition for rows after the place, and, if `inclusive`, for those at it.
     pub(super) fn behind(&self, table: &Table, inclusive: bool) -> String {
         self.side(
             table,
@@ -56,7 +56,7 @@ impl Place {
         )
     }
 
-    /// What holds for rows before the place.
+    /// The condition for rows before the place.
     pub(super) fn before(&self, table: &Table) -> String {
         self.side(
             table,
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// A value of a key in a statement.
+/// A key value as a literal.
 fn literal(column: &ColumnDefinition, value: &[u8]) -> Result<String, SqlError> {
     let odd = || SqlError::unexpected(format_args!("a value of column {}", column.name));
     let ascii = || std::str::from_utf8(value).ok().filter(|text| text.is_ascii()).ok_or_else(odd);
@@ -118,7 +118,7 @@ fn literal(column: &ColumnDefinition, value: &[u8]) -> Result<String, SqlError> 
     })
 }
 
-/// The values of a row, one after the other; ends early where the bytes do.
+/// Iterates over the values of a row; ends early if the bytes do.
 pub(super) struct Values<'a> {
     pub(super) bytes: &'a [u8],
 }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(half.before(&table), "(`a` < 5)");
     }
 
-    /// What is no value of its type, or no row at all, becomes no statement.
+    /// Neither a value that does not fit its type nor a malformed row becomes a statement.
     #[test]
     fn odd_rows() {
         use Direction::Ascending;

@@ -1,7 +1,8 @@
-//! Members of `ENUM` and `SET`, which are stored by number, by the names that their type gives them.
+//! Members of `ENUM` and `SET`, which are stored by number, by the names in their type.
 //!
-//! Servers print types in a character set of three bytes for each character: of a member that needs four, a `?` is left.
-//! What the server keeps is asked for ([`hidden`]), and put into the definition by its bytes ([`Hidden::spell`]).
+//! Servers print types in a three-byte character set: a character that needs four bytes becomes `?`.
+//! [`hidden`] asks for the names that the server keeps, and [`Hidden::spell`] puts them into the definition
+//! as bytes.
 
 use holdfast_repo::format::hex::from_hex;
 
@@ -14,8 +15,8 @@ use crate::{
     server::{Session, TableName},
 };
 
-/// What a value says: the name of an `ENUM`'s member (empty for the one of errors), or the names of a `SET`'s with commas
-/// between them. `None` where the type or the value is not understood.
+/// The text of a value: the name of an `ENUM` member (empty for the error value), or the names of a `SET`
+/// separated by commas. `None` if the type or the value is not understood.
 pub(super) fn text_of(column_type: &str, value: &[u8]) -> Option<String> {
     let names = names(column_type)?;
     let number: u64 = std::str::from_utf8(value).ok()?.parse().ok()?;
@@ -48,14 +49,14 @@ struct Member {
     is_shown: bool,
 }
 
-/// The members of a column of which the server shows some otherwise than it keeps them.
+/// The members of a column, some of which the server shows differently than it keeps them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hidden {
     column: String,
     members: Vec<Member>,
 }
 
-/// Asks for the members of a column of a character set that has characters of four bytes; `None` if all are as shown.
+/// Reads the members of a column whose character set has four-byte characters; `None` if all are as shown.
 pub(super) fn hidden(
     session: &mut Session,
     table: &TableName,
@@ -71,7 +72,8 @@ pub(super) fn hidden(
         )
     };
     let shown = names(column_type).ok_or_else(wrong)?;
-    // The columns of a recursive query have the types of its first rows, here the column's own; then numbers go into it.
+    // The columns of a recursive query have the types of its first rows, here the column's own; then numbers
+    // are put into it.
     let number = if is_set(column_type) { "1 << n" } else { "n + 1" };
     let query = format!(
         "WITH RECURSIVE c (n, m) AS (SELECT 0, {} FROM (SELECT 1 AS one) AS x LEFT JOIN {} ON FALSE \
@@ -88,7 +90,7 @@ pub(super) fn hidden(
         let is_shown = shown.get(members.len()) == Some(&text);
         members.push(Member { text, bytes: row.text("b")?.to_owned(), is_shown });
     }
-    // What is kept must explain what is seen.
+    // What the server keeps must explain what it shows.
     let narrow = |text: &str| text.chars().map(|c| if c > '\u{FFFF}' { '?' } else { c }).collect::<String>();
     if members.len() != shown.len()
         || members.iter().zip(&shown).any(|(member, shown)| narrow(&member.text) != *shown)
@@ -100,15 +102,15 @@ pub(super) fn hidden(
 }
 
 impl Hidden {
-    /// The column's type, with all of its members.
+    /// The column's type with all of its members.
     pub(super) fn column_type(&self, shown: &str) -> String {
         let word = shown.split('(').next().unwrap_or_default();
         let names: Vec<String> = self.members.iter().map(|member| quoted_text(&member.text)).collect();
         format!("{word}({})", names.join(","))
     }
 
-    /// `CREATE TABLE` with the bytes of the members that are not shown, and with the column's `default` if that is not shown
-    /// either. `None` where it is not as expected.
+    /// Returns `CREATE TABLE` with the bytes of the members that are not shown, and with the column's
+    /// `default` if that is not shown either. `None` if the statement is not as expected.
     pub(super) fn spell(&self, create: &[u8], default: Option<&str>) -> Option<Vec<u8>> {
         let all = tokens(create);
         let mut out = Vec::with_capacity(create.len());
@@ -207,7 +209,7 @@ mod tests {
         assert!(of(&all, "18446744073709551615").is_some_and(|text| text.ends_with(",62,63")));
     }
 
-    /// What is not shown is put in by its bytes, into its column and nowhere else.
+    /// Members that are not shown are inserted as bytes, into their column and nowhere else.
     #[test]
     fn members_are_spelled() {
         let member =

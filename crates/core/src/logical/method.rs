@@ -1,18 +1,19 @@
-//! How a view can be made, from the best to the least, and which way is tried next.
+//! Ways to make a view, from the best to the least, and which one to try next.
 //!
-//! A lock that is waited for makes others wait behind it. So on MySQL it is looked first whether anybody would be in its
-//! way, and the way is taken in which there is nobody:
+//! A session that waits for a lock makes others wait behind it. So on MySQL, sessions that would block each
+//! lock are looked for first, and a lock that nobody blocks is taken:
 //!
-//! - `LOCK TABLES .. READ` waits for transactions that have written to the tables, not for queries, and leaves nothing
-//!   behind when it is given up. But it opens each table while it blocks them.
-//! - `FLUSH TABLES WITH READ LOCK` waits for every statement that has a table open, a long query too, and when it is given
-//!   up, whoever wants to open that table waits until that query is over (verified on 9.7: a query of 12 s, and 9 s
-//!   of waiting after the lock was given up). Open transactions are not in its way, and the count of tables is no matter.
+//! - `LOCK TABLES .. READ` waits for transactions that have written to the tables, not for queries, and has
+//!   no aftereffect when it is given up. But it opens each table while it blocks them.
+//! - `FLUSH TABLES WITH READ LOCK` waits for every statement that has a table open, even a long query. After
+//!   it is given up, sessions that want to open that table wait until the query ends (verified on 9.7: a
+//!   query of 12 s, and 9 s of waiting after the lock was given up). Open transactions do not block it, and
+//!   the number of tables does not matter.
 //!
-//! On MariaDB the stages wait for neither. `START` waits for as long as another backup holds it.
+//! On MariaDB the backup stages wait for neither. `START` waits for as long as another backup holds it.
 //!
-//! Where somebody is in the way of each lock, and all tables have transactions, views are begun without one until all are
-//! of one position of the binlog.
+//! If every lock is blocked and all tables have transactions, views are begun without a lock until all of
+//! them have the same binlog position.
 
 use holdfast_formats::Flavor;
 use serde::{Deserialize, Serialize};
@@ -22,30 +23,31 @@ use super::{
     privileges::Privileges,
 };
 
-/// With more tables `LOCK TABLES` takes long: the server opens those under it that are not open in this session's part of
-/// its cache, which has room for 250 (verified on 9.7: milliseconds for 250 tables that were just used, seconds for 1,000).
+/// With more tables than this, `LOCK TABLES` takes long: while it locks, the server opens those that are not
+/// open in this session's part of its table cache, which has room for 250 (verified on 9.7: milliseconds for
+/// 250 tables that were just used, seconds for 1,000).
 const LOCKED_ONE_BY_ONE_MAX: usize = 200;
 
 /// How the view was made, from the best to the least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Method {
-    /// MariaDB: `BACKUP STAGE BLOCK_COMMIT` for a moment.
+    /// MariaDB: `BACKUP STAGE BLOCK_COMMIT`, held for a moment.
     BackupStages,
-    /// `FLUSH TABLES WITH READ LOCK` for a moment.
+    /// `FLUSH TABLES WITH READ LOCK`, held for a moment.
     ReadLock,
-    /// `LOCK TABLES .. READ` of the tables that are saved, for a moment.
+    /// `LOCK TABLES .. READ` of the saved tables, held for a moment.
     TableLocks,
-    /// No lock; views of one binlog position.
+    /// No lock; all views have one binlog position.
     BinlogPosition,
-    /// No lock; one reader.
+    /// No lock; a single reader.
     OneReader,
     /// Another tool's dump.
     Imported,
 }
 
 impl Method {
-    /// What it promises, for people.
+    /// What the method promises, in words for people.
     #[must_use]
     pub fn promise(self) -> &'static str {
         match self {
@@ -71,33 +73,33 @@ impl Method {
         }
     }
 
-    /// Whether tables of engines without views are held while they are read.
+    /// Whether tables whose engine has no views are locked while they are read.
     pub(super) fn can_lock_tables(self) -> bool {
         matches!(self, Self::BackupStages | Self::ReadLock | Self::TableLocks)
     }
 }
 
-/// The methods that are left, as the account and the server allow.
+/// The methods that the account and the server still allow.
 #[derive(Debug)]
 pub(super) struct Methods {
-    /// Those that take a lock, the one that is preferred first.
+    /// Methods that take a lock, in order of preference.
     locking: Vec<Method>,
-    /// What is left without one.
+    /// Methods without a lock.
     free: Vec<Method>,
-    /// Those that somebody was in the way of, since the last pause.
+    /// Locking methods that were refused since the last pause.
     refused: Vec<Method>,
-    /// The last one that was begun.
+    /// The last method that was begun.
     tried: Option<Method>,
-    /// Nothing that is saved needs a lock while it is read.
+    /// Whether nothing that is saved needs a lock while it is read.
     may_agree: bool,
-    /// What the next try does, though there are locks.
+    /// Whether the next try compares binlog positions although locks are allowed.
     agrees_next: bool,
-    /// It was tried, since the last pause.
+    /// Whether that was tried since the last pause.
     has_agreed: bool,
 }
 
 impl Methods {
-    /// What the account seems to be allowed; the server has the last word.
+    /// The methods that the account's privileges seem to allow; the server has the last word.
     pub(super) fn of(flavor: Flavor, privileges: &Privileges) -> Self {
         let (locking, free) = match flavor {
             Flavor::MariaDb if privileges.has("RELOAD") => (
@@ -120,7 +122,7 @@ impl Methods {
         Self { locking, free, refused, tried: None, may_agree: false, agrees_next: false, has_agreed: false }
     }
 
-    /// A new try begins. Returns what it does where nothing is locked.
+    /// Begins a new try. Returns its method if that takes no lock.
     pub(super) fn begin(&mut self) -> Option<Method> {
         self.tried = match self.locking.is_empty() {
             true => self.free.first().copied(),
@@ -131,11 +133,11 @@ impl Methods {
         self.tried
     }
 
-    /// The lock to ask for; `None` where somebody is in the way of each. `are_views`: all tables have views.
+    /// The lock to ask for; `None` if each one is blocked. `are_views`: the engines of all tables have views.
     pub(super) fn lock(&mut self, tables: usize, are_views: bool, in_the_way: &InTheWay) -> Option<Method> {
         self.may_agree = are_views;
         if in_the_way.of_read_lock == Look::Unknown {
-            // It is never asked for in the dark.
+            // It is never asked for without knowing who is in the way.
             self.locking.retain(|method| *method != Method::ReadLock);
         }
         let may_be_asked_for = |method: &Method| match method {
@@ -158,7 +160,7 @@ impl Methods {
         self.tried
     }
 
-    /// The account may not do what was tried. Returns whether anything is left.
+    /// Drops the method just tried, which the account may not use. Returns whether any is left.
     pub(super) fn denied(&mut self) -> bool {
         let denied = self.tried.or(self.locking.first().copied());
         self.locking.retain(|method| Some(*method) != denied);
@@ -166,8 +168,8 @@ impl Methods {
         !self.locking.is_empty() || !self.free.is_empty()
     }
 
-    /// Somebody was in the way of what was tried, or it was held too long. Returns whether there is another way at once; if
-    /// not, all may be asked for again, after a pause.
+    /// Notes that the method just tried was blocked, or held too long. Returns whether another way can be
+    /// tried at once; if not, all of them may be tried again after a pause.
     pub(super) fn refused(&mut self) -> bool {
         self.refused.extend(self.tried.filter(|tried| self.locking.contains(tried)));
         if self.tried.is_some()
@@ -190,8 +192,8 @@ impl Methods {
         !self.locking.is_empty()
     }
 
-    /// No lock was to be had for as long as it may be asked for: without one, from now on. Returns whether that is
-    /// another way.
+    /// Gives up locks for good, since none was granted for as long as one may be asked for. Returns whether
+    /// that leaves another way.
     pub(super) fn without_locks(&mut self) -> bool {
         let had_locks = !self.locking.is_empty();
         self.locking.clear();
@@ -215,8 +217,8 @@ mod tests {
         Look::Somebody("session 7".to_owned())
     }
 
-    /// A lock is asked for only where nobody is in its way, the one that others may have to wait behind only where that
-    /// is known.
+    /// A lock is asked for only if nobody blocks it, and the one that others may have to wait behind only if
+    /// that is known.
     #[test]
     fn the_lock_that_waits_for_nobody() {
         let cases = [
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!(methods.begin(), Some(Method::OneReader));
     }
 
-    /// Beside locks that somebody is in the way of, views are once let agree before each pause.
+    /// While the locks are blocked, agreeing views are tried once before each pause.
     #[test]
     fn views_may_agree_instead() {
         let taken = look(somebody(), somebody());

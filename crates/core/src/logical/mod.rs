@@ -1,12 +1,13 @@
 //! Logical backups: rows and statements of a running server, from one consistent view.
 //!
-//! [`run_to`] takes one, into one repository or several: `view` makes one view for several connections by one of the methods of `method`, `objects`, `accounts` and `tables` read what there
-//! is and how it was made, `reading` brings the rows into the repository, in the order of their keys, as the server sends
-//! them. [`definition`] is what is stored of each object beside its rows. `script` makes SQL of a backup again, [`load`]
-//! brings one into a running server, [`import`] makes one of another tool's dump.
+//! [`run_to`] takes one, into one repository or several. `view` makes one view for several connections by one
+//! of the methods of `method`; `objects`, `accounts` and `tables` read which objects exist and how they were
+//! created; `reading` brings the rows into the repository in key order, as the server sends them.
+//! [`definition`] is what is stored of each object besides its rows. `script` turns a backup back into SQL,
+//! [`load`] brings one into a running server, and [`import`] makes one from another tool's dump.
 //!
-//! Invariants: all rows are of one moment, or the table is named; what an account may not see fails the backup; a value
-//! is stored as the bytes that the server holds, never as something that it was converted to.
+//! Invariants: all rows are of one moment, or the table is named; objects that the account may not see fail
+//! the backup; a value is stored as the bytes that the server holds, never converted.
 
 mod accounts;
 mod charset;

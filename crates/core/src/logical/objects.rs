@@ -1,4 +1,4 @@
-//! What is on the server, by name; and what it says of everything that is not a table.
+//! Lists the objects on the server, and reads the definitions of everything that is not a table.
 
 use holdfast_formats::Flavor;
 use holdfast_repo::format::hex::to_hex;
@@ -17,11 +17,11 @@ use crate::{
 
 pub(super) use crate::server::tables::quoted;
 
-/// What kind of table a name belongs to.
+/// The kind of table that a name denotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TableKind {
     Base,
-    /// MariaDB: with rows of the past.
+    /// MariaDB: a table with rows of the past.
     Versioned,
     View,
     Sequence,
@@ -32,11 +32,11 @@ pub(super) enum TableKind {
 pub(super) struct Listed {
     pub(super) name: TableName,
     pub(super) kind: TableKind,
-    /// `None` of views, and of what the server cannot open.
+    /// `None` for views, and for tables that the server cannot open.
     pub(super) engine: Option<String>,
 }
 
-/// What a server has, as far as it was asked for.
+/// The selected schemas and tables of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) schemas: Vec<String>,
@@ -54,7 +54,7 @@ impl Listing {
         Ok(Self::selected(schemas, tables, selection))
     }
 
-    /// The same in the middle of a backup: what was asked for by name may have gone.
+    /// Lists again in the middle of a backup, when objects asked for by name may be gone.
     pub(super) fn read_again(session: &mut Session, selection: &Selection) -> Result<Listing, SqlError> {
         let (schemas, tables) = Self::read_all(session)?;
         Ok(Self::selected(schemas, tables, selection))
@@ -72,7 +72,7 @@ impl Listing {
         let rows = session.rows("SELECT schema_name AS s FROM information_schema.schemata")?;
         let mut schemas =
             rows.iter().map(|row| Ok(row.text("s")?.to_owned())).collect::<Result<Vec<_>, SqlError>>()?;
-        // The server's own order does not tell cases apart, and is another one each time.
+        // The server's own order ignores case, and differs each time.
         schemas.sort();
         let rows = session.rows(
             "SELECT table_schema AS s, table_name AS t, table_type AS k, engine AS e \
@@ -88,7 +88,7 @@ impl Listing {
                 "SYSTEM VERSIONED" => TableKind::Versioned,
                 "SEQUENCE" => TableKind::Sequence,
                 "VIEW" => TableKind::View,
-                // Of other sessions, and gone with them.
+                // They belong to other sessions, and are gone with them.
                 "TEMPORARY" | "LOCAL TEMPORARY" | "GLOBAL TEMPORARY" => continue,
                 other => {
                     return Err(SqlError::unexpected(format_args!("{name} is a {other}")));
@@ -100,13 +100,14 @@ impl Listing {
         Ok((schemas, tables))
     }
 
-    /// Those with rows, or sequences.
+    /// Tables with rows, and sequences.
     pub(super) fn with_rows(&self) -> impl Iterator<Item = &Listed> {
         self.tables.iter().filter(|table| table.kind != TableKind::View)
     }
 }
 
-/// A database of the name that one of NDB's has, where there is no NDB, is somebody's: it must not be missing in silence.
+/// Refuses a database with the name of NDB's own on a server without NDB: it is a user's, and must not be
+/// left out silently.
 fn refuse_ndbinfo(session: &mut Session, schemas: &[String], selection: &Selection) -> Result<()> {
     const NAME: &str = "ndbinfo";
     if !schemas.iter().any(|schema| schema == NAME) || !selection.would_have(NAME) {
@@ -121,26 +122,26 @@ fn refuse_ndbinfo(session: &mut Session, schemas: &[String], selection: &Selecti
     Err(Error::failed(text).hinted("give it another name, or leave it out: --exclude-database ndbinfo"))
 }
 
-/// A text as it is written in a statement whose session has no `NO_BACKSLASH_ESCAPES`.
+/// Quotes a text for a statement in a session without `NO_BACKSLASH_ESCAPES`.
 pub(crate) fn quoted_text(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Settings under which statements come as they were stored.
+/// Makes the session show statements as they were stored.
 pub(super) fn settle(session: &mut Session) -> Result<(), SqlError> {
     session.exec("SET SESSION character_set_results = NULL, sql_quote_show_create = 1")?;
     session.exec(match session.flavor() {
         Flavor::MariaDb => "SET SESSION max_recursive_iterations = 4294967295",
         Flavor::MySql => {
-            // Sizes of yesterday would say what is read first, and what is worth cutting.
+            // Outdated sizes would decide what is read first, and what is worth cutting.
             "SET SESSION print_identified_with_as_hex = 1, cte_max_recursion_depth = 4294967295, \
              show_gipk_in_create_table_and_information_schema = 1, information_schema_stats_expiry = 0"
         }
     })
 }
 
-/// Reads every definition that is not a table's or a sequence's. Two readings that are equal show that nothing of it has
-/// changed between them.
+/// Reads every definition that is not a table's or a sequence's. Two equal readings show that none of them
+/// has changed in between.
 pub(super) fn programs(
     session: &mut Session,
     listing: &Listing,
@@ -160,8 +161,8 @@ pub(super) fn programs(
     Ok(definitions)
 }
 
-/// How a server compares names of databases. Where it tells their cases apart, `information_schema` does not: asked for
-/// those of `shop`, it shows those of `Shop` and `shöp`, too.
+/// How a server compares database names. Even where these are case-sensitive, `information_schema` is not:
+/// asked for the objects of `shop`, it also shows those of `Shop` and `shöp`.
 struct Names {
     are_folded: bool,
 }
@@ -172,7 +173,7 @@ impl Names {
         Ok(Names { are_folded })
     }
 
-    /// The rows of an answer that are of a schema, by their column `s`.
+    /// The rows of a result that belong to a schema, by their column `s`.
     fn rows_of(&self, session: &mut Session, schema: &str, query: &str) -> Result<Vec<ByteRow>, SqlError> {
         let mut rows = Vec::new();
         for row in session.byte_rows(query)? {
@@ -242,8 +243,8 @@ fn routines(
     Ok(())
 }
 
-/// A statement whose comment is meant as it is read under the program's own modes: servers print it with backslashes as
-/// escapes, whatever these are.
+/// Respells the comment in a statement so that it is read correctly under the program's own modes: servers
+/// print it with backslash escapes, whatever these modes are.
 fn with_comment(create: &[u8], comment: &[u8], context: &Context) -> Vec<u8> {
     let modes = context.sql_mode.as_deref().unwrap_or_default();
     if !modes.split(',').any(|mode| mode == "NO_BACKSLASH_ESCAPES") {
@@ -262,22 +263,24 @@ fn with_comment(create: &[u8], comment: &[u8], context: &Context) -> Vec<u8> {
         _ => vec![byte],
     });
     let as_meant = literal(&|byte| if byte == b'\'' { b"''".to_vec() } else { vec![byte] });
-    // It stands before the body.
+    // The comment comes before the body.
     match create.windows(as_printed.len()).position(|it| it == as_printed) {
         Some(at) => [&create[..at], &as_meant, &create[at + as_printed.len()..]].concat(),
         None => create.to_vec(),
     }
 }
 
-/// A statement wholly in the character set that it will be run under. Servers give the body of a program as its author's
-/// client sent it, and what they put in front, names and comments, in UTF-8. `body` is the body in UTF-8.
+/// Converts a whole statement to the character set that it will be run under. Servers return the body of a
+/// program as its author's client sent it, and print the names and comments before it in UTF-8. `body` is the
+/// body in UTF-8.
 fn in_one_charset(session: &mut Session, create: &[u8], body: &[u8], charset: &str) -> Result<Sql> {
     let unchanged = Ok(Sql(create.to_vec()));
     if create.is_ascii() || charset.starts_with("utf8") || charset == "binary" {
         return unchanged;
     }
     let body = converted(session, body, "utf8mb4", charset)?;
-    // Where the body is not what its text says, as with literals in other character sets, it stays as it came.
+    // If the body differs from its text, as with literals in other character sets, the statement stays as it
+    // came.
     let Some(head) = create.strip_suffix(body.as_slice()).filter(|head| !head.is_ascii()) else {
         return unchanged;
     };
@@ -337,7 +340,8 @@ fn triggers(
     selection: &Selection,
     definitions: &mut Vec<Definition>,
 ) -> Result<()> {
-    // A trigger is in the schema of its table, by which alone MariaDB looks it up without opening all tables of the server.
+    // A trigger is in the schema of its table. Only a condition on the latter lets MariaDB find it without
+    // opening all tables of the server.
     let query = format!(
         "SELECT event_object_schema AS s, trigger_name AS n, event_object_table AS t, \
          CONCAT(action_timing, ' ', event_manipulation) AS w, action_order AS o \
@@ -378,7 +382,7 @@ fn views(session: &mut Session, listing: &Listing, definitions: &mut Vec<Definit
                 view.name
             ))
         })?;
-        // None of a view that is not valid: tables it needs are gone.
+        // A view that is not valid has none: tables it needs are gone.
         let query = format!(
             "SELECT column_name AS c FROM information_schema.columns \
              WHERE table_schema = {} AND table_name = {} ORDER BY ordinal_position",
@@ -404,8 +408,8 @@ fn views(session: &mut Session, listing: &Listing, definitions: &mut Vec<Definit
     Ok(())
 }
 
-/// A sequence. It is not part of any view: the server hands numbers out outside of transactions, so what is read is the
-/// moment's, and never behind any row that has taken a number.
+/// Reads a sequence. It is not part of any view: the server hands out numbers outside of transactions, so its
+/// current state is read, which is never behind any row that has taken a number.
 pub(super) fn sequence(session: &mut Session, name: &TableName) -> Result<SequenceDefinition> {
     let row = one(session, &format!("SHOW CREATE SEQUENCE {}", name.quoted()))?;
     let create = sql(&row, "Create Table")?;
@@ -419,13 +423,13 @@ pub(super) fn sequence(session: &mut Session, name: &TableName) -> Result<Sequen
     Ok(SequenceDefinition { schema: name.schema.clone(), name: name.table.clone(), create, state })
 }
 
-/// The one row of an answer.
+/// The single row of a result.
 pub(super) fn one(session: &mut Session, query: &str) -> Result<ByteRow> {
     let row = session.byte_rows(query)?.into_iter().next();
     Ok(row.ok_or_else(|| SqlError::unexpected("no row").doing(query))?)
 }
 
-/// A statement that must be there.
+/// A statement that must not be NULL.
 pub(super) fn sql(row: &ByteRow, column: &str) -> Result<Sql, SqlError> {
     let statement = row.bytes_or_null(column)?;
     let statement = statement.ok_or_else(|| SqlError::unexpected(format_args!("{column} is NULL")))?;

@@ -1,4 +1,4 @@
-//! Where in the replication log a view is.
+//! The position of a view in the replication log.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use crate::{
     },
 };
 
-/// Where the server stands as a replica, where the account may see it: asked while another session holds a lock, under which
-/// that one may see no other tables, and MySQL has it in tables.
+/// The server's replication channels, if the account may see them. They are read here while another session
+/// holds a lock, under which that session may see no other tables, and MySQL keeps them in tables.
 pub(super) fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChannel>>, SqlError> {
     where_allowed(ReplicaChannel::read_all(session))
 }
 
-/// The position, where the account may see it.
+/// The position, if the account may see it.
 pub(super) fn position(
     session: &mut Session,
     channels: &[ReplicaChannel],
@@ -76,8 +76,8 @@ fn mysql_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<
     })
 }
 
-/// Whether the end of the binlog moves with every change, but for those that a session keeps out of it: also with what
-/// the server repeats as a replica.
+/// Whether the end of the binlog moves with every change, including those that the server applies as a
+/// replica, but excepting those that a session keeps out of the binlog.
 pub(super) fn moves_with_every_change(session: &mut Session) -> Result<bool, SqlError> {
     match session.flavor() {
         Flavor::MariaDb => {
@@ -87,7 +87,7 @@ pub(super) fn moves_with_every_change(session: &mut Session) -> Result<bool, Sql
             if !may_move || logs_all {
                 return Ok(may_move);
             }
-            // What comes from a MySQL has no GTIDs here.
+            // Changes that come from a MySQL source have no GTIDs here.
             match ReplicaChannel::read_all(session) {
                 Err(error) if error.is_denied() => Ok(true),
                 channels => Ok(channels?.is_empty()),
@@ -97,7 +97,7 @@ pub(super) fn moves_with_every_change(session: &mut Session) -> Result<bool, Sql
     }
 }
 
-/// MariaDB: where in the binlog a reader's view is; `None` without a binlog.
+/// MariaDB: the place of a reader's view in the binlog; `None` without a binlog.
 pub(super) fn snapshot_place(session: &mut Session) -> Result<Option<(String, u64)>, SqlError> {
     let rows = session.rows("SHOW STATUS LIKE 'binlog_snapshot_%'")?;
     let value = |name: &str| {
@@ -110,17 +110,18 @@ pub(super) fn snapshot_place(session: &mut Session) -> Result<Option<(String, u6
     Ok(offset.filter(|offset| *offset > 0).map(|offset| (file, offset)))
 }
 
-/// What a view at a place in the binlog is, as replication knows it.
+/// The position, as replication knows it, of a view at a place in the binlog.
 pub(super) enum Placed {
-    /// This; `None` where the account may not know it.
+    /// This one; `None` if the account may not know it.
     At(Option<Position>),
-    /// What is in the binlog, as a replica, is not in the replica's own record yet: look again.
+    /// The binlog has transactions, applied as a replica, that the replica's own record lacks: look again.
     Lagging,
 }
 
-/// MariaDB: the position of a view of `session`, which is at this place. What the server had applied as a replica is in a
-/// table that is read in the view as everything else is, since the server writes it in each transaction that it applies. What it
-/// has written itself is in its binlog alone. `accepts_lag`: whether the former may be left unknown where it lags behind.
+/// MariaDB: the position of the view of `session`, which is at this place. What the server had applied as a
+/// replica is in a table that is read in the view like any other, since the server writes it in each
+/// transaction that it applies. What it wrote itself is only in its binlog. `accepts_lag`: whether the former
+/// may be left unknown if it lags behind.
 pub(super) fn snapshot_position(
     session: &mut Session,
     place: (String, u64),
@@ -141,7 +142,7 @@ fn placed(
     let gtid = session.value(&query)?.filter(|gtid| !gtid.is_empty());
     let has_applied = session.number::<u8>("SELECT @@GLOBAL.gtid_slave_pos <> ''")? == 1;
     let channels = match ReplicaChannel::read_all(session) {
-        // Whatever the account may not see has never applied anything.
+        // Channels that the account may not see have never applied anything.
         Err(error) if error.is_denied() && !has_applied => Vec::new(),
         channels => channels?,
     };
@@ -170,12 +171,12 @@ fn placed(
     })))
 }
 
-/// Where a channel that goes by files is was not read in the view.
+/// Leaves out the place of a channel that goes by files: it was not read in the view.
 fn without_place(channel: ReplicaChannel) -> ReplicaPosition {
     ReplicaPosition { executed: None, ..channel.into() }
 }
 
-/// The server's channels as a replica, as far as the account may see them.
+/// The server's replication channels without their places, as far as the account may see them.
 pub(super) fn channels_without_places(session: &mut Session) -> Result<Vec<ReplicaPosition>, SqlError> {
     match ReplicaChannel::read_all(session) {
         Err(error) if error.is_denied() => Ok(Vec::new()),
@@ -183,8 +184,8 @@ pub(super) fn channels_without_places(session: &mut Session) -> Result<Vec<Repli
     }
 }
 
-/// `gtid_slave_pos` of a view; `None` where its tables, of which there may be one for each engine, have no views, or may not
-/// be read.
+/// `gtid_slave_pos` of a view; `None` if its tables (there may be one for each engine) have no views, or may
+/// not be read.
 fn applied_in_view(session: &mut Session) -> Result<Option<String>, SqlError> {
     const SCHEMA: &str = "mysql";
     let rows = session.rows(&format!(
@@ -209,7 +210,7 @@ fn applied_in_view(session: &mut Session) -> Result<Option<String>, SqlError> {
         Err(error) if error.is_denied() => return Ok(None),
         rows => rows?,
     };
-    // The last of each domain counts.
+    // The last row of each domain counts.
     let mut last = BTreeMap::<u32, MariaDbGtid>::new();
     for row in &rows {
         let gtid =
@@ -220,8 +221,8 @@ fn applied_in_view(session: &mut Session) -> Result<Option<String>, SqlError> {
     Ok(Some(texts.join(",")))
 }
 
-/// Whether the binlog has, of another server, what is behind what was recorded as applied: servers record statements that are
-/// no transactions after they have logged them.
+/// Whether the binlog has transactions of another server beyond those recorded as applied: servers log
+/// statements that are not transactions before they record them.
 fn lags(logged: Option<&str>, applied: &str, own_server: u32) -> bool {
     let parse = |text: &str| text.parse::<MariaDbGtidPos>().unwrap_or_default();
     let applied = parse(applied);
@@ -235,7 +236,8 @@ fn lags(logged: Option<&str>, applied: &str, own_server: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// What is logged of a primary and not recorded yet is missed; what is the server's own, or older, is not.
+    /// A transaction of a primary that is logged but not yet recorded is missed; the server's own, or an
+    /// older one, is not.
     #[test]
     fn a_record_that_lags() {
         assert!(lags(Some("0-1-8"), "0-1-7", 2));

@@ -1,8 +1,8 @@
-//! Whether the account may see everything that it is to save, said before anything is saved.
+//! Checks, before anything is saved, that the account may see everything it is to save.
 //!
-//! The servers do not refuse to list what an account may not see: they leave it out. A backup that was made of such a
-//! list would lack triggers, events or routines, and say that it is complete. So what is needed is read from
-//! `SHOW GRANTS`, and what is missing is a failure that names the statement to be executed.
+//! The servers do not refuse to list what an account may not see: they leave it out. A backup made from such
+//! a list would lack triggers, events or routines, and claim to be complete. So the privileges are read from
+//! `SHOW GRANTS`, and a missing one is a failure that names the statement to execute.
 
 use std::collections::BTreeSet;
 
@@ -21,15 +21,15 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Scope {
     All,
-    /// A pattern of `LIKE`.
+    /// A `LIKE` pattern.
     Schema(String),
     Table(String, String),
 }
 
-/// What `SHOW GRANTS` lists.
+/// The privileges that `SHOW GRANTS` lists.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Privileges {
-    /// As statements write it.
+    /// As written in statements.
     account: String,
     granted: Vec<(BTreeSet<String>, Scope)>,
     revoked: Vec<(BTreeSet<String>, String)>,
@@ -62,7 +62,7 @@ impl Privileges {
             _ => return,
         };
         let Some((names, object)) = line.split_once(" ON ") else { return };
-        // Roles, columns, proxies and single routines are none of what is looked for.
+        // Roles, columns, proxies and single routines do not matter here.
         if names.contains(['`', '(', '\'']) {
             return;
         }
@@ -82,7 +82,7 @@ impl Privileges {
         self.granted.iter().any(|(names, scope)| has(names) && covers(scope))
     }
 
-    /// On everything.
+    /// Whether a privilege is granted on everything.
     pub(super) fn has(&self, privilege: &str) -> bool {
         self.granted(privilege, |scope| *scope == Scope::All)
     }
@@ -92,7 +92,7 @@ impl Privileges {
         self.has("SELECT") && !self.revoked.iter().any(|(names, _)| names.contains("SELECT"))
     }
 
-    /// The statements that grant what is missing of `privileges` on a whole schema; `*`: on everything.
+    /// The statement that grants what is missing of `privileges` on a whole schema, or on everything (`*`).
     pub(super) fn missing(&self, privileges: &[&str], schema: &str) -> Option<String> {
         let is_missing = |privilege: &&&str| match schema {
             "*" => !self.has(privilege),
@@ -103,7 +103,7 @@ impl Privileges {
         (!missing.is_empty()).then(|| format!("GRANT {} ON {place} TO {};", missing.join(", "), self.account))
     }
 
-    /// On a whole schema.
+    /// Whether a privilege is granted on a whole schema.
     fn has_in(&self, privilege: &str, schema: &str) -> bool {
         let is_revoked = self.revoked.iter().any(|(names, name)| names.contains(privilege) && name == schema);
         let covers = |scope: &Scope| match scope {
@@ -119,8 +119,8 @@ impl Privileges {
         self.has_in(privilege, schema) || self.granted(privilege, covers)
     }
 
-    /// Fails with the statements that are missing. `tables` are those that were found, views among them where the flag
-    /// says so.
+    /// Fails with the statements that grant what is missing. `tables` are the tables found; the flag marks
+    /// views.
     pub(super) fn check<'a>(
         &self,
         flavor: Flavor,
@@ -130,7 +130,7 @@ impl Privileges {
     ) -> Result<()> {
         let mut missing = BTreeSet::new();
         for schema in schemas.iter().filter(|schema| selection.has_whole(schema)) {
-            // Without these the server does not show what there is.
+            // Without these privileges the server does not show what there is.
             for privilege in ["SELECT", "TRIGGER", "EVENT"] {
                 if !self.has_in(privilege, schema) {
                     missing.insert((privilege, self.place(selection, schema)));
@@ -149,7 +149,7 @@ impl Privileges {
                 });
             }
         }
-        // Schemas, and tables of a schema, that are not listed.
+        // Schemas that are not listed, and schemas whose tables are not.
         let is_hidden = |schema: &&String| !schemas.contains(schema) && selection.needs_all_tables(schema);
         let revoked = self.revoked.iter().filter(|(names, _)| names.contains("SELECT"));
         let hidden = revoked.map(|(_, schema)| schema).filter(is_hidden);
@@ -189,7 +189,8 @@ impl Privileges {
         Err(Error::new(ErrorKind::Server, text).hinted(self.statements(&missing)))
     }
 
-    /// Where a privilege that is missing in a schema would be granted best. What was revoked there must be given back there.
+    /// Where best to grant a privilege that is missing in a schema. One that was revoked there must be given
+    /// back there.
     fn place(&self, selection: &Selection, schema: &str) -> String {
         let is_revoked = self.revoked.iter().any(|(_, name)| name == schema);
         if selection.is_of_all() && !is_revoked { "*.*".to_owned() } else { format!("{}.*", quoted(schema)) }
@@ -210,12 +211,12 @@ impl Privileges {
     }
 }
 
-/// An account as statements write it.
+/// An account as written in statements.
 pub(super) fn account(user: &str, host: &str) -> String {
     format!("{}@{}", quoted_text(user), quoted_text(host))
 }
 
-/// The object of a grant: what stands between ON and TO.
+/// The object of a grant: the text after ON.
 fn scope(text: &str) -> Option<Scope> {
     let (schema, rest) = name(text)?;
     let (table, _) = name(rest.strip_prefix('.')?)?;
@@ -227,7 +228,7 @@ fn scope(text: &str) -> Option<Scope> {
     })
 }
 
-/// A quoted name, or `None` for a star, and what follows.
+/// Parses a quoted name, or a star as `None`. Returns it with the rest of the text.
 fn name(text: &str) -> Option<(Option<String>, &str)> {
     if let Some(rest) = text.strip_prefix('*') {
         return Some((None, rest));
@@ -248,7 +249,7 @@ fn name(text: &str) -> Option<(Option<String>, &str)> {
     }
 }
 
-/// `LIKE` of grants: `%`, `_`, and `\` before one that is meant itself.
+/// `LIKE` in grants: `%`, `_`, and `\` before a character that stands for itself.
 fn is_like(pattern: &str, name: &str) -> bool {
     fn matches(pattern: &[char], name: &[char]) -> bool {
         match pattern {
@@ -277,7 +278,7 @@ mod tests {
         privileges.check(flavor, selection, &["shop".to_owned(), "mysql".to_owned()], tables)
     }
 
-    /// What is missing is named as the statement that grants it, where it belongs.
+    /// A missing privilege is reported as the statement that grants it, in the right place.
     #[test]
     fn what_is_missing_is_named() {
         let all = Selection::default();
@@ -305,7 +306,7 @@ mod tests {
         let error = check(&of_shop, Flavor::MySql, &shop).unwrap_err();
         assert_eq!(error.hint(), Some("GRANT SHOW_ROUTINE ON *.* TO 'b'@'%';"));
 
-        // What the server does not list would not be missed.
+        // Objects that the server does not list would not be missed.
         let wild = Selection { schemas: vec!["sh*".parse().unwrap()], ..Selection::default() };
         let mut of_each = vec![
             "GRANT SHOW_ROUTINE ON *.* TO `b`@`%`",

@@ -1,12 +1,13 @@
-//! Foreign keys as they are meant. MariaDB 11 prints them without doubling the backticks in the names of keys and columns
-//! (seen on 11.8; 10.11 does): what is printed is no statement, or one that leads elsewhere.
+//! Foreign keys as they are meant. MariaDB 11 prints them without doubling the backticks in the names of keys
+//! and columns (seen on 11.8; 10.11 doubles them), so the printed text is not a statement, or one with
+//! another meaning.
 
 use std::collections::BTreeMap;
 
 use super::objects::{quoted, quoted_text};
 use crate::server::{Session, SqlError, TableName};
 
-/// What stands between the names of a foreign key, its rules aside.
+/// The text between the names of a foreign key, without its rules.
 const BETWEEN_NAMES: [&[u8]; 6] =
     [b"\n  CONSTRAINT ", b" FOREIGN KEY (", b", ", b") REFERENCES ", b".", b" ("];
 
@@ -18,7 +19,7 @@ struct ForeignKey {
     parent_columns: Vec<String>,
 }
 
-/// The statement that makes a table, with its foreign keys under their names.
+/// The statement that creates a table, with the names of its foreign keys spelled correctly.
 pub(super) fn spelled(
     session: &mut Session,
     table: &TableName,
@@ -56,7 +57,7 @@ fn listed(session: &mut Session, table: &TableName) -> Result<Vec<ForeignKey>, S
     Ok(keys.into_values().collect())
 }
 
-/// Whether a foreign key has something beside plain names where names are.
+/// Whether a foreign key has anything but plain names where names belong.
 fn may_be_misspelled(create: &[u8]) -> bool {
     const CONSTRAINT: &[u8] = b"\n  CONSTRAINT `";
     let starts = create.windows(CONSTRAINT.len()).enumerate().filter(|(_, it)| *it == CONSTRAINT);
@@ -67,7 +68,7 @@ fn may_be_misspelled(create: &[u8]) -> bool {
     let is_foreign = |line: &&[u8]| line.windows(14).any(|it| it == b" FOREIGN KEY (");
     let is_plain = |line: &[u8]| {
         let pieces: Vec<&[u8]> = line.split(|byte| *byte == b'`').collect();
-        // Behind the last name stand the rules.
+        // The rules follow the last name.
         let between = pieces.iter().step_by(2).take(pieces.len() / 2);
         pieces.len() % 2 == 1 && between.into_iter().all(|piece| BETWEEN_NAMES.contains(piece))
     };
@@ -84,7 +85,8 @@ impl ForeignKey {
         [&create[..at], as_meant.as_bytes(), &create[at + as_printed.len()..]].concat()
     }
 
-    /// As far as its rules; the line's beginning is in no comment, where line ends are printed otherwise.
+    /// The key up to its rules. The start of the line occurs in no comment, where line ends are printed
+    /// differently.
     fn sql(&self, schema: &str, spell: impl Fn(&str) -> String) -> String {
         let list = |names: &[String]| names.iter().map(|name| spell(name)).collect::<Vec<_>>().join(", ");
         let parent = match self.parent.schema == schema {

@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 use super::{import::Origin, method::Method};
 use crate::{head::field, physical::Position, server::LockRecord, taking::RunReport};
 
-/// Field of a head that holds its [`ViewFacts`].
+/// Field of a head that holds the [`ViewFacts`].
 pub(super) const VIEW: &str = "view";
-/// Field of a head that holds its [`ReadFacts`].
+/// Field of a head that holds the [`ReadFacts`].
 pub(super) const READ: &str = "read";
 
-/// What is said of the view of a logical backup, in its head and its report.
+/// Facts about the view of a logical backup, for its head and its report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewFacts {
-    /// How it was made.
+    /// How the view was made.
     pub method: Method,
-    /// What that promises.
+    /// What that method promises.
     pub promise: String,
     /// Tables that are not of the moment of the view.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inconsistent: Vec<String>,
-    /// Tables whose rows are elsewhere, and are not saved.
+    /// Tables whose rows are elsewhere and are not saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_rows: Vec<String>,
 }
 
 impl ViewFacts {
-    /// The view that a logical backup is of; `None` of other backups.
+    /// The view of a logical backup; `None` for other backups.
     #[must_use]
     pub fn of(head: &Head) -> Option<Self> {
         field(head.more.get(VIEW)?)
@@ -55,14 +55,14 @@ pub struct ReadFacts {
 }
 
 impl ReadFacts {
-    /// What was read of a logical backup; nothing of other backups.
+    /// What a logical backup read; nothing for other backups.
     #[must_use]
     pub fn of(head: &Head) -> Self {
         head.more.get(READ).and_then(field).unwrap_or_default()
     }
 }
 
-/// A table's part of the backup.
+/// One table's share of the backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TableFacts {
     /// `schema.table`.
@@ -82,12 +82,12 @@ impl TableFacts {
 /// What a logical backup measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogicalReport {
-    /// What those of all kinds measure.
+    /// What runs of all kinds measure.
     #[serde(flatten)]
     pub run: RunReport,
-    /// The position of the view, where it is known.
+    /// The position of the view, if known.
     pub position: Option<Position>,
-    /// Where it comes from, if it was imported.
+    /// Where the backup comes from, if it was imported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub import: Option<Origin>,
     /// The view.

@@ -1,5 +1,5 @@
-//! Beside a server that is written to, whoever compresses rests ([`Headroom`]). Whether it is written to shows in its log,
-//! which nobody reads here: the server is asked how much it has written to it.
+//! Lets compression rest beside a server that is being written to ([`Headroom`]). A logical backup does not
+//! read the server's log, so it asks the server how much it has written to it.
 
 use std::{thread, time::Duration};
 
@@ -8,15 +8,15 @@ use holdfast_pipe::Headroom;
 
 use crate::server::{Session, status};
 
-/// How often the server is asked.
+/// How often to ask the server.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// An answer that takes longer is not waited for: the end of the work would have to.
+/// How long to wait for an answer: the end of the work has to wait for it, too.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
-/// Does `work` while `session` asks.
+/// Runs `work` while `session` polls the server.
 pub(super) fn asking<T>(session: Session, headroom: &Headroom, work: impl FnOnce() -> T) -> T {
     thread::scope(|scope| {
-        // Hung up when the work is over, however it ends.
+        // Disconnected when the work is over, however it ends.
         let (_working, over) = bounded(0);
         scope.spawn(move || watch(session, headroom, &over));
         work()
@@ -30,7 +30,7 @@ fn watch(mut session: Session, headroom: &Headroom, over: &Receiver<()>) {
     loop {
         match status::log_bytes_written(&mut session) {
             Ok(bytes) => headroom.saw_log(bytes),
-            // If the server is gone, whoever reads rows finds out.
+            // If the server is gone, the readers of rows will find out.
             Err(_) => return headroom.lost_log(),
         }
         if over.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout) {

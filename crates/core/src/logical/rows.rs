@@ -1,4 +1,4 @@
-//! All rows of some chunks of a table, one after the other.
+//! Reads all rows of some chunks of a table, one after the other.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::{
     event::Cancel,
 };
 
-/// Calls `each` with the rows that begin in these chunks, as long as `go_on`, which is asked for each chunk, does not fail.
-/// Returns what they come to, without a checksum.
+/// Calls `each` with every row that begins in these chunks, and `go_on` for each chunk, until one of them
+/// fails. Returns the totals of these rows, without a checksum.
 pub(super) fn each_row(
     table: &TableReader<'_>,
     chunks: Range<u64>,
@@ -21,7 +21,7 @@ pub(super) fn each_row(
     go_on: &dyn Fn() -> Result<()>,
     each: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<RowTotals> {
-    // Of a row that takes several chunks.
+    // Collects a row that spans several chunks.
     let mut long: Vec<u8> = Vec::new();
     let mut sink = |read: RowsRead<'_>| -> Result<()> {
         go_on()?;
@@ -40,7 +40,7 @@ pub(super) fn each_row(
     table.read(chunks, options, &mut sink)
 }
 
-/// The same of a whole table, which must have as many as it had when it was saved.
+/// Same for a whole table, which must have as many rows and bytes as when it was saved.
 pub(super) fn all_rows(
     table: &TableReader<'_>,
     cancel: &Cancel,
@@ -50,7 +50,7 @@ pub(super) fn all_rows(
     as_stored(table, read)
 }
 
-/// That rows which were read are as many as were saved.
+/// Fails unless as many rows and bytes were read as were saved.
 pub(super) fn as_stored(table: &TableReader<'_>, read: RowTotals) -> Result<RowTotals> {
     let stored = table.totals();
     if (read.rows, read.bytes) == (stored.rows, stored.bytes) {

@@ -1,4 +1,4 @@
-//! Which schemas and tables a logical backup takes: what was asked for, applied to names.
+//! Selects the schemas and tables of a logical backup: applies what was asked for to names.
 
 use std::{fmt, str::FromStr};
 
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind};
 
-/// Schemas of the server's own, which are made by the server and not by a load. Accounts and programs, which are kept in
+/// The server's own schemas, which the server creates, not a load. Accounts and programs, which are kept in
 /// the first, are saved as statements.
 pub const SYSTEM_SCHEMAS: [&str; 5] = ["mysql", "information_schema", "performance_schema", "sys", "ndbinfo"];
 
-/// The database that a load keeps its progress in. It is of the server that is loaded into, and of no backup.
+/// The database in which a load keeps its progress. It belongs to the target server, and is in no backup.
 pub(super) const LOAD_SCHEMA: &str = "holdfast_load";
 
-/// Those of them whose names have no case on any server.
+/// System schemas whose names are case-insensitive on every server.
 const WITHOUT_CASE: [&str; 2] = ["information_schema", "performance_schema"];
 
-/// Whether a schema of this name, as the server lists it, is the server's own, or a load's. Where names have a case, `SYS`
-/// is a schema like any other.
+/// Whether a schema of this name, as the server lists it, is the server's own or a load's. Where names are
+/// case-sensitive, `SYS` is a schema like any other.
 pub(crate) fn is_own_schema(schema: &str) -> bool {
     let is_virtual = WITHOUT_CASE.iter().any(|name| name.eq_ignore_ascii_case(schema));
     is_virtual || SYSTEM_SCHEMAS.contains(&schema) || schema == LOAD_SCHEMA
 }
 
-/// Whether a name would mean one of those on some server.
+/// Whether a name would denote one of those schemas on some server.
 pub(crate) fn is_like_own_schema(schema: &str) -> bool {
     is_own_schema(&schema.to_lowercase())
 }
@@ -34,17 +34,17 @@ pub(crate) fn is_like_own_schema(schema: &str) -> bool {
 pub struct Pattern(Vec<char>);
 
 impl Pattern {
-    /// Whether it means one name only.
+    /// Whether it is a plain name, without wildcards.
     fn is_name(&self) -> bool {
         !self.0.iter().any(|c| matches!(c, '*' | '?'))
     }
 
-    /// Whether it means this name.
+    /// Whether it matches this name.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut at, mut in_name) = (0, 0);
-        // Where the last star stands, and from where on it could take more.
+        // The position after the last star, and the end of what that star has taken.
         let mut retry = None;
         while in_name < name.len() {
             match self.0.get(at) {
@@ -86,7 +86,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// `schema.table`, both with wildcards. A point in a schema's name is written as `?`.
+/// `schema.table`, both with wildcards. A dot in a schema's name is written as `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePattern {
     /// The schema.
@@ -96,13 +96,13 @@ pub struct TablePattern {
 }
 
 impl TablePattern {
-    /// Schema and table, where it means one only.
+    /// Schema and table, if it denotes only one.
     pub(crate) fn name(&self) -> Option<(String, String)> {
         let is_name = self.schema.is_name() && self.table.is_name();
         is_name.then(|| (self.schema.to_string(), self.table.to_string()))
     }
 
-    /// Whether it means this table.
+    /// Whether it matches this table.
     #[must_use]
     pub fn matches(&self, schema: &str, table: &str) -> bool {
         self.schema.matches(schema) && self.table.matches(table)
@@ -127,12 +127,12 @@ impl FromStr for TablePattern {
     }
 }
 
-/// Rows of some tables, not all.
+/// A condition on the rows of some tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
     /// The tables.
     pub tables: TablePattern,
-    /// What holds for the rows that are taken: an expression of the server.
+    /// An expression of the server that is true for the rows to take.
     pub condition: String,
 }
 
@@ -152,10 +152,10 @@ impl FromStr for RowFilter {
     }
 }
 
-/// What was asked for.
+/// What was asked for: schemas, tables, rows and accounts.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Whole schemas; with no tables named either: all.
+    /// Whole schemas. If no tables are named either: all.
     pub schemas: Vec<Pattern>,
     /// Single tables, sequences and views.
     pub tables: Vec<TablePattern>,
@@ -163,27 +163,28 @@ pub struct Selection {
     pub schemas_excluded: Vec<Pattern>,
     /// Tables, sequences and views that are left out.
     pub tables_excluded: Vec<TablePattern>,
-    /// Tables of which only some rows are taken; the first that matches counts.
+    /// Tables of which only some rows are taken; the first match counts.
     pub filters: Vec<RowFilter>,
-    /// Whether accounts are left out. They are, too, where not all schemas were asked for.
+    /// Whether accounts are left out. They also are unless all schemas were asked for.
     pub without_accounts: bool,
 }
 
 impl Selection {
-    /// Whether everything on the server was asked for, but for what was left out by name.
+    /// Whether everything on the server was asked for, except what was excluded by name.
     #[must_use]
     pub fn is_of_all(&self) -> bool {
         self.schemas.is_empty() && self.tables.is_empty()
     }
 
-    /// Whether it depends on the server's list of schemas what is taken: one that the list leaves out would not be missed.
+    /// Whether the selection depends on the server's list of schemas: one missing from that list would not be
+    /// noticed.
     #[must_use]
     pub fn needs_all_schemas(&self) -> bool {
         let mut patterns = self.schemas.iter().chain(self.tables.iter().map(|it| &it.schema));
         self.is_of_all() || patterns.any(|pattern| !pattern.is_name())
     }
 
-    /// The same of a schema's tables.
+    /// Same for the tables of a schema.
     #[must_use]
     pub fn needs_all_tables(&self, schema: &str) -> bool {
         let is_open = |it: &TablePattern| it.schema.matches(schema) && !it.table.is_name();
@@ -205,13 +206,13 @@ impl Selection {
         !is_own_schema(schema) && self.would_have(schema)
     }
 
-    /// Whether a schema would be taken with all that is in it if it were not the server's own.
+    /// Whether a whole schema would be taken if it were not the server's own.
     pub(crate) fn would_have(&self, schema: &str) -> bool {
         !self.schemas_excluded.iter().any(|pattern| pattern.matches(schema))
             && (self.is_of_all() || self.schemas.iter().any(|pattern| pattern.matches(schema)))
     }
 
-    /// Whether tables may be taken that nobody has named.
+    /// Whether tables may be taken that were not named.
     pub(crate) fn has_wildcards(&self) -> bool {
         self.is_of_all() || !self.schemas.is_empty() || self.tables.iter().any(|it| it.name().is_none())
     }
@@ -233,7 +234,7 @@ impl Selection {
             && !self.tables_excluded.iter().any(|pattern| pattern.matches(schema, table))
     }
 
-    /// Which rows of a table are taken; `None`: all.
+    /// Which rows of a table are taken; `None` means all.
     #[must_use]
     pub fn condition(&self, schema: &str, table: &str) -> Option<&str> {
         let mut filters = self.filters.iter();
@@ -241,17 +242,17 @@ impl Selection {
         filter.map(|filter| filter.condition.as_str())
     }
 
-    /// What tells it from any other, in words that stay the same from version to version: an interrupted load is only gone
-    /// on with for the same.
+    /// Identifies the selection by a text that stays the same from version to version: an interrupted load is
+    /// only resumed with the same selection.
     pub(crate) fn identity(&self) -> String {
         self.described().to_string()
     }
 
-    /// Which part of a server it is of; `None`: all of it, but for what is left out by name.
+    /// The part of a server that is selected; `None` for all of it, except what was excluded by name.
     pub(crate) fn part(&self) -> Option<PartId> {
         let is_whole = self.is_of_all() && self.filters.is_empty();
         let mut asked = self.clone();
-        // Which of them was typed first makes no other part.
+        // The order in which names were typed makes no difference.
         for names in [&mut asked.schemas, &mut asked.schemas_excluded] {
             names.sort_by_key(ToString::to_string);
         }
@@ -261,7 +262,7 @@ impl Selection {
         (!is_whole).then(|| PartId::of(&asked.identity()))
     }
 
-    /// Field by field.
+    /// The selection as JSON, field by field.
     pub(crate) fn described(&self) -> Value {
         let Self { schemas, tables, schemas_excluded, tables_excluded, filters, without_accounts } = self;
         let filters = filters.iter().map(|filter| (filter.tables.to_string(), &filter.condition));
@@ -275,7 +276,7 @@ impl Selection {
         })
     }
 
-    /// Refuses what means nothing: a name that is mistyped must not become a backup without it.
+    /// Refuses names that match nothing: a mistyped name must not become a backup without it.
     pub fn refuse_unknown(&self, schemas: &[String], tables: &[(String, String)]) -> Result<(), Error> {
         let no_schema = |pattern: &&Pattern| !schemas.iter().any(|name| pattern.matches(name));
         let no_table =
@@ -331,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Loads that an older version has begun go by these words.
+    /// Loads begun by an older version are recognized by this text.
     #[test]
     fn what_tells_a_selection_from_others_stays_as_it_is() {
         let selection = Selection {
@@ -344,7 +345,7 @@ mod tests {
         assert_eq!(selection.identity(), identity);
     }
 
-    /// What is asked for, less what is left out; never the server's own.
+    /// What is asked for, less what is excluded; never the server's own.
     #[test]
     fn selections() {
         let all = Selection::default();

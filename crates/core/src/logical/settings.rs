@@ -1,9 +1,10 @@
-//! Settings of sessions by which columns are computed.
+//! Session settings on which computed columns depend.
 //!
-//! Which these are was put to MariaDB 10.11 and 11.8 and MySQL 9.7, by writing rows under each setting that might count. MariaDB
-//! refuses most of what goes by a setting in columns that it keeps, MySQL nearly nothing. Some that count cannot be set
-//! while rows are loaded, since these would not come in as they were: `time_zone`, `NO_BACKSLASH_ESCAPES`, and the modes of
-//! strange dates. Of what they do a load finds out when it compares what was computed (`super::computed`).
+//! Which ones do was found by experiment on MariaDB 10.11 and 11.8 and MySQL 9.7: rows were written under
+//! each setting that might matter. MariaDB refuses most dependencies on a setting in columns that it stores,
+//! MySQL hardly any. Some settings that matter cannot be set while rows are loaded, because the rows would
+//! not come in unchanged: `time_zone`, `NO_BACKSLASH_ESCAPES`, and the modes for odd dates. A load notices
+//! their effect when it compares the computed values (`super::computed`).
 
 use std::collections::BTreeMap;
 
@@ -12,22 +13,23 @@ use holdfast_formats::Flavor;
 use super::objects::quoted_text;
 use crate::server::{Session, SqlError};
 
-/// `sql_mode`, and MariaDB's `old_mode`, of which only some words count.
+/// `sql_mode` and MariaDB's `old_mode`, of which only some words matter.
 const SQL_MODE: &str = "sql_mode";
 const OLD_MODE: &str = "old_mode";
-/// Of `sql_mode`. MariaDB has two of them, too, but lets no column that is kept go by them.
+/// Words of `sql_mode` that matter. MariaDB has two of them as well, but lets no stored column depend on
+/// them.
 const SQL_MODES: [&str; 3] =
     ["NO_UNSIGNED_SUBTRACTION", "PAD_CHAR_TO_FULL_LENGTH", "TIME_TRUNCATE_FRACTIONAL"];
-/// Of `old_mode`.
+/// Words of `old_mode` that matter.
 const OLD_MODES: [&str; 1] = ["ZERO_DATE_TIME_CAST"];
 
-/// Settings, each with the value that servers have where nobody sets it, of modes as far as they count.
+/// Settings, each with the servers' default; for modes, only the words that matter.
 const BOTH: [(&str, &str); 1] = [("div_precision_increment", "4")];
 const MARIADB: [(&str, &str); 3] = [("default_regex_flags", ""), ("old_passwords", "0"), (OLD_MODE, "")];
 const MYSQL: [(&str, &str); 3] =
     [("lc_time_names", "en_US"), ("block_encryption_mode", "aes-128-ecb"), (SQL_MODE, "")];
 
-/// What sessions of a server begin with.
+/// Reads the settings that a server's sessions begin with.
 pub(super) fn read(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> {
     let mut settings = BTreeMap::new();
     let own = match session.flavor() {
@@ -42,20 +44,21 @@ pub(super) fn read(session: &mut Session) -> Result<BTreeMap<String, String>, Sq
     Ok(settings)
 }
 
-/// What sessions that write rows set of what was the source's, and what is to be said of it.
+/// The source's settings that sessions adopt to write rows, and what to report about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// Names and literals, `sql_mode` apart.
+    /// Names and literals, except `sql_mode`.
     pub(super) set: Vec<(String, String)>,
     /// Words of `sql_mode`.
     pub(super) sql_modes: String,
-    /// Whether sessions of others there begin with anything else.
+    /// Whether other sessions on the target begin with different settings.
     pub(super) is_other: bool,
-    /// What the target does not have, or has otherwise for all who write there later: a name, and why it is named.
+    /// Settings that the target lacks, or has differently for everyone who writes there later: a name and the
+    /// reason.
     pub(super) notes: Vec<(String, String)>,
 }
 
-/// The words of a mode that count; `None` of what is no mode.
+/// The words of a mode that matter; `None` if the setting is no mode.
 fn counting(name: &str, value: &str) -> Option<String> {
     let words: &[&str] = match name {
         SQL_MODE => &SQL_MODES,
@@ -67,7 +70,8 @@ fn counting(name: &str, value: &str) -> Option<String> {
 }
 
 impl Settings {
-    /// Of the source's, for a target whose sessions begin with `target`. Each is tried in a session there.
+    /// Derives them from the source's, for a target whose sessions begin with `target`. Tries each in a
+    /// session there.
     pub(super) fn of(
         source: &BTreeMap<String, String>,
         target: &BTreeMap<String, String>,
@@ -75,7 +79,7 @@ impl Settings {
     ) -> Result<Self, SqlError> {
         let mut settings = Self::default();
         for (name, usual) in BOTH.into_iter().chain(MARIADB).chain(MYSQL) {
-            // Others are none of ours to set, whatever a backup says.
+            // Other settings are not ours to set, whatever a backup says.
             let Some(source) = source.get(name) else { continue };
             let wanted = counting(name, source).unwrap_or_else(|| source.clone());
             let Some(there) = target.get(name) else {

@@ -1,7 +1,7 @@
-//! What is to be known of a table to read its rows so that they can be put back bit for bit.
+//! Reads all that must be known of a table to read its rows so that they can be put back bit for bit.
 //!
-//! Computed columns are not read, invisible ones are. Values come as they are stored ([`Form`] says how), the columns of
-//! the key first, so that the beginning of each row tells where it belongs.
+//! Computed columns are not read, invisible ones are. Values come as they are stored ([`Form`] says how),
+//! with the key columns first, so that the beginning of each row tells where it belongs.
 
 use std::collections::HashMap;
 
@@ -22,21 +22,21 @@ use crate::{
     server::{ByteRow, Session, SqlError, TableName},
 };
 
-/// Columns that MariaDB adds to a table with history where none are named.
+/// Period columns that MariaDB adds to a table with history if none are named.
 const ROW_START: &str = "row_start";
 const ROW_END: &str = "row_end";
-/// What they are computed of, as it is called.
+/// Generation expressions of the period columns, as the server shows them.
 const ROW_START_EXPRESSION: &str = "ROW START";
 const ROW_END_EXPRESSION: &str = "ROW END";
 
 /// How the rows of an engine are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EngineKind {
-    /// It has consistent views.
+    /// The engine has consistent views.
     Views,
-    /// It has none: its tables are locked while they are read.
+    /// The engine has no consistent views: its tables are locked while they are read.
     Locked,
-    /// Its tables hold no rows of their own on this server.
+    /// The engine's tables hold no rows of their own on this server.
     NoRows,
 }
 
@@ -50,17 +50,17 @@ impl EngineKind {
     }
 }
 
-/// A table that is to be read.
+/// A table to be read.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
     pub(super) definition: TableDefinition,
     pub(super) name: TableName,
-    /// As the server guesses.
+    /// Estimated by the server.
     pub(super) bytes_estimated: u64,
     pub(super) rows_estimated: u64,
 }
 
-/// Reads the definitions of the tables of one schema, and of those only that are listed.
+/// Reads the definitions of the listed tables of one schema.
 pub(super) fn of_schema(
     session: &mut Session,
     schema: &str,
@@ -83,7 +83,7 @@ pub(super) fn of_schema(
              nullable AS n, index_type AS it FROM information_schema.statistics \
              WHERE table_schema = {} AND non_unique = 0 AND {} ORDER BY table_name, index_name, seq_in_index",
             quoted_text(schema),
-            // Others cannot be asked for.
+            // `FORCE INDEX` cannot name other indexes.
             match session.flavor() {
                 Flavor::MariaDb => "ignored = 'NO'",
                 Flavor::MySql => "is_visible = 'YES'",
@@ -169,7 +169,7 @@ fn definition(
         }
         let (column, column_type) = (row.text("c")?, row.text("ct")?);
         let Some(hidden) = members::hidden(session, &table.name, column, column_type)? else { continue };
-        // What is none of the members is no default, not even for a moment.
+        // The server accepts no default that is not a member, not even for a moment.
         let default = defaults.iter().position(|(name, _)| name == column).map(|at| defaults.remove(at).1);
         create.0 = hidden.spell(&create.0, default.as_deref()).ok_or_else(|| {
             Error::failed(format!("the definition of column {column} is not understood: {column_type}"))
@@ -184,7 +184,7 @@ fn definition(
         if let Some(key) = &mut key {
             key.0.push(period.end.name.clone());
             key.1.directions.push(Direction::Ascending);
-            // Rows of the past are in the index by what no statement can name.
+            // The index orders rows of the past by something that no statement can name.
             key.1.is_comparable = false;
         }
     }
@@ -215,7 +215,7 @@ fn definition(
     })
 }
 
-/// From when to when a row of a table with history is, or was.
+/// The period during which a row of a table with history is, or was, valid.
 struct Period {
     start: ColumnDefinition,
     end: ColumnDefinition,
@@ -281,11 +281,12 @@ fn form(data_type: &str, charset: Option<&str>) -> Option<Form> {
     })
 }
 
-/// A key that tells rows from each other, the primary one if there is one: names of its columns, and the rest.
+/// Finds a key that identifies rows, preferring the primary key. Returns its column names and the key.
 ///
-/// By a hash nothing can be read in order: the server would sort, and by no more than `max_sort_length` bytes of a value,
-/// so that what a `LIMIT` leaves for the next statement need not be behind what was read. MariaDB has such keys over long
-/// text in InnoDB (no key to us), and both have them in `MEMORY`.
+/// Rows cannot be read in order by a hash index: the server would sort, and compare at most `max_sort_length`
+/// bytes of a value, so the rows that a `LIMIT` leaves for the next statement need not come after those
+/// already read. MariaDB has such keys over long text in InnoDB (no key to us), and both servers have them in
+/// `MEMORY`.
 fn key(
     rows: &[ByteRow],
     stored: &[ColumnDefinition],
@@ -299,14 +300,14 @@ fn key(
             _ => indexes.push((index, vec![row])),
         }
     }
-    // A primary key comes before all others.
+    // The primary key comes before all others.
     indexes.sort_by_key(|(name, _)| *name != "PRIMARY");
     indexes.into_iter().find_map(|(index, parts)| {
         let mut key = KeyDefinition { index: index.to_owned(), directions: Vec::new(), is_comparable: true };
         let mut names = Vec::new();
         for part in parts {
             let is_null = |column| part.bytes_or_null(column).is_ok_and(|value| value.is_none());
-            // A prefix of a column, an expression, or something that may be NULL orders nothing.
+            // A column prefix, an expression or a nullable column gives no order.
             if !is_null("p") || part.text("n").is_ok_and(|nullable| nullable == "YES") {
                 return None;
             }
@@ -328,27 +329,29 @@ fn key(
     })
 }
 
-/// Whether a value that was read, written as a literal, is the same to the server.
+/// Whether a value read from this column means the same to the server when written as a literal.
 fn is_comparable(column: &ColumnDefinition) -> bool {
     let column_type = column.column_type.to_ascii_lowercase();
     let is_bits = column_type.starts_with("bit") || column_type.starts_with("vector");
     match column.form {
         Form::Number | Form::Text => true,
         Form::Bytes => column_type.contains("binary") && !is_bits,
-        // Years before 1970 look like short ones.
+        // Years before 1970 look like two-digit ones.
         Form::Ascii => !column_type.starts_with("year"),
         Form::Float | Form::Json | Form::Members => false,
     }
 }
 
-/// Whether a column's character set has characters of four bytes, which servers cannot show in definitions.
+/// Whether a column's character set has four-byte characters, which servers cannot show in definitions.
 fn has_wide_characters(row: &ByteRow) -> bool {
     let charset = row.bytes_or_null("cs").ok().flatten();
     charset.is_some_and(|name| [&b"utf8mb4"[..], b"utf16", b"utf16le", b"utf32"].contains(&name))
 }
 
-/// MariaDB shows defaults in a character set of three bytes for each character: what needs four is a `?` there. The
-/// server itself knows it.
+/// Reads the defaults that MariaDB cannot show.
+///
+/// MariaDB shows defaults in a three-byte character set, so a character that needs four bytes becomes `?`.
+/// The server itself still knows the value.
 fn hidden_defaults(
     session: &mut Session,
     table: &TableName,
@@ -357,12 +360,13 @@ fn hidden_defaults(
     let mut found = Vec::new();
     for row in columns.iter().filter(|row| has_wide_characters(row)) {
         let (shown, charset) = (row.bytes_or_null("df")?.unwrap_or_default(), row.text("cs")?);
-        // A literal; expressions have no quote in front.
+        // Only literals begin with a quote; expressions do not.
         if !shown.starts_with(b"'") || !shown.contains(&b'?') {
             continue;
         }
         let column = row.text("c")?;
-        // A column that cannot be NULL has no default to show without a row. A derived table has one, and the default with it.
+        // Without a row, a column that cannot be NULL has no default to show. The derived table has a row,
+        // and the default with it.
         let query = format!(
             "SELECT HEX(DEFAULT(d.{c})) FROM \
              (SELECT x.one, t.{c} FROM (SELECT 1 AS one) AS x LEFT JOIN {t} AS t ON FALSE LIMIT 1) AS d",
@@ -381,19 +385,19 @@ fn hidden_defaults(
 }
 
 impl Table {
-    /// `SELECT` of what is stored, and behind it what is computed, up to and with the name of the table.
+    /// `SELECT` of the stored columns, then of the computed ones, up to and including the table.
     pub(super) fn select(&self) -> String {
         let columns = self.definition.columns.iter().chain(self.computed_columns());
         let expressions: Vec<String> = columns.map(Self::expression).collect();
         self.select_as(&expressions)
     }
 
-    /// Columns that are computed, as far as they are read.
+    /// The computed columns that are read.
     pub(super) fn computed_columns(&self) -> &[ColumnDefinition] {
         self.definition.computed.as_ref().map(|computed| computed.columns.as_slice()).unwrap_or_default()
     }
 
-    /// What a column is read by.
+    /// The expression by which a column is read.
     pub(super) fn expression(column: &ColumnDefinition) -> String {
         let name = quoted(&column.name);
         match column.form {
@@ -403,32 +407,33 @@ impl Table {
         }
     }
 
-    /// The same with other expressions for its columns.
+    /// Same as `select`, with other expressions for the columns.
     pub(super) fn select_as(&self, expressions: &[String]) -> String {
-        // A write that waits for our lock of a table without transactions would make this wait for the write.
+        // Otherwise a write that waits for our lock of a table without transactions would make this read wait
+        // behind it.
         format!("SELECT HIGH_PRIORITY {} FROM {}", expressions.join(", "), self.place())
     }
 
-    /// The table in a `FROM`, with the index that has its order.
+    /// The table in a `FROM` clause, with the index that gives its order.
     pub(super) fn place(&self) -> String {
         let mut text = self.name.quoted();
         if self.definition.has_history {
             text.push_str(" FOR SYSTEM_TIME ALL");
         }
-        // Where history is, the key is the index's only in part.
+        // In a table with history, only part of the key is in the index.
         if let Some(key) = self.definition.key.as_ref().filter(|_| !self.definition.has_history) {
             text.push_str(&format!(" FORCE INDEX ({})", quoted(&key.index)));
         }
         text
     }
 
-    /// How many of the first columns are the key.
+    /// The first columns, which form the key.
     pub(super) fn key_columns(&self) -> &[ColumnDefinition] {
         let count = self.definition.key.as_ref().map_or(0, |key| key.directions.len());
         &self.definition.columns[..count.min(self.definition.columns.len())]
     }
 
-    /// Whether it can be read piece by piece.
+    /// Whether it can be read in ranges.
     pub(super) fn can_be_cut(&self) -> bool {
         self.definition.key.as_ref().is_some_and(|key| key.is_comparable)
     }

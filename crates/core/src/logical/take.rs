@@ -1,5 +1,5 @@
-//! Takes a logical backup: [`run_to`] is the outline. Reach the server → begin a run in each repository → make the view →
-//! read definitions and rows → complete each. Nothing is visible before the outcome.
+//! Takes a logical backup. [`run_to`] is the outline: reach the server → begin a run in each repository →
+//! make the view → read definitions and rows → complete each run. Nothing is visible before the outcome.
 
 use std::{
     collections::BTreeMap,
@@ -43,17 +43,17 @@ use crate::{
     watch::Watch,
 };
 
-/// So often the view is begun again because the way to the server broke.
+/// How many times the view is begun again because the way to the server broke.
 const WAYS_MAX: u32 = 3;
-/// Tables named in a report.
+/// How many tables a report names.
 const LARGEST_COUNT: usize = 20;
-/// Flag of a backup that was another tool's dump.
+/// Flag of a backup made from another tool's dump.
 const IMPORTED: &str = "imported";
 /// Flag of a backup for which only some databases, tables or rows were asked for.
 const PARTIAL: &str = "partial";
-/// Tables named in a warning.
+/// How many tables a warning names.
 const NAMES_SHOWN_MAX: usize = 5;
-/// Where no position was to be had.
+/// Warning about a backup without a position.
 const NO_POSITION: &str = "the backup has no position in the binlog, since none can be told with the rights of this \
     account: nothing can be replayed on it, and no replica made of it (docs/guide/connections.md lists the rights)";
 
@@ -78,8 +78,8 @@ pub fn run(
     only(run_to(slice::from_ref(repo), options, selection, listener, cancel))
 }
 
-/// Takes one into several repositories: the server is read once. Returns for each whether it has the backup; what keeps one
-/// from it does not keep the others.
+/// Takes one into several repositories, reading the server once. Returns the result for each repository; a
+/// failure in one does not keep the others from the backup.
 pub fn run_to(
     repos: &[Arc<Repo>],
     options: &BackupOptions,
@@ -96,7 +96,8 @@ pub fn run_to(
     }
 }
 
-/// Takes what a dump has become on a private server: `options` lead there, and say whose history it belongs to.
+/// Takes a backup of what a dump has become on a private server. `options` lead to that server, and name the
+/// source whose history the backup belongs to.
 pub(super) fn of_import(
     repo: &Arc<Repo>,
     options: &BackupOptions,
@@ -126,7 +127,7 @@ fn reach_and_run(
         None => name::of_server(&facts.identity.hostname, facts.identity.port)?,
     };
     let log = LogName { source: name, kind: Kind::Logical };
-    // A dump does not prove of which server it is. Its history stays that of the server that it was of.
+    // A dump does not prove which server it came from, so the history keeps the identity that it had.
     let mut origin = origin.cloned();
     if let (Some(origin), [repo]) = (&mut origin, repos) {
         origin.identity_before = identity::known(repo, &log, options)?;
@@ -161,7 +162,8 @@ fn reach_and_run(
         cancel,
     };
     let taking = Taking { options, selection, origin: origin.as_ref(), watch: &watch, cancel };
-    // The runs begin first, which may take minutes behind one that keeps house; the server would not wait so long.
+    // Begin the runs first: that may take minutes behind a run that does housekeeping, and the server would
+    // not keep an idle session for so long.
     drop(control);
     let capture = |writers: &Writers<'_>| {
         let mut control = Session::open_patiently(&options.connect, Purpose::Control)?;
@@ -180,14 +182,14 @@ fn reach_and_run(
 struct Taking<'a> {
     options: &'a BackupOptions,
     selection: &'a Selection,
-    /// Of what is imported.
+    /// Set for an import.
     origin: Option<&'a Origin>,
     watch: &'a Watch<'a>,
     cancel: &'a Cancel,
 }
 
 impl Taking<'_> {
-    /// From the view to the last row.
+    /// Runs from the view to the last row.
     fn take(
         &self,
         mut control: Session,
@@ -210,7 +212,7 @@ impl Taking<'_> {
         let mut ways_left = WAYS_MAX;
         let mut view = loop {
             match View::open(&mut control, &wanted, self.watch, self.cancel) {
-                // Nothing is read yet: what broke can be made again.
+                // Nothing is read yet, so the view can be made again.
                 Err(error) if ways_left > 0 && self.options.connect.has_broken_tunnel() => {
                     ways_left -= 1;
                     let error = self.options.connect.explain_loss(error);
@@ -230,7 +232,7 @@ impl Taking<'_> {
         point("logical.view.made");
         let mut tables = std::mem::take(&mut view.tables);
         if self.origin.is_some() {
-            // What a private server has computed of a dump says nothing of the dumped one.
+            // The values that a private server computed for a dump say nothing about the dumped server.
             tables.iter_mut().for_each(|table| table.definition.computed = None);
         }
         let facts_of_view = self.judge(&view, &mut tables);
@@ -253,11 +255,11 @@ impl Taking<'_> {
         let (position, readers_count) = (view.position.clone(), readers.len() as u64);
         let mut locks = view.close(self.watch)?;
         if self.origin.is_some() {
-            // Nobody waited for them.
+            // No other session waited for them.
             locks.clear();
         }
         Ok(Taken {
-            // Of an imported dump, what it says stands with its origin.
+            // For an imported dump, the position it names is kept in its origin.
             position: position.filter(|_| self.origin.is_none()),
             view: facts_of_view,
             read: ReadFacts { definitions, readers: readers_count, ..read_facts(&read) },
@@ -267,8 +269,8 @@ impl Taking<'_> {
         })
     }
 
-    /// How long one repository may hold up the others: not so long that tables which are locked until they are read would
-    /// be given up.
+    /// How long one repository may hold up the others: not so long that tables locked until they are read
+    /// would be given up.
     fn hold_up_max(&self, view: &View) -> Duration {
         match view.holds_tables() {
             true => self.options.hold_up_max.min(self.options.lock_max / 2),
@@ -276,9 +278,9 @@ impl Taking<'_> {
         }
     }
 
-    /// Says which tables are not what a reader would expect, in the events and in the backup.
+    /// Reports the tables that are not what a reader would expect, in the events and in the backup.
     fn judge(&self, view: &View, tables: &mut [Table]) -> ViewFacts {
-        // What a private server shows is of one moment; whether the dump was, it does not say.
+        // A private server's view is of one moment; the dump does not say whether its own was.
         let method = if self.origin.is_some() { Method::Imported } else { view.method };
         let mut facts = ViewFacts {
             method,
@@ -308,7 +310,7 @@ impl Taking<'_> {
         facts
     }
 
-    /// Everything that is not a table. Returns how many there are.
+    /// Stores everything that is not a table. Returns the number of definitions.
     fn definitions(
         &self,
         control: &mut Session,
@@ -317,7 +319,7 @@ impl Taking<'_> {
         tee: &Tee<'_>,
     ) -> Result<u64> {
         let settings = match self.options.is_private {
-            // Those of the server whose data it has are not known.
+            // The settings of the server that the data came from are not known.
             true => BTreeMap::new(),
             false => settings::read(control)?,
         };
@@ -348,8 +350,8 @@ impl Taking<'_> {
         Ok(count)
     }
 
-    /// The server's version as it calls itself. Of an imported dump it is the dumped server's, if the private one is of the same:
-    /// they may tell more of themselves than that.
+    /// The server's version as it calls itself. For an imported dump it is the dumped server's, if flavor and
+    /// number are those of the private server: the full text may tell more than these.
     fn version(&self, facts: &ServerFacts) -> String {
         let dumped = self.origin.and_then(|origin| origin.server_version.as_deref());
         let is_same = |text: &&str| {
@@ -380,7 +382,7 @@ impl Taking<'_> {
         }
         if let Some(origin) = self.origin {
             said.more.insert(IMPORT.to_owned(), Value::Object(object(origin)?));
-            // The private server's, which is gone.
+            // These were the private server's, which is gone.
             said.server.remove("identity");
             said.server.remove("paths");
         }

@@ -1,8 +1,8 @@
-//! Tables, rows and definitions into several repositories: each is given to the writer of each of them.
+//! Writes tables, rows and definitions to several repositories, each through its own writer.
 //!
-//! Each repository cuts rows into chunks by its own secret, and compares them with its own last backup. Only where a table
-//! is read in ranges goes by the chunks of one of them: the guide. Elsewhere a range begins within a chunk, which costs
-//! that chunk.
+//! Each repository cuts rows into chunks by its own secret, and compares them with its own last backup. Only
+//! the ranges in which a table is read follow the chunks of one repository, the guide. In the others a range
+//! begins within a chunk, which costs that chunk.
 
 use holdfast_repo::{
     data::writer::{BackupWriter, BaseChunks, LongRow, RangeNo, RangeStart, RowRange, TableId, TableSpec},
@@ -19,15 +19,15 @@ pub(super) struct Tee<'a> {
     writers: &'a Writers<'a>,
 }
 
-/// What a table is to each of them.
+/// A table's id in each repository.
 #[derive(Clone, Debug)]
 pub(super) struct TeeTable(Vec<Option<TableId>>);
 
-/// The place of a range, in each of them.
+/// The reserved place of a range in each repository.
 #[derive(Clone, Debug)]
 pub(super) struct ReservedRange(Vec<Option<RangeNo>>);
 
-/// The position of the guide.
+/// Index of the guide.
 const GUIDE: usize = 0;
 
 impl<'a> Tee<'a> {
@@ -43,7 +43,7 @@ impl<'a> Tee<'a> {
         self.writers.each_says(|_, writer| Ok(writer.begin_table(spec.clone())?)).map(TeeTable)
     }
 
-    /// What its rows come to. Checksums are of one repository.
+    /// Ends a table. Returns the totals of its rows; the checksum is that of one repository.
     pub(super) fn end_table(&self, table: &TeeTable, definition: &[u8]) -> Result<RowTotals> {
         let ended = self
             .writers
@@ -56,7 +56,7 @@ impl<'a> Tee<'a> {
         }
     }
 
-    /// The chunks that the guide's base has of a table.
+    /// The chunks of a table in the guide's base.
     pub(super) fn base_chunks(&self, table: &TeeTable) -> Result<Option<BaseChunks>> {
         let mut chunks = None;
         self.writers.each(|position, writer| {
@@ -68,7 +68,7 @@ impl<'a> Tee<'a> {
         Ok(chunks)
     }
 
-    /// Begins a range: at its place, if one is reserved, and where the guide has a chunk, if it has.
+    /// Begins a range: at its reserved place, if any, and in the guide at this chunk of the base, if any.
     pub(super) fn begin_range(
         &self,
         table: &TeeTable,
@@ -85,7 +85,7 @@ impl<'a> Tee<'a> {
         Ok(TeeRange { writers: self.writers, ranges })
     }
 
-    /// Reserves the place right behind a range.
+    /// Reserves the place right after a range.
     pub(super) fn reserve_range(&self, table: &TeeTable, behind: &TeeRange<'_>) -> Result<ReservedRange> {
         let reserve = |position: usize, writer: &BackupWriter| {
             let behind = behind.ranges.get(position).and_then(Option::as_ref).ok_or_else(not_begun)?;
@@ -95,7 +95,7 @@ impl<'a> Tee<'a> {
     }
 }
 
-/// A range of a table, on its way into each of them.
+/// A range of a table, on its way into each repository.
 pub(super) struct TeeRange<'a> {
     writers: &'a Writers<'a>,
     ranges: Vec<Option<RowRange<'a>>>,
@@ -121,7 +121,7 @@ impl<'a> TeeRange<'a> {
     }
 }
 
-/// A row on its way, piece by piece.
+/// A long row, written piece by piece.
 pub(super) struct TeeLongRow<'r, 'a> {
     writers: &'a Writers<'a>,
     rows: Vec<Option<LongRow<'r, 'a>>>,
@@ -150,7 +150,7 @@ fn begun<T>(all: &mut [Option<T>], position: usize) -> Result<&mut T> {
     all.get_mut(position).and_then(Option::as_mut).ok_or_else(not_begun)
 }
 
-/// Nobody hears of it: the writer has failed before.
+/// This error is never reported: the writer has already failed.
 fn not_begun() -> Error {
     Error::failed("rows were sent of a table that had not begun")
 }

@@ -7,28 +7,28 @@ use super::{
     load::tokens::{Kind, Token, tokens},
 };
 
-/// `database`.`name` in the text of a view.
+/// A `database`.`name` in the text of a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Used {
     pub(super) schema: String,
     pub(super) name: String,
 }
 
-/// What a view's text uses, itself included. `alias`.`column` looks the same: what is an alias there is not taken for a
-/// database.
+/// What a view's text uses, including the view itself. `alias`.`column` looks the same, so an alias in the
+/// text is not taken for a database.
 pub(super) fn used(sql: &[u8]) -> BTreeSet<Used> {
     let (mut found, aliases) = names(sql);
     found.retain(|used| !aliases.contains(&used.schema));
     found
 }
 
-/// What else has a name in a view's text: aliases of tables, and columns without their tables.
+/// The other names in a view's text: aliases of tables, and columns without their tables.
 pub(super) fn aliases(sql: &[u8]) -> BTreeSet<String> {
     names(sql).1
 }
 
 fn names(sql: &[u8]) -> (BTreeSet<Used>, BTreeSet<String>) {
-    // The name of the definer is before it.
+    // The definer's name comes before `VIEW`.
     let all: Vec<Token<'_>> = tokens(sql)
         .into_iter()
         .filter(|token| token.kind != Kind::Space)
@@ -41,12 +41,14 @@ fn names(sql: &[u8]) -> (BTreeSet<Used>, BTreeSet<String>) {
         let Some(schema) = token.name() else { continue };
         let (is_behind, is_before) = (is_point(at.checked_sub(1)), is_point(Some(at + 1)));
         if !is_before {
-            // `database`.`table`.`column` and `database`.`table` `alias`: the alias. Behind AS stands a column.
+            // Of `database`.`table`.`column` and `database`.`table` `alias`, only the alias. A name after AS
+            // is a column.
             if !is_behind && !at.checked_sub(1).is_some_and(|at| all[at].is_word("AS")) {
                 aliases.insert(schema);
             }
         } else if !is_behind && let Some(name) = all.get(at + 2).and_then(Token::name) {
-            // Behind it is a column, unless it is called: of what is named elsewhere, or MySQL's `database`.`alias`.
+            // A third name is a column, of a table named elsewhere or of MySQL's `database`.`alias`, unless
+            // it is called.
             let is_of_three = is_point(Some(at + 3));
             let is_called = all.get(at + 5).is_some_and(|it| it.is_symbol(b'('));
             if !is_of_three || is_called {
@@ -57,8 +59,8 @@ fn names(sql: &[u8]) -> (BTreeSet<Used>, BTreeSet<String>) {
     (found, aliases)
 }
 
-/// Puts views behind those that they use: made over something that is not itself yet, a view would take over what that is
-/// not, such as that it can be written to. Else they stay in their order.
+/// Sorts views after those that they use: a view created over a placeholder would take over what the
+/// placeholder lacks, such as being writable. Otherwise their order is kept.
 pub(super) fn order(views: &mut Vec<ViewDefinition>) {
     let places: BTreeMap<(String, String), usize> =
         views.iter().enumerate().map(|(at, view)| ((view.schema.clone(), view.name.clone()), at)).collect();
@@ -85,7 +87,7 @@ pub(super) fn order(views: &mut Vec<ViewDefinition>) {
             }
         }
     }
-    // What uses itself in a circle comes last.
+    // Views that use each other in a circle come last.
     let mut ranked: Vec<(usize, ViewDefinition)> = rank.into_iter().zip(std::mem::take(views)).collect();
     ranked.sort_by_key(|(rank, _)| *rank);
     views.extend(ranked.into_iter().map(|(_, view)| view));
@@ -122,11 +124,11 @@ mod tests {
         assert_eq!(used(&view("v", "t").create.0), BTreeSet::from(expected));
         let as_column = b"CREATE VIEW `s`.`v` AS select `s`.`t`.`id` AS `s` from `s`.`t`";
         assert_eq!(used(as_column), BTreeSet::from([it("s", "t"), it("s", "v")]));
-        // An alias that MySQL says a database of, and a function of a package.
+        // An alias that MySQL qualifies with a database, and a function of a package.
         let of_alias =
             b"CREATE VIEW `s`.`v` AS select `d`.`a`.`id` AS `id`,`e`.`p`.`f`(1) AS `f` from `d`.`t` `a`";
         assert_eq!(used(of_alias), BTreeSet::from([it("d", "t"), it("e", "p"), it("s", "v")]));
-        // An alias that is called as a database.
+        // An alias with the name of a database.
         let odd = b"CREATE VIEW `s`.`v` AS select `s`.`id` AS `id` from `d`.`t` `s`";
         assert_eq!(used(odd), BTreeSet::from([it("d", "t")]));
     }

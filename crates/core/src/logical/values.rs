@@ -1,7 +1,8 @@
-//! Stored values as people and programs read them: as literals of SQL, as text, as JSON.
+//! Stored values as people and programs read them: as SQL literals, as text, as JSON.
 //!
-//! Text is UTF-8 from whatever character set its column has; bytes are upper-case hex; members of `ENUM` and `SET` go by
-//! their names. What cannot be shown so without a change is not shown as something else: [`shown`] says so.
+//! Text is UTF-8, converted from its column's character set; bytes are upper-case hex; members of `ENUM` and
+//! `SET` go by their names. A value that cannot be shown unchanged is not shown as something else: [`shown`]
+//! returns `None`.
 
 use std::borrow::Cow;
 
@@ -14,12 +15,12 @@ use super::{
     script::literal,
 };
 
-/// A value.
+/// A value in readable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown<'v> {
     /// A number, in digits.
     Number(&'v str),
-    /// What needs no quotes: dates, times, addresses.
+    /// A word that needs no quotes: a date, a time, an address.
     Word(&'v str),
     /// Text.
     Text(Cow<'v, str>),
@@ -27,7 +28,7 @@ pub enum Shown<'v> {
     Hex(String),
 }
 
-/// A value of a column; `None` where it cannot be shown as what it is.
+/// Shows a value of a column; `None` if it cannot be shown as what it is.
 #[must_use]
 pub fn shown<'v>(column: &ColumnDefinition, value: &'v [u8]) -> Option<Shown<'v>> {
     let ascii = || std::str::from_utf8(value).ok().filter(|text| text.is_ascii());
@@ -43,7 +44,7 @@ pub fn shown<'v>(column: &ColumnDefinition, value: &'v [u8]) -> Option<Shown<'v>
     }
 }
 
-/// Whether all values of a column can be shown, by what is known of its type; else the character set that cannot.
+/// Whether all values of a column can be shown, judging by its type; otherwise the character set that cannot.
 pub fn can_show(column: &ColumnDefinition) -> Result<(), &str> {
     match (&column.form, column.charset.as_deref()) {
         (Form::Text, Some(charset)) if !charset::is_known(charset) => Err(charset),
@@ -57,18 +58,18 @@ fn hex(value: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-/// A value as a literal of SQL, as scripts have it; `None` is NULL.
+/// A value as an SQL literal, as in scripts; `None` is NULL.
 #[must_use]
 pub fn sql_literal(column: &ColumnDefinition, value: Option<&[u8]>) -> String {
     let mut out = Vec::new();
-    // Nothing fails that goes to memory; and what is no text is in hex.
+    // Writing to memory never fails, and anything that is not text is in hex.
     let _never = literal::write(&mut out, column, value);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A value in JSON. Integers of at most 32 bits and floating point numbers are numbers, which every reader takes as they
-/// are; `BIGINT` and `DECIMAL` are strings of digits. Bytes are strings of hex. What cannot be shown as text is an object
-/// with its bytes, `{"hex": ".."}`.
+/// A value in JSON. Integers of at most 32 bits and floating point numbers are numbers, which every reader
+/// takes as they are; `BIGINT` and `DECIMAL` are strings of digits. Bytes are strings of hex. A value that
+/// cannot be shown as text is an object with its bytes, `{"hex": ".."}`.
 pub struct JsonValue<'v> {
     /// Its column.
     pub column: &'v ColumnDefinition,
@@ -106,7 +107,7 @@ impl Serialize for JsonValue<'_> {
     }
 }
 
-/// Values of a row in JSON: an object, in the order of the columns.
+/// The values of a row in JSON: an object, in the order of the columns.
 pub struct JsonRow<'v>(pub Vec<JsonValue<'v>>);
 
 impl<'v> JsonRow<'v> {

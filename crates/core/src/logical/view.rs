@@ -1,22 +1,25 @@
-//! One consistent view for several connections, for the least lock that the server and the account allow.
+//! One consistent view for several connections, with the least lock that the server and the account allow.
 //!
-//! The order, the same for every server:
+//! The order is the same for every server:
 //!
-//! 1. List what there is, and read every definition.
-//! 2. Every reader begins a transaction and touches every table. It holds the tables' metadata from then on, so that
-//!    nobody changes a definition until the rows are read; and since all readers hold them, none of them ever waits behind
-//!    somebody who wants to. No rows are read, so there is no view yet (verified on MariaDB 10.11 and MySQL 9.7). How
-//!    tables were made is read now: it does not change any more, and nobody waits yet.
-//! 3. Under a lock that lets nothing be committed every reader reads one row: that makes its view. The position is read.
-//!    Tables whose engine has no views are locked for as long as they are read. Which lock it is decides [`Methods`].
-//! 4. The lock is let go. The list and the definitions are read again: unless they are what they were, all of it is begun
-//!    again.
+//! 1. List the objects, and read every definition that is not a table's.
+//! 2. Every reader begins a transaction and touches every table. From then on it holds the tables' metadata
+//!    locks, so that nobody changes a definition until the rows are read; and since all readers hold them,
+//!    none of them ever waits behind a session that wants to. No rows are read, so there is no view yet
+//!    (verified on MariaDB 10.11 and MySQL 9.7). The definitions of tables are read now: they do not change
+//!    any more, and nobody waits yet.
+//! 3. Under a lock that prevents all commits, every reader reads one row, which makes its view. The position
+//!    is read. Tables whose engine has no views are locked until they are read. [`Methods`] decides which
+//!    lock it is.
+//! 4. The lock is released. The list and the definitions are read again; if they have changed, everything
+//!    begins again.
 //!
-//! Whoever is in the way of a lock is waited for as a physical backup does it: everything is let go, and asked for again
-//! after a pause, until the patience is over. Then the view is made without a lock.
+//! A session that blocks a lock is treated as in a physical backup: everything is released, and asked for
+//! again after a pause, until the patience runs out. Then the view is made without a lock.
 //!
-//! Where nothing can be locked, readers begin their views again until all are of one position of the binlog: MariaDB tells
-//! that of each view, MySQL where the binlog ends before and after they were begun. Where that cannot be, one reader has to do.
+//! If nothing can be locked, readers begin their views again until all have the same binlog position: MariaDB
+//! reports it for each view, MySQL reports where the binlog ends before and after they were begun. If that is
+//! impossible, one reader has to do.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -52,24 +55,25 @@ use crate::{
     source::attempt::{self, Tries},
 };
 
-/// Tables named in one statement that touches them; servers join at most 61.
+/// How many tables one statement touches; servers join at most 61.
 const TOUCHED_AT_ONCE: usize = 50;
-/// Views that are begun before it is given up that all have one position.
+/// How many times views are begun before giving up on a common position.
 const AGREEMENT_TRIES: u32 = 50;
-/// The server may take so long to say where the binlog ends.
+/// How long the server may take to report where the binlog ends.
 const LOOK_MAX: Duration = Duration::from_secs(10);
-/// `FLUSH TABLES WITH READ LOCK` waits for so long; servers count whole seconds.
+/// How long `FLUSH TABLES WITH READ LOCK` waits; servers count whole seconds.
 const READ_LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Makes a view at once.
 const BEGIN_VIEW: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
-/// The server may drop a reader that has been silent for so long; each of them says something more often.
+/// How long a reader may be silent before the server drops it; each reader sends something more often.
 const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
-/// The longest that a server waits for who takes what it sends.
+/// The longest time that a server waits for a client to take what it sends.
 const NET_TIMEOUT_MAX_S: u64 = 31_536_000;
-/// Should a server sort after all, it compares this much of each value of a key, which is more than an index has of one.
+/// If a server sorts after all, how many bytes of each key value it compares: more than an index holds of
+/// one.
 const SORTED_BYTES_MAX: u32 = 65_536;
 
-/// What a view is asked for.
+/// What is asked of a view.
 pub(super) struct Wanted<'a> {
     pub(super) connect: &'a ConnectOptions,
     /// What the server was found to be.
@@ -77,19 +81,19 @@ pub(super) struct Wanted<'a> {
     pub(super) selection: &'a Selection,
     pub(super) readers: usize,
     pub(super) limits: LockLimits,
-    /// As often a lock may be held too long, and definitions are read anew at once when they changed.
+    /// How often a lock may be held too long, and how often changed definitions are read again at once.
     pub(super) tries: u32,
-    /// How long it keeps asking for locks that another session blocks.
+    /// How long to keep asking for locks that another session blocks.
     pub(super) patience: Duration,
-    /// So long a reader may be kept from taking what the server sends.
+    /// How long a reader may be kept from taking what the server sends.
     pub(super) hold_up_max: Duration,
 }
 
-/// A consistent view, as long as this lives.
+/// A consistent view, held for as long as this lives.
 pub(super) struct View {
     pub(super) readers: Vec<Session>,
     pub(super) listing: Listing,
-    /// How tables were made.
+    /// The tables with their definitions.
     pub(super) tables: Vec<Table>,
     /// Everything that is not a table or a sequence.
     pub(super) programs: Vec<Definition>,
@@ -97,18 +101,18 @@ pub(super) struct View {
     pub(super) method: Method,
     /// MySQL: keeps definitions from being changed.
     instance: Option<InstanceLock>,
-    /// Holds tables whose engine has no views.
+    /// Locks tables whose engine has no views.
     others: Option<TableLock>,
     records: Vec<LockRecord>,
 }
 
 /// Why a try failed.
 enum Stopped {
-    /// Somebody was in the way of the lock that makes the view: another may be had.
+    /// Another session blocks the lock that makes the view; a different lock may be granted.
     Refused(Error),
-    /// The same, of what every method needs.
+    /// Same, for a lock that every method needs.
     InTheWay(Error),
-    /// A lock was held for as long as it may be.
+    /// A lock was held for as long as permitted.
     HeldTooLong(Error),
     /// A definition changed.
     Changed(Error),
@@ -138,7 +142,8 @@ impl From<SqlError> for Stopped {
     }
 }
 
-/// Whether what was listed is gone, or another: a table, a database, a view, a program, a trigger, an event.
+/// Whether a listed object is gone or was replaced: a table, a database, a view, a program, a trigger, an
+/// event.
 fn is_gone(error: &SqlError) -> bool {
     matches!(error.code(), Some(1146 | 1049 | 1412 | 1347 | 1305 | 1360 | 1539))
 }
@@ -158,7 +163,7 @@ fn granted(attempt: Attempt, lock: &str) -> Result<(), Stopped> {
 }
 
 impl View {
-    /// Makes a view. `control` is a session for questions.
+    /// Makes a view. `control` is a session for queries.
     pub(super) fn open(
         control: &mut Session,
         wanted: &Wanted<'_>,
@@ -240,7 +245,7 @@ impl View {
         }
     }
 
-    /// One try.
+    /// Makes one try.
     fn make(
         &mut self,
         control: &mut Session,
@@ -274,7 +279,7 @@ impl View {
         self.method = match without_lock {
             Some(Method::BinlogPosition) => Method::BinlogPosition,
             Some(method) => {
-                // One reader: its view is consistent with itself.
+                // A single reader: its view is consistent with itself.
                 self.read_first()?;
                 method
             }
@@ -293,7 +298,7 @@ impl View {
         Ok(())
     }
 
-    /// Steps 2 and 3 with the lock that nobody is in the way of.
+    /// Step 3, with the lock that nobody blocks.
     fn begin_under_a_lock(
         &mut self,
         control: &mut Session,
@@ -314,7 +319,7 @@ impl View {
             )));
         };
         if !are_views {
-            // Now, since every moment counts under the lock.
+            // Opened now, since every moment counts under the lock.
             self.others = Some(TableLock::open(wanted.connect, wanted.limits)?);
         }
         match method {
@@ -324,7 +329,8 @@ impl View {
         Ok(method)
     }
 
-    /// After a try that failed: others need not wait until it is dropped, and what was held is recorded.
+    /// Cleans up after a failed try, so that others need not wait until it is dropped, and records the locks
+    /// that were held.
     fn let_go(&mut self) {
         self.readers.clear();
         if let Some(mut others) = self.others.take() {
@@ -337,7 +343,8 @@ impl View {
         }
     }
 
-    /// MySQL: whoever wants to change a definition waits for this lock, before others wait for them.
+    /// MySQL: a session that wants to change a definition waits for this lock before others wait for that
+    /// session.
     fn lock_instance(
         &mut self,
         wanted: &Wanted<'_>,
@@ -362,14 +369,14 @@ impl View {
         released
     }
 
-    /// Steps 2 and 3 with MariaDB's stages.
+    /// Step 3, with MariaDB's stages.
     fn begin_in_stages(&mut self, control: &mut Session, wanted: &Wanted<'_>) -> Result<(), Stopped> {
         let mut stages = BackupStages::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
                 granted(stages.enter(stage)?, "BACKUP STAGE")?;
             }
-            // What was made since the list was read would be missing.
+            // A table created since the list was read would be missing.
             if stages.session().with(|session| Listing::read_again(session, wanted.selection))?
                 != self.listing
             {
@@ -388,7 +395,7 @@ impl View {
         Ok(ended?)
     }
 
-    /// Steps 2 and 3 with a lock of all tables, or of those that are saved.
+    /// Step 3, with a lock of all tables, or of those that are saved.
     fn begin_locked(
         &mut self,
         control: &mut Session,
@@ -397,15 +404,15 @@ impl View {
     ) -> Result<(), Stopped> {
         let mut limits = wanted.limits;
         if method == Method::ReadLock {
-            // Nobody was in its way just now. Should somebody be, after all, everybody waits behind it.
+            // Nobody blocked it just now. If a session does after all, everybody waits behind it.
             limits.wait_max = limits.wait_max.min(READ_LOCK_WAIT_MAX);
         }
         let mut lock = TableLock::open(wanted.connect, limits)?;
         let mut step = || -> Result<(), Stopped> {
             match method {
                 Method::TableLocks => {
-                    // Each by one session only: a lock for reading waits behind those who wait to write, and they would
-                    // wait for the other session.
+                    // Each table is locked by one session only: a read lock waits behind sessions that wait
+                    // to write, and these would wait for the other session.
                     self.lock_others()?;
                     self.lock_tables_with_views(&mut lock)?;
                 }
@@ -416,7 +423,7 @@ impl View {
             }
             self.read_first()?;
             self.position = position_under(lock.session(), control, wanted)?;
-            // Under a lock of some tables a session sees no others.
+            // While only some tables are locked, the session sees no others.
             if method == Method::ReadLock && self.instance.is_none() {
                 let again = lock.session().with(|session| Listing::read_again(session, wanted.selection))?;
                 if again != self.listing {
@@ -433,7 +440,7 @@ impl View {
     }
 
     fn lock_tables_with_views(&self, lock: &mut TableLock) -> Result<(), Stopped> {
-        // Opened before they are locked, each keeps others from writing for less time.
+        // Opening tables before they are locked shortens the time that they are blocked for writers.
         let touches = self.touches();
         lock.session().with(|session| touches.iter().try_for_each(|touch| session.exec(touch)))?;
         let others: HashSet<&TableName> = self.locked_while_read().map(|table| &table.name).collect();
@@ -445,7 +452,8 @@ impl View {
         }
     }
 
-    /// Without a lock: begins views until all are of one position. `has_locks`: if that cannot be, a lock may be had later.
+    /// Without a lock: begins views until all have the same position. `has_locks`: if that fails, a lock may
+    /// be granted later.
     fn begin_agreeing(
         &mut self,
         control: &mut Session,
@@ -455,7 +463,7 @@ impl View {
         if !moves_with_every_change(control)? {
             return Err(nothing_to_compare_by());
         }
-        // It holds nothing, and can be given up.
+        // This session holds nothing and can be given up.
         let mut looks = Session::open_patiently(wanted.connect, Purpose::Monitor)?;
         match control.flavor() {
             // It has a view of its own, and reads in it.
@@ -472,7 +480,7 @@ impl View {
             };
             if let Some(position) = agreed {
                 self.position = position;
-                // What has changed since the view was made fails when it is read.
+                // Reading a table fails if it changed since the view was made.
                 return self.touch_all_in_transactions();
             }
         }
@@ -490,8 +498,9 @@ impl View {
         })
     }
 
-    /// MariaDB tells of each view where in the binlog it is. The position, if it is the same for all and may be known. One view
-    /// more is for reading it, which is let go of at once: the server's own tables are in nobody's way.
+    /// MariaDB: begins a view in each reader, and compares their places in the binlog. If all are the same,
+    /// returns the position, as far as the account may know it. One more view serves to read it and is let go
+    /// at once: the server's own tables are in nobody's way.
     fn begin_at_one_place(
         &mut self,
         looks: &mut Session,
@@ -514,8 +523,9 @@ impl View {
         })
     }
 
-    /// MySQL tells where the binlog ends when everything in it can be seen (`log_status` waits for commits under way). If
-    /// it ends there still when all views are begun, nothing was committed between them.
+    /// MySQL: begins a view in each reader while nothing is committed. The server reports where the binlog
+    /// ends once everything in it is visible (`log_status` waits for commits under way). If it still ends
+    /// there after all views are begun, nothing was committed between them.
     fn begin_while_nothing_is_committed(&mut self, looks: &mut Session) -> Result<Option<Position>, Stopped> {
         if !looks.version().is_verified_mysql() {
             let text = "how log_status tells of commits under way was never tried on this series";
@@ -543,7 +553,7 @@ impl View {
         }))
     }
 
-    /// Does something with all readers at once.
+    /// Runs `work` for all readers at once.
     fn with_all_readers(
         &mut self,
         work: impl Fn(&mut Session) -> Result<(), SqlError> + Sync,
@@ -559,26 +569,26 @@ impl View {
         })
     }
 
-    /// Tables that are read here.
+    /// Tables that readers touch and read.
     fn touched(&self) -> impl Iterator<Item = &Listed> {
         self.listing.with_rows().filter(|table| is_touched(table))
     }
 
-    /// Those of engines that have no views.
+    /// Tables whose engine has no views.
     fn locked_while_read(&self) -> impl Iterator<Item = &Listed> {
         let is_table = |table: &&Listed| matches!(table.kind, TableKind::Base | TableKind::Versioned);
         let kind = |table: &Listed| table.engine.as_deref().map(EngineKind::of);
         self.listing.with_rows().filter(is_table).filter(move |table| kind(table) == Some(EngineKind::Locked))
     }
 
-    /// The statements that touch all that are read.
+    /// The statements that touch all tables that are read.
     fn touches(&self) -> Vec<String> {
         let names: Vec<String> = self.touched().map(|table| table.name.quoted()).collect();
         let chunks = names.chunks(TOUCHED_AT_ONCE);
         chunks.map(|names| format!("SELECT 1 FROM {} LIMIT 0", names.join(", "))).collect()
     }
 
-    /// Step 2.
+    /// Step 2: begins transactions and touches all tables.
     fn touch_all(&mut self) -> Result<(), Stopped> {
         for reader in &mut self.readers {
             reader.exec("START TRANSACTION READ ONLY")?;
@@ -591,13 +601,13 @@ impl View {
         let touched =
             self.with_all_readers(|reader| statements.iter().try_for_each(|touch| reader.exec(touch)));
         touched.map_err(|error| match Stopped::from(error) {
-            // A table that may not be read is no matter of locks.
+            // A table that may not be read is not a matter of locks.
             Stopped::Less(error) => Stopped::Failed(error),
             other => other,
         })
     }
 
-    /// Reads how tables were made, whose metadata the readers hold.
+    /// Reads the definitions of the tables whose metadata locks the readers hold.
     fn read_tables(
         &mut self,
         control: &mut Session,
@@ -615,7 +625,7 @@ impl View {
         Ok(())
     }
 
-    /// The read that makes the view.
+    /// Makes the view by its first read.
     fn read_first(&mut self) -> Result<(), Stopped> {
         let of_innodb = |table: &&Listed| {
             table.kind == TableKind::Base
@@ -650,7 +660,8 @@ impl View {
         self.others.is_some()
     }
 
-    /// Every table of an engine without views is read: lets go of them, and fails where they were not held so long.
+    /// Releases the tables whose engine has no views, now that all of them are read. Fails if they were not
+    /// held until now.
     pub(super) fn release_tables(&mut self, listener: &dyn Listener) -> Result<()> {
         let Some(mut lock) = self.others.take() else { return Ok(()) };
         let released = lock.release();
@@ -665,8 +676,8 @@ impl View {
         })
     }
 
-    /// The view is not needed any more. Fails where something that should have been held to the end was not. Returns all
-    /// locks with their times.
+    /// Ends the view, which is no longer needed. Fails if a lock that should have been held to the end was
+    /// not. Returns all locks with their times.
     pub(super) fn close(mut self, listener: &dyn Listener) -> Result<Vec<LockRecord>> {
         self.release_tables(listener)?;
         let reported = self.records.len();
@@ -678,7 +689,8 @@ impl View {
     }
 }
 
-/// The position, while `holder` has a lock. A replica of which no position tells what it has applied is refused.
+/// Reads the position while `holder` has a lock. Refuses a replica whose applied transactions no position
+/// describes.
 fn position_under(
     holder: &HeldSession,
     control: &mut Session,
@@ -689,7 +701,7 @@ fn position_under(
     Ok(holder.with(|session| position(session, &channels))?)
 }
 
-/// No `KILL` ends the wait for commits that wait for a replica which is silent.
+/// No `KILL` ends the wait for commits that wait for a silent replica.
 fn unanswered(error: SqlError) -> Stopped {
     match error.cause() {
         SqlCause::Lost => Stopped::Refused(LogStatus::unanswered(error)),
@@ -707,7 +719,7 @@ fn changed(what: &str) -> Error {
         .hinted("run it again when no definitions are being changed")
 }
 
-/// Everything that is not a table. On a server on which nothing may be seen of accounts the error says so.
+/// Reads everything that is not a table. If the account may not see accounts, the error says so.
 fn programs(
     session: &mut Session,
     listing: &Listing,
@@ -720,20 +732,21 @@ fn programs(
     Ok(definitions)
 }
 
-/// Whether the instance's lock may be held while rows are read. Not where another backup would need what it refuses for as
-/// long: `FLUSH TABLES .. WITH READ LOCK` of tables of other engines than InnoDB (verified on 9.7). From then on the
-/// readers' metadata locks alone keep definitions from being changed, as on MariaDB. Of InnoDB's own tables a backup would
-/// need it only for one that was imported while it copied.
+/// Whether the instance lock may be held while rows are read. It may not if another backup would need what it
+/// refuses for as long: `FLUSH TABLES .. WITH READ LOCK` of tables of engines other than InnoDB (verified on
+/// 9.7). After its release, the readers' metadata locks alone keep definitions from being changed, as on
+/// MariaDB. For InnoDB's own tables, a backup would need that statement only for one that was imported while
+/// it copied.
 fn may_hold_the_instance(control: &mut Session, privileges: &Privileges) -> Result<bool, SqlError> {
     if !privileges.sees_all_tables() {
         return Ok(false);
     }
     let others = TableInventory::read(control)?.others;
-    // What no backup can lock are the server's own log tables.
+    // The exceptions are the server's own log tables, which no backup can lock.
     Ok(others.iter().all(|table| table.name.schema == "mysql"))
 }
 
-/// A session that will read rows: as they are stored, of one view, and not dropped while it waits.
+/// Opens a session to read rows: as they are stored, in one view, and not dropped while it waits.
 fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
     let mut session = Session::open_patiently(wanted.connect, Purpose::Rows)?;
     let silence = READER_SILENCE_MAX.as_secs();
@@ -750,7 +763,7 @@ fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
     Ok(session)
 }
 
-/// Whether touching a table means something: there must be an engine that can open it.
+/// Whether touching a table has an effect: there must be an engine that can open it.
 fn is_touched(table: &Listed) -> bool {
     let kind = table.engine.as_deref().map(EngineKind::of);
     matches!(kind, Some(EngineKind::Views | EngineKind::Locked))

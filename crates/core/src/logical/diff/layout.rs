@@ -1,4 +1,4 @@
-//! How the rows of a table before and after are told to be the same row, and to be equal.
+//! Tells when rows of a table before and after are the same row, and when they are equal.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Which backup a row is of.
+/// Which backup a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The first.
@@ -32,21 +32,21 @@ impl Side {
     }
 }
 
-/// A table as both backups have it.
+/// A table as each of two backups has it.
 #[derive(Clone, Debug)]
 pub struct TablePair {
     before: TableDefinition,
     after: TableDefinition,
-    /// Columns that both have, by name: their places before and after.
+    /// Columns that both have, by name: their positions before and after.
     common: Vec<(usize, usize)>,
-    /// How many of the first of them are the key.
+    /// How many of the first columns are the key.
     key: Option<usize>,
-    /// Whether bytes of one are bytes of the other.
+    /// Whether the same bytes mean the same on both sides.
     is_same_layout: bool,
 }
 
 impl TablePair {
-    /// Compares what is defined.
+    /// Compares the definitions.
     #[must_use]
     pub fn new(before: TableDefinition, after: TableDefinition) -> Self {
         let place = |name: &str| after.columns.iter().position(|column| column.name == name);
@@ -69,7 +69,7 @@ impl TablePair {
         Self { before, after, common, key, is_same_layout }
     }
 
-    /// What is defined on a side.
+    /// The definition on a side.
     #[must_use]
     pub fn definition(&self, side: Side) -> &TableDefinition {
         match side {
@@ -84,7 +84,8 @@ impl TablePair {
         &self.definition(side).columns
     }
 
-    /// How many of the first columns tell which row it is; `None`: it has no key, so rows come and go, and none changes.
+    /// How many of the first columns identify a row; `None`: there is no key, so rows come and go, and none
+    /// changes.
     #[must_use]
     pub fn key_columns(&self) -> Option<usize> {
         self.key
@@ -95,7 +96,7 @@ impl TablePair {
         self.is_same_layout
     }
 
-    /// Whether the rows of both are in one order, by all that is defined.
+    /// Whether the rows of both are in the same order, by their definitions.
     pub(super) fn is_same_order(&self) -> bool {
         let (Some(count), Some(before), Some(after)) = (self.key, &self.before.key, &self.after.key) else {
             return false;
@@ -109,11 +110,11 @@ impl TablePair {
                     && one.charset == other.charset
                     && (one.form != Form::Members || one.column_type == other.column_type)
             });
-        // A column's collation is told by its own line, or by the table's.
+        // A column's collation is given on its own line, or by the table.
         is_same && (!has_text || self.collations(Side::Before) == self.collations(Side::After))
     }
 
-    /// The parts of the statement that tell collations of the key.
+    /// The parts of the statement that give the collations of the key.
     fn collations(&self, side: Side) -> Vec<Vec<u8>> {
         let create = &self.definition(side).create.0;
         let names = self.columns(side).iter().take(self.key.unwrap_or(0));
@@ -131,7 +132,7 @@ impl TablePair {
         parts
     }
 
-    /// What tells which row it is.
+    /// The bytes that identify a row.
     pub(super) fn identity<'r>(&self, side: Side, row: &'r [u8]) -> Result<Cow<'r, [u8]>> {
         match self.key {
             Some(count) if self.is_same_layout => {
@@ -146,7 +147,7 @@ impl TablePair {
         }
     }
 
-    /// What rows with the same identity have to be equal in.
+    /// The bytes in which rows with the same identity must be equal.
     pub(super) fn content<'r>(&self, side: Side, row: &'r [u8]) -> Result<Cow<'r, [u8]>> {
         if self.is_same_layout {
             return Ok(Cow::Borrowed(row));
@@ -154,7 +155,7 @@ impl TablePair {
         self.compared(side, row, |_| true).map(Cow::Owned)
     }
 
-    /// The values of common columns, one after the other, as they can be compared.
+    /// The values of common columns, one after the other, in comparable form.
     fn compared(&self, side: Side, row: &[u8], is_wanted: impl Fn(usize) -> bool) -> Result<Vec<u8>> {
         let values = self.values(side, row)?;
         let mut compared = Vec::with_capacity(row.len());
@@ -183,7 +184,7 @@ impl TablePair {
         values(self.columns(side), row)
     }
 
-    /// Columns in which two rows differ: their places before and after.
+    /// Columns in which two rows differ: their positions before and after.
     pub fn differing(&self, before: &[u8], after: &[u8]) -> Result<Vec<(usize, usize)>> {
         let (before, after) = (self.values(Side::Before, before)?, self.values(Side::After, after)?);
         let differs = |&(one, other): &(usize, usize)| match (before[one], after[other]) {
@@ -208,7 +209,7 @@ pub(super) fn wrong_row() -> Error {
     Error::new(ErrorKind::Damaged, "a row is not one of its table")
 }
 
-/// A value as it can be compared with one of another column.
+/// A value in a form that can be compared with one of another column.
 fn comparable<'v>(own: &ColumnDefinition, other: &ColumnDefinition, value: &'v [u8]) -> Cow<'v, [u8]> {
     let as_text = match (own.form, other.form) {
         (Form::Text, Form::Text) if own.charset != other.charset => charset::text_of(own, value),

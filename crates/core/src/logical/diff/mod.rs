@@ -1,11 +1,11 @@
-//! How two logical backups differ: objects that came, went or are defined otherwise, and the rows of tables.
+//! Compares two logical backups: objects that came, went or were redefined, and the rows of tables.
 //!
-//! [`diff`] is the outline. The lists of objects are merged by path; of tables `windows` finds the chunks that can differ,
-//! and `rows` matches the rows in them. Only those are read. What was found is checked: with it the rows before must come
-//! to the rows after, by number and by checksum, or the difference is an error.
+//! [`diff`] is the outline. The lists of objects are merged by path; for tables, `windows` finds the chunks
+//! that can differ, and `rows` matches the rows in them. Only those are read. The result is checked: applied
+//! to the rows before, it must give the rows after, by number and by checksum, or the difference is an error.
 //!
-//! Rows are the same row if the bytes of their key are the same. A table without a key is a bag of rows: they come and
-//! go, and none changes.
+//! Rows are the same row if the bytes of their keys are the same. A table without a key is a bag of rows:
+//! they come and go, and none changes.
 
 mod layout;
 mod objects;
@@ -34,7 +34,7 @@ use crate::{
 pub struct DiffOptions {
     /// Only these tables, sequences and views, with the triggers of tables.
     pub tables: Option<TablePattern>,
-    /// For rows that are held to be matched.
+    /// Memory for rows that are held to be matched.
     pub memory_bytes: u64,
 }
 
@@ -63,7 +63,7 @@ impl Counts {
     }
 }
 
-/// What became of a row. Rows are as they are stored: [`TablePair::values`] takes them apart.
+/// How a row differs. Rows are as they are stored: [`TablePair::values`] takes them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowChange<'r> {
     /// It is only in the second.
@@ -79,45 +79,45 @@ pub enum RowChange<'r> {
     },
 }
 
-/// A table that was compared, or that only one of the two has.
+/// A table that was compared, or that only one of the two backups has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableDiff<'t> {
     /// Its schema.
     pub schema: &'t str,
     /// Its name.
     pub name: &'t str,
-    /// Rows in the first; `None` where it is not there.
+    /// Rows in the first; `None` if it does not have the table.
     pub rows_before: Option<u64>,
-    /// Rows in the second; `None` where it is not there.
+    /// Rows in the second; `None` if it does not have the table.
     pub rows_after: Option<u64>,
-    /// Of tables that both have.
+    /// For tables that both have.
     pub counts: Counts,
-    /// Whether it is defined otherwise.
+    /// Whether its definition differs.
     pub is_redefined: bool,
 }
 
 /// Receives differences, in the order of the objects' paths.
 pub trait DiffSink {
-    /// An object came, went, or is defined otherwise. Of a table this comes before its rows.
+    /// Called for an object that came, went, or was redefined. For a table, this comes before its rows.
     fn object(&mut self, change: &ObjectChange) -> Result<()>;
 
-    /// A row differs. Not of tables that came or went as a whole.
+    /// Called for a row that differs, but not for tables that came or went as a whole.
     fn row(&mut self, table: &TablePair, change: RowChange<'_>) -> Result<()>;
 
-    /// A table is done, whether it differs or not.
+    /// Called when a table is done, whether it differs or not.
     fn table(&mut self, table: TableDiff<'_>) -> Result<()>;
 }
 
-/// Differences in all.
+/// All differences, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiffTotals {
     /// Tables in either.
     pub tables: u64,
     /// Tables whose rows differ, or that only one of the two has.
     pub tables_differing: u64,
-    /// Objects, tables among them, that came, went, or are defined otherwise.
+    /// Objects, including tables, that came, went, or were redefined.
     pub objects_differing: u64,
-    /// Rows, also those of tables that only one of the two has.
+    /// Rows, including those of tables that only one of the two has.
     #[serde(flatten)]
     pub rows: Counts,
 }
@@ -130,7 +130,7 @@ impl DiffTotals {
     }
 }
 
-/// Tells `sink` how `after` differs from `before`.
+/// Reports to `sink` how `after` differs from `before`.
 pub fn diff(
     before: &Backup,
     after: &Backup,
@@ -188,7 +188,7 @@ pub fn diff(
     }
 }
 
-/// The rows of a table that both have.
+/// Compares the rows of a table that both have.
 fn of_rows(
     (before, item_before): (&Backup, &Item),
     (after, item_after): (&Backup, &Item),
@@ -213,7 +213,7 @@ fn of_rows(
             rows.compare(&[window.before], &[window.after], &mut told)
         })?;
     } else {
-        // A row may be in another window of the other side.
+        // A row may be in another window on the other side.
         let (mut of_before, mut of_after) = (Vec::new(), Vec::new());
         windows(&before, &after, alike, cancel, &mut |window| {
             of_before.push(window.before);

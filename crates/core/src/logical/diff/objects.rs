@@ -1,4 +1,4 @@
-//! Objects of two backups, side by side, and how their definitions differ.
+//! Pairs the objects of two backups, and tells how their definitions differ.
 
 use std::{cmp::Ordering, iter::Peekable};
 
@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Object {
     item: Item,
     definition: Definition,
-    /// The same, and where it is a table, its item.
+    /// If it is a table: its definition, and its item.
     table: Option<(TableDefinition, Item)>,
 }
 
@@ -62,7 +62,7 @@ impl Object {
     }
 }
 
-/// An object as either backup has it, at least one of them.
+/// An object as each backup has it; at least one does.
 pub(super) struct Paired {
     pub(super) before: Option<Object>,
     pub(super) after: Option<Object>,
@@ -98,12 +98,12 @@ fn next_pair<I: Iterator<Item = Result<Object>>>(
     Ok(Some(Paired { before, after }))
 }
 
-/// How people call an object.
+/// The name of an object, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObjectName {
     /// `table`, `view`, `procedure` …
     pub object: String,
-    /// `shop.orders`; an account's, a server's or a schema's name alone.
+    /// `shop.orders`; for an account, a server or a schema, the name alone.
     pub name: String,
 }
 
@@ -125,19 +125,20 @@ impl ObjectName {
     }
 }
 
-/// An object that came, went, or is defined otherwise.
+/// An object that came, went, or was redefined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ObjectChange {
     /// Which one.
     #[serde(flatten)]
     pub name: ObjectName,
-    /// What it takes to make it, as in the first; `None` where it is not there. Bytes that are no text are replaced.
+    /// The statements that make it, as in the first; `None` if it is not there. Bytes that are not text are
+    /// replaced.
     pub before: Option<String>,
-    /// The same of the second.
+    /// Same for the second.
     pub after: Option<String>,
 }
 
-/// What became of an object; `None` where it is what it was.
+/// How an object changed; `None` if it did not.
 pub(super) fn change(before: Option<&Object>, after: Option<&Object>) -> Option<ObjectChange> {
     let of = |object: Option<&Object>| object.map(|object| lasting(&object.definition));
     let (one, other) = (of(before), of(after));
@@ -148,7 +149,7 @@ pub(super) fn change(before: Option<&Object>, after: Option<&Object>) -> Option<
     Some(ObjectChange { name, before: one.as_ref().map(text), after: other.as_ref().map(text) })
 }
 
-/// A definition without what goes on by itself, or is about the backup.
+/// A definition without what changes by itself, or is about the backup.
 fn lasting(definition: &Definition) -> Definition {
     let mut definition = definition.clone();
     match &mut definition {
@@ -157,7 +158,7 @@ fn lasting(definition: &Definition) -> Definition {
             table.rows = crate::logical::definition::Rows::Consistent;
             table.computed = None;
         }
-        // Not every backup knows it.
+        // Not every backup has it.
         Definition::Server(server) => {
             server.time_zone = None;
             server.settings.clear();
@@ -167,7 +168,7 @@ fn lasting(definition: &Definition) -> Definition {
     definition
 }
 
-/// `AUTO_INCREMENT=7` is taken out of a table's options: it goes on with the rows.
+/// Removes `AUTO_INCREMENT=7` from a table's options: it advances with the rows.
 fn without_counter(create: &Sql) -> Sql {
     const COUNTER: &[u8] = b" AUTO_INCREMENT=";
     let text = &create.0;
@@ -227,7 +228,7 @@ fn text(definition: &Definition) -> String {
 mod tests {
     use super::*;
 
-    /// What counts on with the rows is no other definition; the same words elsewhere are.
+    /// A counter that advances with the rows makes no other definition; the same words elsewhere do.
     #[test]
     fn counters_are_no_difference() {
         let of = |text: &str| {

@@ -1,7 +1,8 @@
-//! The rows of windows, matched.
+//! Matches the rows of windows.
 //!
-//! One side of what is compared is held in memory, not the much larger one, and the other streams past it. Where even
-//! that is too large, both are read several times, and each time rows with other hashes are compared: nothing is written anywhere.
+//! One side is held in memory, but not one that is much larger than the other, which streams past it. If even
+//! that is too large, both are read several times, and each time rows with other hashes are compared: nothing
+//! is written anywhere.
 
 use std::collections::HashMap;
 
@@ -21,9 +22,9 @@ use crate::{
     logical::rows::each_row,
 };
 
-/// What a row takes in memory besides its bytes.
+/// Memory that a row takes besides its bytes.
 const HELD_ROW_BYTES: u64 = 96;
-/// From so many chunks on they are read ahead.
+/// With at least this many chunks, they are read ahead.
 const READ_AHEAD_FROM: u64 = 4;
 
 /// Both sides of a table.
@@ -31,16 +32,16 @@ pub(super) struct Rows<'a> {
     pub(super) pair: &'a TablePair,
     pub(super) before: &'a TableReader<'a>,
     pub(super) after: &'a TableReader<'a>,
-    /// For the rows that are held.
+    /// Memory for the rows that are held.
     pub(super) memory_bytes: u64,
     pub(super) cancel: &'a Cancel,
 }
 
-/// What was found, as it is told; adds up to what the tables hold.
+/// The differences reported so far, which in the end must add up to what the tables hold.
 pub(super) struct Told<'s> {
     pub(super) counts: Counts,
     pub(super) row_key: RowHashKey,
-    /// Checksum of the rows after less that of the rows before.
+    /// Checksum of the rows after minus that of the rows before.
     pub(super) checksum: u128,
     pub(super) sink: &'s mut dyn FnMut(RowChange<'_>) -> Result<()>,
 }
@@ -74,7 +75,7 @@ impl Told<'_> {
 /// No further row.
 const NONE: u32 = u32::MAX;
 
-/// Rows of one side.
+/// The rows of the side that is held.
 #[derive(Default)]
 struct Held {
     bytes: Vec<u8>,
@@ -85,7 +86,7 @@ struct Held {
 
 struct HeldRow {
     begin: usize,
-    /// The next one with this identity.
+    /// The next row with this identity.
     next: u32,
     is_told: bool,
 }
@@ -94,7 +95,7 @@ impl Held {
     fn push(&mut self, identity: u128, row: &[u8]) -> Result<()> {
         let number = u32::try_from(self.rows.len()).ok().filter(|number| *number != NONE);
         let number = number.ok_or_else(|| Error::failed("more rows are to be compared than can be held"))?;
-        // Rows without a key may be there several times; which of them is matched makes no difference.
+        // Without a key, a row may occur several times; which of them is matched makes no difference.
         let next = self.by_identity.insert(identity, number).unwrap_or(NONE);
         self.rows.push(HeldRow { begin: self.bytes.len(), next, is_told: false });
         self.bytes.extend_from_slice(row);
@@ -106,7 +107,7 @@ impl Held {
         &self.bytes[self.rows[number].begin..end]
     }
 
-    /// Takes a row with this identity that nothing was told of.
+    /// Takes a row with this identity that was not reported yet.
     fn take(&mut self, identity: u128) -> Option<usize> {
         let first = self.by_identity.get_mut(&identity)?;
         while *first != NONE {
@@ -128,15 +129,15 @@ impl Rows<'_> {
         }
     }
 
-    /// Tells how the rows of these chunks differ.
+    /// Reports how the rows of these chunks differ.
     pub(super) fn compare(&self, before: &[Span], after: &[Span], told: &mut Told<'_>) -> Result<()> {
         let cost = |spans: &[Span]| {
             let of = |span: &Span| span.rows.saturating_mul(HELD_ROW_BYTES).saturating_add(span.bytes);
             spans.iter().map(of).fold(0, u64::saturating_add)
         };
         let (held, cost) = match (cost(before), cost(after)) {
-            // The later is read first where it makes little difference: its chunks may be patches on those of the other,
-            // which are then at hand.
+            // The later side is read first if it makes little difference: its chunks may be patches on those
+            // of the other, which are at hand then.
             (before, after) if before < after / 2 => (Side::Before, before),
             (_, after) => (Side::After, after),
         };
@@ -168,7 +169,7 @@ impl Rows<'_> {
             Some(identity) => held.push(identity, row),
             None => Ok(()),
         })?;
-        // In order, as far as there is one: what is passed by has no match.
+        // If the sides are in order, a row that is passed by has no match.
         let is_ordered = pair.is_same_order();
         let mut passed = 0;
         self.each_row(side.other(), other, &mut |row| {
@@ -182,7 +183,7 @@ impl Rows<'_> {
             }
             let own = held.row(number);
             if pair.content(side, own)? == pair.content(side.other(), row)? {
-                // Told by other bytes, perhaps.
+                // Equal, but perhaps in other bytes.
                 let sum = told.row_key.checksum(row).0.wrapping_sub(told.row_key.checksum(own).0);
                 told.checksum = match side {
                     Side::Before => told.checksum.wrapping_add(sum),
@@ -226,7 +227,7 @@ fn tell_held(held: &mut Held, number: usize, side: Side, told: &mut Told<'_>) ->
     told.tell(one_sided(side, held.row(number)))
 }
 
-/// What was told must lead from one table to the other.
+/// Checks that the reported differences lead from one table to the other.
 pub(super) fn adds_up(rows: &Rows<'_>, told: &Told<'_>) -> Result<()> {
     let (before, after) = (rows.before.totals(), rows.after.totals());
     let Counts { added, removed, .. } = told.counts;

@@ -1,12 +1,13 @@
-//! Where two tables can differ, told by what is known of their chunks without reading them.
+//! Finds where two tables can differ, by what is known of their chunks without reading them.
 //!
-//! Chunks of the same hash hold the same rows, leaves of the same hash list the same chunks. Between them are *windows*:
-//! runs of chunks of either side that have to be read. Where both sides are in the order of one key, a chunk that begins
-//! with the same key on both sides ends a window, too: what is before it on one side is in no later window of the other.
+//! Chunks with the same hash hold the same rows, and leaves with the same hash list the same chunks. Between
+//! them are *windows*: runs of chunks on either side that have to be read. If both sides are in the order of
+//! one key, a chunk that begins with the same key on both sides ends a window, too: rows before it on one
+//! side are in no later window of the other.
 //!
-//! A row that takes several chunks is one *unit* with all of them; a chunk of whole rows is a unit by itself. A leaf may
-//! end within such a row. So a leaf is passed over only if the one behind it is the same on both sides as well: what is
-//! cut off of its last row is then the same on both sides, and is never read.
+//! A row that takes several chunks forms one *unit* with all of them; a chunk of whole rows is a unit by
+//! itself. A leaf may end within such a row. So a leaf is skipped only if the one after it is the same on
+//! both sides as well: the rest of its last row is then the same on both sides, and is never read.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,37 +19,37 @@ use holdfast_repo::{RepoError, data::reader::TableReader, format::rows::RowEntry
 
 use crate::{error::Result, event::Cancel};
 
-/// Units that one side is ahead of what both have, at most: some 64 GiB of rows. What comes to more is one window with
-/// all that follows.
+/// How many units one side may be ahead of what both have: some 64 GiB of rows. Beyond that, everything that
+/// follows is one window.
 const AHEAD_MAX: usize = 1 << 18;
 
 /// Chunks of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) chunks: Range<u64>,
-    /// Rows in them, or more.
+    /// The number of rows in them, or more.
     pub(super) rows: u64,
-    /// Bytes of these.
+    /// Bytes of these rows.
     pub(super) bytes: u64,
 }
 
-/// What has to be read of both sides.
+/// What has to be read on both sides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) before: Span,
     pub(super) after: Span,
 }
 
-/// What can be believed of two tables.
+/// What two tables can be relied on to have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Alike {
-    /// The same bytes are the same row.
+    /// Whether the same bytes are the same row.
     pub(super) rows: bool,
-    /// Both are in the order of one key.
+    /// Whether both are in the order of one key.
     pub(super) order: bool,
 }
 
-/// Calls `each` with the windows, in order.
+/// Calls `each` with every window, in order.
 pub(super) fn windows(
     before: &TableReader<'_>,
     after: &TableReader<'_>,
@@ -77,7 +78,7 @@ fn leaves(table: &TableReader<'_>) -> Vec<Leaf> {
     table.leaves().collect()
 }
 
-/// What is left when leaves that both have are passed over.
+/// The segments that are left when leaves that both have are skipped.
 fn segments(
     before: &[Leaf],
     after: &[Leaf],
@@ -97,7 +98,7 @@ fn segments(
         let same = before[in_before..].iter().zip(&after[*place..]);
         let run = same.take_while(|(one, other)| one.1 == other.1).count();
         let (end_before, end_after) = (in_before + run, place + run);
-        // The last one of them is looked at, unless nothing is behind it.
+        // The last of them is looked at, unless nothing follows it.
         let is_end = end_before == before.len() && end_after == after.len();
         if is_end || run > 1 {
             let segment = (from_before..before[in_before].0.start, from_after..after[*place].0.start);
@@ -118,7 +119,7 @@ fn segments(
     segments
 }
 
-/// A place between units, and what the rows before it come to.
+/// A place between units, and the totals of the rows before it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     chunk: u64,
@@ -143,13 +144,13 @@ struct Unit {
     key: Option<Digest>,
 }
 
-/// One side of a segment, as far as it was looked at.
+/// One side of a segment, as far as it was examined.
 struct Side<'r> {
     table: &'r TableReader<'r>,
     entries: Box<dyn Iterator<Item = Result<(u64, RowEntry), RepoError>> + 'r>,
-    /// Where the segment ends; the last row goes on behind it.
+    /// Where the segment ends; its last row may go on after it.
     end: u64,
-    /// How far it was looked at.
+    /// How far it was examined.
     at: Mark,
     /// Where the window begins.
     start: Mark,
@@ -175,7 +176,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// The next unit.
+    /// Reads the next unit.
     fn pull(&mut self, alike: Alike) -> Result<Option<Unit>> {
         if self.at.chunk >= self.end {
             return Ok(None);
@@ -189,7 +190,7 @@ impl<'r> Side<'r> {
                 rows: self.at.rows + entry.totals.rows,
                 bytes: self.at.bytes + entry.totals.bytes,
             };
-            // Nothing ends in it: a row goes on.
+            // No row ends in it: one goes on.
             let goes_on = entry.totals.rows == 0;
             if first.is_none() {
                 first = Some(entry.hash.0);
@@ -222,7 +223,7 @@ impl<'r> Side<'r> {
         self.pending.get(place).copied()
     }
 
-    /// The window now begins at `start`; `unit` is not looked for any more, nor what is before it.
+    /// Moves the beginning of the window to `start`. `unit` and those before it are no longer looked for.
     fn begin_at(&mut self, start: Mark, unit: &Unit) {
         self.start = start;
         while let Some(passed) = self.pending.front().copied()
@@ -238,7 +239,7 @@ impl<'r> Side<'r> {
         }
     }
 
-    /// All that follows, to the end of the table.
+    /// Everything that follows, to the end of the table.
     fn rest(&self) -> Span {
         let totals = self.table.totals();
         Span { chunks: self.start.chunk..self.table.chunk_count(), rows: totals.rows, bytes: totals.bytes }
@@ -254,9 +255,9 @@ fn digest(hash: blake3::Hash) -> Digest {
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Walked {
-    /// At the end of the segment.
+    /// It reached the end of the segment.
     ToEnd,
-    /// Its last window goes to the end of the tables.
+    /// Its last window extends to the end of the tables.
     GaveUp,
 }
 
@@ -266,7 +267,7 @@ struct Walk<'r> {
     alike: Alike,
 }
 
-/// Units that both sides have, and whether they are the same or only begin alike.
+/// Units that both sides have, and whether they are the same or only begin with the same key.
 type Met = (Unit, Unit, bool);
 
 impl Walk<'_> {
@@ -317,7 +318,7 @@ impl Walk<'_> {
     }
 }
 
-/// The unit of a side that is the same, or else begins with the same key.
+/// The same unit on a side, or else the one that begins with the same key.
 fn meet(side: &Side<'_>, unit: &Unit) -> Option<(Unit, bool)> {
     let same = side.by_hash.get(&unit.hash).and_then(|begin| side.unit(*begin));
     let alike = || unit.key.and_then(|key| side.by_key.get(&key)).and_then(|begin| side.unit(*begin));
@@ -338,7 +339,7 @@ mod tests {
         names.bytes().enumerate().map(place).collect()
     }
 
-    /// What both have is passed over, but for the last of each run: a row may go on behind it.
+    /// Leaves that both have are skipped, except the last of each run: a row may go on after it.
     #[test]
     fn leaves_that_both_have_are_passed_over() {
         let of = |before: &str, after: &str| {

@@ -1,5 +1,5 @@
-//! Files of comma-separated values in a directory for each schema, and scripts around them: `1-schema.sql` makes the
-//! tables, `2-load.sql` loads the rows by `LOAD DATA LOCAL`, `3-programs.sql` makes what must come after them.
+//! CSV files in a directory for each schema, and scripts around them: `1-schema.sql` makes the tables,
+//! `2-load.sql` loads the rows by `LOAD DATA LOCAL`, `3-programs.sql` makes what must come after them.
 
 use std::{collections::BTreeSet, io::Write};
 
@@ -31,7 +31,7 @@ pub(super) struct Layout<'a> {
     is_partial: bool,
 }
 
-/// The name of a file, without its directory's.
+/// The names of a file's directory and of the file itself.
 fn file_name(table: &Table, number: u32) -> Result<(String, String)> {
     // The parts of the path are escaped, so that they are names of files.
     let path = String::from_utf8_lossy(table.item.path.as_bytes()).into_owned();
@@ -50,7 +50,7 @@ impl<'a> Layout<'a> {
         Ok(Self { contents, tables, is_partial })
     }
 
-    /// Directories of schemas, as they are named.
+    /// The names of the schemas' directories.
     pub(super) fn directories(&self) -> Vec<String> {
         let names = self.tables.iter().filter_map(|table| Some(file_name(table, 0).ok()?.0));
         names.collect::<BTreeSet<_>>().into_iter().collect()
@@ -73,7 +73,7 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Writes what loads the files.
+    /// Writes the script that loads the files.
     pub(super) fn load(&self, place: &Place, files: &[u32], done: &mut Exported) -> Result<()> {
         let mut script = Script::new(place.file("2-load.sql")?, self.is_partial);
         script.head(self.contents.server.as_ref()).map_err(write_failed)?;

@@ -1,8 +1,8 @@
-//! A logical backup as plain files that the usual programs load.
+//! Exports a logical backup as plain files that the usual programs load.
 //!
-//! [`export`] is the outline: make a directory beside the target (`place`), write what is defined, write the rows in
-//! files of several chunks each, many at once (`parts`), and only then give the directory its name. `mydumper` and `csv`
-//! know what files of their kind hold and are called.
+//! [`export`] is the outline: make a directory beside the target (`place`), write the definitions, write the
+//! rows in files of several chunks each, many at once (`parts`), and only then give the directory its name.
+//! `mydumper` and `csv` know what their files contain and are called.
 
 mod csv;
 mod mydumper;
@@ -28,12 +28,12 @@ use crate::{
     meter::Meter,
 };
 
-/// What files are made.
+/// The kind of files to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// One script.
     Sql,
-    /// A directory as mydumper makes them.
+    /// A directory laid out like mydumper's.
     MyDumper,
     /// Files of comma-separated values, and scripts that load them.
     Csv,
@@ -42,22 +42,22 @@ pub enum ExportFormat {
 /// What to export, and how.
 #[derive(Clone, Debug)]
 pub struct ExportOptions {
-    /// The directory that is made.
+    /// The directory to make.
     pub target: PathBuf,
-    /// What files are in it.
+    /// The kind of files in it.
     pub format: ExportFormat,
-    /// How those with rows are compressed.
+    /// How files with rows are compressed.
     pub packing: Packing,
-    /// Threads that write.
+    /// Number of threads that write.
     pub parallel: usize,
-    /// Bytes of rows in a file, about; a script is one file.
+    /// Bytes of rows per file, about; a script is one file.
     pub file_bytes: u64,
     /// Only these tables, sequences and views, with the triggers of tables.
     pub tables: Option<TablePattern>,
 }
 
 impl ExportOptions {
-    /// Fails where the export would be refused in the end because something is there already.
+    /// Fails if the export would be refused in the end because something exists already.
     pub fn refuse_target(&self) -> Result<()> {
         place::refuse_existing(&self.target)
     }
@@ -77,14 +77,14 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// A file is written.
+    /// Counts a file that was written.
     fn add_file(&mut self, bytes: u64) {
         self.files += 1;
         self.bytes += bytes;
     }
 }
 
-/// A table that is exported.
+/// A table to export.
 struct Table {
     item: Item,
     definition: TableDefinition,
@@ -96,7 +96,7 @@ impl Table {
     }
 }
 
-/// Makes the files.
+/// Exports a backup: makes the files.
 pub fn export(
     backup: &Backup,
     options: &ExportOptions,

@@ -1,5 +1,5 @@
-//! A directory as mydumper makes them, for `myloader`: statements are ended by a semicolon at the end of a line, and
-//! nothing else may end a line so.
+//! A directory laid out like mydumper's, for `myloader`: a semicolon at the end of a line ends a statement,
+//! so no other line may end with one.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ use crate::{
     physical::{BinlogPosition, Position},
 };
 
-/// Names that stand for themselves in names of files are no longer.
+/// The longest name that is used in file names as it is.
 const NAME_BYTES_MAX: usize = 80;
 /// Prefix of names that stand for others.
 const ALIAS: &str = "mydumper_";
@@ -36,7 +36,7 @@ pub(super) struct Layout<'a> {
     backup: &'a Backup,
     contents: &'a Contents,
     tables: &'a [Table],
-    /// Of schemas, and of what is in them, for names of files.
+    /// File names for schemas and the objects in them.
     names: BTreeMap<String, String>,
     is_mariadb: bool,
 }
@@ -73,7 +73,7 @@ impl<'a> Layout<'a> {
         self.names.get(name).map_or(name, String::as_str)
     }
 
-    /// What each file begins with.
+    /// The beginning of each file.
     fn head(&self) -> String {
         let mut head = String::from(
             "/*!40101 SET NAMES utf8mb4*/;\n\
@@ -148,7 +148,7 @@ impl<'a> Layout<'a> {
         }
         self.programs(place, done)?;
         if !contents.accounts.is_empty() {
-            // No file that myloader looks for: whoever wants them loads them.
+            // Not a file that myloader looks for: it is loaded by hand, if at all.
             let mut file = place.file("accounts.txt")?;
             let creations = accounts::creations(&contents.accounts).into_iter().map(|(_, it)| it);
             for statement in creations.chain(accounts::grants(&contents.accounts)) {
@@ -159,7 +159,7 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// A table stands in for a view until all that it needs are there.
+    /// Writes a view, and a table that stands in for it until everything that it needs exists.
     fn view(&self, place: &Place, view: &ViewDefinition, done: &mut Exported) -> Result<()> {
         let (schema, file_name) = (self.name(&view.schema), self.name(&view.name));
         let name = quoted(&view.name);
@@ -176,7 +176,7 @@ impl<'a> Layout<'a> {
         self.file(place, &format!("{schema}.{file_name}-schema-view.sql"), &statements, done)
     }
 
-    /// Routines and events of each schema.
+    /// Writes the routines and events of each schema.
     fn programs(&self, place: &Place, done: &mut Exported) -> Result<()> {
         let mut of_schemas: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
         for routine in &self.contents.routines {
@@ -195,7 +195,7 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Writes the file that tells of all others.
+    /// Writes the file that describes all others.
     pub(super) fn metadata(&self, place: &Place, done: &mut Exported) -> Result<()> {
         let head = self.backup.head();
         let mut text = format!("# Started dump at: {}\n", head.started_at.strftime("%Y-%m-%d %H:%M:%S"));
@@ -246,7 +246,7 @@ impl RowsLayout for Layout<'_> {
     }
 }
 
-/// A program or a view, under the settings it was made under.
+/// The statements that make a program or a view under the settings it was made under.
 fn under(context: &Context, create: &Sql) -> Vec<Vec<u8>> {
     let set = format!(
         "SET SESSION character_set_client = {}, collation_connection = {}",
@@ -261,7 +261,7 @@ fn under(context: &Context, create: &Sql) -> Vec<Vec<u8>> {
     statements
 }
 
-/// A statement none of whose lines ends it: mydumper itself puts a blank behind such a semicolon.
+/// A statement none of whose lines ends it: like mydumper itself, puts a blank after such a semicolon.
 fn within_lines(statement: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(statement.len());
     for (place, line) in statement.split(|byte| *byte == b'\n').enumerate() {

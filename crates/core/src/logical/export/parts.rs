@@ -1,4 +1,5 @@
-//! Rows in files: tables are cut at borders of chunks into parts of about one size, and several threads write them.
+//! Writes rows into files: tables are cut at chunk borders into parts of about one size, and several threads
+//! write them.
 
 use std::{
     ops::Range,
@@ -24,10 +25,10 @@ use crate::{
     meter::Meter,
 };
 
-/// Rows for one file.
+/// The rows for one file.
 pub(super) struct Part<'a> {
     pub(super) table: &'a Table,
-    /// Counted from 0 in its table.
+    /// Counted from 0 within its table.
     pub(super) number: u32,
     reader: &'a TableReader<'a>,
     chunks: Range<u64>,
@@ -44,13 +45,13 @@ impl Part<'_> {
     }
 }
 
-/// Knows what a file with rows holds.
+/// Knows what a file with rows contains.
 pub(super) trait RowsLayout: Sync {
-    /// Writes a file. Returns what its rows come to, and its size.
+    /// Writes a file. Returns the totals of its rows, and its size.
     fn part(&self, place: &Place, part: &Part<'_>, cancel: &Cancel) -> Result<(RowTotals, u64)>;
 }
 
-/// Writes the rows of all tables. Returns how many files each has.
+/// Writes the rows of all tables. Returns the number of files of each.
 pub(super) fn write_all(
     (backup, tables, options): (&Backup, &[Table], &ExportOptions),
     layout: &dyn RowsLayout,
@@ -69,7 +70,7 @@ pub(super) fn write_all(
     let has_failed = AtomicBool::new(false);
     let mut files = vec![0; tables.len()];
     thread::scope(|scope| -> Result<()> {
-        // Hung up before the scope waits for its threads, however this ends.
+        // Disconnected before the scope waits for its threads, however this ends.
         let jobs = jobs;
         let write = || -> Result<(u64, u64)> {
             let mut sum = (0, 0);
@@ -119,7 +120,7 @@ pub(super) fn write_all(
     Ok(files)
 }
 
-/// Chunks for files of about so many bytes of rows.
+/// Ranges of chunks for files of about this many bytes of rows.
 fn ranges<'r>(reader: &'r TableReader<'_>, bytes: u64) -> impl Iterator<Item = Result<Range<u64>>> + 'r {
     let end = reader.chunk_count();
     let mut entries = reader.chunks(0..end);

@@ -1,4 +1,4 @@
-//! Where an export is made: a directory that has its name only once it is complete.
+//! The directory that an export is made in, which gets its name only once it is complete.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -20,9 +20,9 @@ pub enum Packing {
     /// Not at all.
     #[default]
     None,
-    /// As `gzip` does it, at its default level.
+    /// Like `gzip`, at its default level.
     Gzip,
-    /// As `zstd` does it, at level 1.
+    /// Like `zstd`, at level 1.
     Zstd,
 }
 
@@ -36,12 +36,12 @@ impl Packing {
     }
 }
 
-/// Fails where something is at `target`.
+/// Fails if something exists at `target`.
 pub(super) fn refuse_existing(target: &Path) -> Result<()> {
     if fs::symlink_metadata(target).is_ok() { Err(there_already(target)) } else { Ok(()) }
 }
 
-/// A directory in the making. Unless it is finished, nothing is left of it.
+/// A directory being made. Unless it is finished, nothing of it remains.
 pub(super) struct Place {
     target: PathBuf,
     partial: PathBuf,
@@ -74,18 +74,18 @@ impl Place {
         Ok(Self { target: target.to_owned(), partial, packing, is_finished: false })
     }
 
-    /// Makes a directory in it.
+    /// Makes a subdirectory.
     pub(super) fn directory(&self, name: &str) -> Result<()> {
         let path = self.partial.join(name);
         DirBuilder::new().mode(0o700).create(&path).context(format_args!("make {}", path.display()))
     }
 
-    /// Makes a file in it, compressed as all are that hold rows.
+    /// Makes a file in it, compressed like all files with rows.
     pub(super) fn rows_file(&self, name: &str) -> Result<OutFile> {
         self.open(format!("{name}{}", self.packing.extension()), self.packing)
     }
 
-    /// Makes a file in it that is read by whoever looks for the others.
+    /// Makes a file in it that programs read to find the others: it is not compressed.
     pub(super) fn file(&self, name: &str) -> Result<OutFile> {
         self.open(name.to_owned(), Packing::None)
     }
@@ -106,7 +106,7 @@ impl Place {
         Ok(OutFile { path, writer })
     }
 
-    /// Says with a failure to write where room is wanted.
+    /// Adds to a failure to write where room is needed.
     pub(super) fn explain(&self, error: Error) -> Error {
         let is_full = |cause: &io::Error| {
             matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -117,7 +117,7 @@ impl Place {
         error.also_hinted(format_args!("make room for {}, and export again", self.target.display()))
     }
 
-    /// Gives the directory its name. All of its files are durable.
+    /// Gives the directory its name. All of its files are durable by then.
     pub(super) fn finish(mut self, directories: &[String]) -> Result<()> {
         let sync = |path: &Path| {
             let synced = File::open(path).and_then(|directory| directory.sync_all());
@@ -128,7 +128,7 @@ impl Place {
         match renameat_with(CWD, &self.partial, CWD, &self.target, RenameFlags::NOREPLACE) {
             Ok(()) => {}
             Err(rustix::io::Errno::EXIST) => return Err(there_already(&self.target)),
-            // File systems without it: somebody who makes the directory at this very moment is not seen.
+            // File systems without it: a process that makes the directory at this very moment is not noticed.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
                 if fs::symlink_metadata(&self.target).is_ok() {
                     return Err(there_already(&self.target));
@@ -151,7 +151,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.is_finished {
-            // What cannot be removed is in the way of the next export, which says so.
+            // Remains that cannot be removed block the next export, which says so.
             let _left = fs::remove_dir_all(&self.partial);
         }
     }
@@ -162,7 +162,7 @@ fn there_already(target: &Path) -> Error {
         .hinted("an export makes its directory itself: name one that does not exist")
 }
 
-/// A file in the making.
+/// A file being written.
 pub(super) struct OutFile {
     path: PathBuf,
     writer: Writer,
@@ -175,7 +175,7 @@ enum Writer {
 }
 
 impl OutFile {
-    /// Makes it durable. Returns its size.
+    /// Ends the file and makes it durable. Returns its size.
     pub(super) fn finish(self) -> Result<u64> {
         let ended = match self.writer {
             Writer::Plain(file) => Ok(file),

@@ -1,7 +1,7 @@
-//! A dump from its first statement to its last: looked at, or executed.
+//! Goes through a dump from its first statement to its last, to look at it or to execute it.
 //!
-//! Both ways read and judge the same; looking only sends nothing. What the server warns of is an error, unless it says
-//! nothing of what is stored.
+//! Both ways read and judge the same; looking only sends nothing. A warning of the server is an error, unless
+//! it does not concern what is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,39 +32,40 @@ use crate::{
     },
 };
 
-/// How long the server waits for a dump that comes slowly.
+/// How long the server waits for a dump that arrives slowly.
 const SILENCE_MAX_S: u64 = 31_536_000;
-/// As the tools' own loaders begin, and their dumps, where they say it: what is 0 stays 0. What does not fit is a warning, and fails.
+/// The mode that the tools' own loaders begin with, and their dumps if they set it: 0 stays 0. A value that
+/// does not fit is a warning, and fails.
 const SQL_MODE: &str = "NO_AUTO_VALUE_ON_ZERO";
 const TELL_EVERY: Duration = Duration::from_millis(300);
 const FEED_BYTES: usize = 256 << 10;
-/// Warnings that an error shows.
+/// How many warnings an error shows.
 const SHOWN_MAX: usize = 3;
-/// Warnings that say nothing of what is stored: something is deprecated (1287, 1681, 3719, 3778, 4079), an index is there
-/// twice (1831) or of little use (3674), rows come at once that were to come later (3005), whom a program belongs to is not
-/// there (1449), a column is computed instead of taken (1906), what was dropped was not there (1051, 1305, 1360, 1539,
-/// 4091, 4092), or what was made was there (1007, 1050).
+/// Warnings that do not concern what is stored: something is deprecated (1287, 1681, 3719, 3778, 4079), an
+/// index is a duplicate (1831) or of little use (3674), rows come at once that were to come later (3005), the
+/// owner of a program does not exist (1449), a column is computed instead of taken (1906), a dropped object
+/// did not exist (1051, 1305, 1360, 1539, 4091, 4092), or a made one existed (1007, 1050).
 const HARMLESS: [u16; 18] = [
     1007, 1050, 1051, 1287, 1305, 1360, 1449, 1539, 1681, 1831, 1906, 3005, 3674, 3719, 3778, 4079, 4091,
     4092,
 ];
 
-/// Text cannot be said in a character set.
+/// A text cannot be converted to a character set.
 const NOT_CONVERTED: u16 = 1300;
 
 /// A part of a dump that is read in a session of its own: the dump itself, or a file of a directory.
 pub(super) struct Part<'a> {
-    /// As it is named in errors.
+    /// Its name in errors.
     pub(super) name: String,
     pub(super) path: Option<&'a Path>,
     pub(super) ending: Ending,
-    /// The database that it is in.
+    /// The database that it belongs to.
     pub(super) database: Option<String>,
-    /// Where files with rows are found.
+    /// Where to find files with rows.
     pub(super) directory: Option<&'a source::Directory>,
 }
 
-/// What came of a part.
+/// The result of a part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     /// Statements that were, or would be, executed.
@@ -87,7 +88,7 @@ pub(super) struct Reading<'a> {
     told: Instant,
 }
 
-/// Who executes, where somebody does.
+/// The server and session that execute statements, unless they are only looked at.
 struct Executor<'s> {
     server: &'s mut PrivateServer,
     session: Session,
@@ -124,7 +125,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Looks at a part.
+    /// Looks at a part, without executing it.
     pub(super) fn look(&mut self, part: &Part<'_>) -> Result<Counted> {
         let input = self.open(part)?;
         self.read(part, input, None)
@@ -136,7 +137,7 @@ impl<'a> Reading<'a> {
         self.execute_from(part, input, server)
     }
 
-    /// The same, of an input that is open.
+    /// Same, for an input that is open.
     pub(super) fn execute_from(
         &mut self,
         part: &Part<'_>,
@@ -147,7 +148,7 @@ impl<'a> Reading<'a> {
         let socket = session.socket()?;
         let executor = Executor { server, session, modes: Modes::default() };
         let cancel = self.cancel.clone();
-        // A statement may take hours, and is not worth waiting for once somebody has cancelled.
+        // A statement may take hours, and is not worth waiting for after a cancellation.
         let (done, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -167,7 +168,7 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// A session as a client of the dump would have it.
+    /// A session as a client would have it for the dump.
     fn session(&self, part: &Part<'_>, server: &mut PrivateServer) -> Result<Session> {
         let mut session = server.loader().map_err(|error| server.explain(error))?;
         bulk::be_patient(&mut session)?;
@@ -209,7 +210,8 @@ impl<'a> Reading<'a> {
             }
             let (statement, line) = match piece {
                 None => {
-                    // What was written was meant to stay, also behind an end that a dump does not write down.
+                    // Rows that were written were meant to stay, even if the dump does not write a `COMMIT`
+                    // at its end.
                     if let Some(executor) = &mut executor {
                         executor.session.exec("COMMIT")?;
                     }
@@ -297,7 +299,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What the server says about it, and whether we mean the same by quotes.
+    /// Checks the server's warnings about a statement, and that it takes quotes the way we do.
     fn settled(
         &self,
         executor: &mut Executor<'_>,
@@ -305,7 +307,7 @@ impl<'a> Reading<'a> {
         is_program: bool,
         done: Done,
     ) -> Result<Done> {
-        // What is set is judged, and stored nowhere.
+        // A `SET` is judged, and stores nothing.
         let is_set = statement.get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"SET "));
         if done.warnings > 0 && !is_set {
             refuse_warnings(&mut executor.session, statement, is_program)?;
@@ -334,7 +336,7 @@ impl<'a> Reading<'a> {
         directory.content(file)
     }
 
-    /// Tells how far it is, now and then; returns whether it did.
+    /// Reports progress now and then; returns whether it did.
     fn tell(&mut self) -> bool {
         let is_due = self.told.elapsed() >= TELL_EVERY;
         if is_due {
@@ -364,7 +366,8 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Lets a moment pass for one long ago where an event is made: one that is over by now would be disabled, or dropped.
+/// Executes a statement that makes an event as of a moment long ago: an event that is over by now would be
+/// disabled, or dropped.
 fn in_time(
     executor: &mut Executor<'_>,
     is_event: bool,
@@ -390,7 +393,7 @@ fn refused(place: &str, statement: &[u8], refusal: Refusal) -> Error {
     )
 }
 
-/// Fails if one of the warnings of the last statement could be about what is stored.
+/// Fails if a warning about the last statement could concern what is stored.
 fn refuse_warnings(session: &mut Session, statement: &[u8], is_program: bool) -> Result<()> {
     let mut found = BTreeMap::<u16, String>::new();
     for row in session.byte_rows("SHOW WARNINGS")? {
@@ -419,7 +422,7 @@ fn refuse_warnings(session: &mut Session, statement: &[u8], is_program: bool) ->
     ))
 }
 
-/// How statements of a server of this version are read.
+/// How to read statements for a server of this version.
 pub(super) fn grammar(flavor: Flavor, version: u32) -> Grammar {
     Grammar { flavor, version }
 }

@@ -1,7 +1,8 @@
-//! Which statements of a dump are executed: those kinds that dumps consist of. A dump is somebody else's text; whatever is
-//! not known here is refused by name.
+//! Decides which statements of a dump are executed: only the kinds that dumps consist of. A dump is someone
+//! else's text; whatever is not known here is refused by name.
 //!
-//! What the session of the dump has been told counts ([`super::settings`]). Pure: a dump can be judged without a server.
+//! Settings that the dump has made in its session count ([`super::settings`]). Pure: a dump can be judged
+//! without a server.
 
 use holdfast_formats::{
     dump::{Modes, Token, about::Place, tokens},
@@ -11,9 +12,9 @@ use holdfast_formats::{
 use super::settings::Settings;
 use crate::logical::selection::is_like_own_schema;
 
-/// Pieces of a statement that are looked at to say what it is.
+/// How many tokens of a statement to look at to tell what it is.
 const HEAD_TOKENS: usize = 96;
-/// What dumps create and drop.
+/// Kinds of objects that dumps create and drop.
 const KINDS: [&str; 10] = [
     "TABLE",
     "VIEW",
@@ -26,23 +27,23 @@ const KINDS: [&str; 10] = [
     "DATABASE",
     "SCHEMA",
 ];
-/// What a fork's dumps ask their server about an engine of its own.
+/// Prefix of variables by which a fork's dumps ask their server about an engine of its own.
 pub(super) const ROCKSDB: &[u8] = b"@rocksdb_";
 
-/// What is done with a statement.
+/// What to do with a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is executed.
+    /// Execute it.
     Execute,
-    /// Another one is, without an answer.
+    /// Execute another one instead, which has no answer.
     Instead(Vec<u8>),
-    /// The same, and this account must be there: name, and host unless it is a role.
+    /// Execute it; this account must exist: name, and host unless it is a role.
     WithDefiner(String, Option<String>),
-    /// The same, and it makes or drops this database.
+    /// Execute it; it makes or drops this database.
     WithDatabase(String),
     /// It puts a file's content into a table.
     Load(String),
-    /// It says where in a binlog the dump is.
+    /// It gives the dump's place in a binlog.
     Place(Place),
     /// It means nothing to the private server.
     Skip,
@@ -50,7 +51,7 @@ pub(super) enum Verdict {
     LeaveOut(&'static str),
 }
 
-/// Why a statement is not executed, and what can be done.
+/// Why a statement is not executed, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) why: String,
@@ -72,18 +73,18 @@ pub(super) struct Judge {
     settings: Settings,
     /// The database in use.
     database: Option<String>,
-    /// Some table has time stamps.
+    /// Whether any table has time stamps.
     has_timestamps: bool,
     /// Databases in the order in which they were made.
     pub(super) made: Vec<String>,
-    /// Statements that make something, or put rows into it.
+    /// Number of statements that make something, or put rows into it.
     pub(super) makers: u64,
-    /// The statement that was judged last makes an event.
+    /// Whether the statement that was judged last makes an event.
     pub(super) is_event: bool,
 }
 
 impl Judge {
-    /// At the beginning of a dump; of what its text does not say, the user may have said something.
+    /// Begins a dump. The user may have given a character set or time zone that its text does not.
     pub(super) fn new(charset_given: bool, zone_given: bool) -> Judge {
         Judge {
             settings: Settings::new(charset_given, zone_given),
@@ -95,7 +96,7 @@ impl Judge {
         }
     }
 
-    /// Another session begins, in this database.
+    /// Begins another session, in this database.
     pub(super) fn begin(&mut self, database: Option<String>) {
         self.settings.begin();
         self.database = database;
@@ -106,7 +107,7 @@ impl Judge {
         self.settings.modes()
     }
 
-    /// What is done with this statement.
+    /// Decides what to do with this statement.
     pub(super) fn judge(&mut self, statement: &[u8]) -> Result<Verdict, Refusal> {
         let modes = self.modes();
         let head: Vec<Token<'_>> = tokens(statement, modes).take(HEAD_TOKENS).collect();
@@ -135,14 +136,14 @@ impl Judge {
                 let name = head.get(1).and_then(Token::name).ok_or_else(|| unclear("USE"))?;
                 let is_own = is_like_own_schema(&name);
                 self.database = Some(name.into_owned());
-                // Nothing is done there.
+                // Nothing is executed there.
                 Ok(if is_own { Verdict::Skip } else { Verdict::Execute })
             }
             "CREATE" => self.create(statement, head),
             "DROP" => self.drop(head),
             "ALTER" => self.alter(statement, head),
             "LOAD" => self.load(statement, head),
-            // Nobody else is there; and locks keep tables from the sequences that they draw from.
+            // There are no other sessions; and locks keep tables from the sequences that they draw from.
             "LOCK" | "UNLOCK" if second("TABLES") || second("TABLE") => Ok(Verdict::Skip),
             "BEGIN" | "COMMIT" if head.len() <= 2 => Ok(Verdict::Execute),
             "START" if second("TRANSACTION") => Ok(Verdict::Execute),
@@ -175,7 +176,7 @@ impl Judge {
         self.database.as_deref().is_some_and(is_like_own_schema)
     }
 
-    /// Whether what is named here is the server's own; an error where no name stands.
+    /// Whether the object named here is the server's own; an error if no name is there.
     fn is_own(&self, name: &[Token<'_>]) -> Result<bool, Refusal> {
         let part = |at: usize| name.get(at).and_then(Token::name);
         let first = part(0).ok_or_else(|| Refusal::new("it names nothing"))?;
@@ -191,7 +192,7 @@ impl Judge {
         Ok(self.is_in_own())
     }
 
-    /// Refuses rows while nothing says what their time stamps mean.
+    /// Refuses rows as long as nothing says what their time stamps mean.
     fn require_zone(&self, hint: &'static str) -> Result<(), Refusal> {
         if self.has_timestamps && !self.settings.has_zone {
             let why = "the dump does not say of which time zone its time stamps are";
@@ -284,7 +285,7 @@ impl Judge {
         })
     }
 
-    /// Refuses tables that lie elsewhere.
+    /// Refuses tables that are stored elsewhere.
     fn look_at_table(&mut self, statement: &[u8]) -> Result<(), Refusal> {
         let mut before_directory = false;
         for token in tokens(statement, self.modes()) {
@@ -379,13 +380,13 @@ fn own() -> Verdict {
     Verdict::LeaveOut("the server's own databases")
 }
 
-/// What makes or drops the database that is named here.
+/// The verdict on making or dropping the database named here.
 fn of_database(name: &[Token<'_>], what: &str) -> Result<Verdict, Refusal> {
     let name = name.first().and_then(Token::name).ok_or_else(|| unclear(what))?;
     Ok(if is_like_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) })
 }
 
-/// What stands behind a run of these words.
+/// The tokens after a run of these words.
 fn behind<'t, 'a>(tokens: &'t [Token<'a>], words: &[&str]) -> &'t [Token<'a>] {
     let is_one = |token: &&Token<'_>| words.iter().any(|word| token.is(word));
     &tokens[tokens.iter().take_while(is_one).count()..]
@@ -395,7 +396,7 @@ pub(super) fn unclear(what: &str) -> Refusal {
     Refusal::new(format!("a {what} that is written as dumps do not"))
 }
 
-/// Whether these bytes are in it, be it in upper or lower case.
+/// Whether these bytes occur in it, in upper or lower case.
 pub(super) fn holds(statement: &[u8], what: &[u8]) -> bool {
     statement.windows(what.len()).any(|bytes| bytes.eq_ignore_ascii_case(what))
 }
@@ -432,7 +433,7 @@ fn is_opening(head: &[Token<'_>]) -> bool {
         && *close == Token::Symbol(b')')
 }
 
-/// An account, and how many pieces it takes. `None` in it: whoever executes the statement.
+/// An account, and how many tokens it takes. The account is `None` for whoever executes the statement.
 #[allow(clippy::type_complexity, reason = "name and host, if it is an account, and the length")]
 fn account(tokens: &[Token<'_>]) -> Option<(Option<(String, Option<String>)>, usize)> {
     let part = |token: &Token<'_>| token.name().map(Into::into).or_else(|| token.text(Modes::default()));
@@ -463,7 +464,7 @@ mod tests {
         last
     }
 
-    /// Dumps consist of these.
+    /// Statements that dumps consist of.
     #[test]
     fn statements_of_dumps() {
         for statement in [
@@ -509,7 +510,7 @@ mod tests {
         assert_eq!(judged(&[load]), Ok(Verdict::Load("shop.t.00000.dat".to_owned())));
     }
 
-    /// What a dump has, and what is no business of the private server.
+    /// Statements that dumps have, and that do not concern the private server.
     #[test]
     fn statements_that_are_not_executed() {
         for statement in [
@@ -549,7 +550,7 @@ mod tests {
         }
     }
 
-    /// Whatever reaches beyond, hides something, or is not known.
+    /// Statements that reach beyond the dump, hide something, or are not known.
     #[test]
     fn statements_that_are_refused() {
         for statement in [
@@ -595,7 +596,7 @@ mod tests {
         }
     }
 
-    /// What values mean must be said, by the dump or by the user.
+    /// The meaning of values must be given, by the dump or by the user.
     #[test]
     fn meanings_that_are_not_said() {
         let mut judge = Judge::new(false, false);
@@ -619,7 +620,7 @@ mod tests {
         judged("CREATE TABLE t (a VARCHAR(9) COMMENT 'ä')").unwrap_err();
     }
 
-    /// The mode in which a program was made counts for its own text, and for that alone.
+    /// The mode that a program was made under counts for its own text, and for that alone.
     #[test]
     fn modes_come_and_go() {
         let mut judge = Judge::new(true, true);

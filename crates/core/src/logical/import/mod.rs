@@ -1,11 +1,13 @@
-//! Dumps of other tools become logical backups.
+//! Turns dumps of other tools into logical backups.
 //!
-//! A dump is a program for a server, and only a server of its kind knows what it means. So one executes it: a private one,
-//! made for it and thrown away behind it ([`server`]), of which then a logical backup is taken as of any other. What is
-//! stored is what a backup of the dumped server itself would store, and shares its rows with such backups.
+//! A dump is a program for a server, and only a server of its kind knows what it means. So one executes it: a
+//! private server, made for the dump and thrown away afterwards ([`server`]), of which a logical backup is
+//! then taken as of any other. What is stored is what a backup of the dumped server itself would store, and
+//! shares its rows with such backups.
 //!
-//! [`run`] is the outline: look at the whole dump, where it can be read twice → make a server → execute → take. A dump is
-//! not believed: [`judge`] says which statements are executed at all. Nothing is published unless all of it was good.
+//! [`run`] is the outline: look at the whole dump, if it can be read twice → make a server → execute → take.
+//! A dump is not trusted: [`judge`] decides which statements are executed at all. Nothing is published unless
+//! all of it was good.
 
 mod execute;
 mod judge;
@@ -49,46 +51,46 @@ use crate::{
 pub use origin::{Origin, OriginPosition};
 pub use source::Input;
 
-/// So much of a dump is read to learn who made it.
+/// How much of a dump to read to learn what made it.
 const HEAD_BYTES: usize = 64 << 10;
-/// Of the private server.
+/// Default for the private server's memory.
 const MEMORY_DEFAULT: u64 = 512 << 20;
 
-/// What the user decides about a dump.
+/// The user's decisions about a dump.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
     /// The dump.
     pub input: Input,
     /// The server program that executes it.
     pub server_binary: Option<PathBuf>,
-    /// Where else server programs are looked for.
+    /// Where else to look for server programs.
     pub program_dirs: Vec<PathBuf>,
-    /// What kind of server executes it, whatever the dump says.
+    /// The kind of server that executes it, whatever the dump says.
     pub flavor: Option<Flavor>,
     /// More options for that server.
     pub server_options: Vec<String>,
     /// Memory for its pages.
     pub server_memory_bytes: u64,
-    /// Whom it runs as, where we are root.
+    /// The user that it runs as, if we are root.
     pub run_as: Option<RunAs>,
-    /// Where its files are, as long as it runs.
+    /// Where its files are while it runs.
     pub work_dir: PathBuf,
-    /// The database that a dump is of which names none.
+    /// The database of a dump that names none.
     pub database: Option<String>,
-    /// The character set that a dump is written in which does not say it.
+    /// The character set of a dump that does not name its own.
     pub charset: Option<String>,
-    /// The zone of the time stamps of a dump that does not say it.
+    /// The zone of the time stamps in a dump that does not name it.
     pub time_zone: Option<String>,
-    /// A dump without a mark at its end is taken for whole.
+    /// Accepts a dump without a mark at its end as complete.
     pub without_end_mark: bool,
-    /// Accounts, and what else is of the server's own, are left out.
+    /// Leaves out accounts, and whatever else is the server's own.
     pub without_accounts: bool,
-    /// Longest statement.
+    /// Length of the longest statement.
     pub statement_bytes_max: usize,
 }
 
 impl ImportOptions {
-    /// What an expert would choose.
+    /// Options as an expert would choose them.
     #[must_use]
     pub fn new(input: Input) -> Self {
         Self {
@@ -110,7 +112,7 @@ impl ImportOptions {
     }
 }
 
-/// Imports a dump. Of `backup`, what says how to reach a server does not matter.
+/// Imports a dump. What `backup` says about reaching a server does not matter.
 pub fn run(
     repo: &Arc<Repo>,
     options: &ImportOptions,
@@ -134,7 +136,7 @@ fn import(
             .hinted("--name says so: that of the backups of the same server, or a new one"));
     };
     let log = LogName { source: source.clone(), kind: holdfast_repo::Kind::Logical };
-    // A history that cannot be read is better known before hours of work.
+    // Better to learn of a history that cannot be read before hours of work.
     History::read(repo, &log)?;
     let watch = Watch::new(listener);
     watch.phase("look");
@@ -162,7 +164,7 @@ fn import(
     point("import.executed");
     origin.executed_by = binary.version.to_string();
     let private = BackupOptions { connect: server.connect(), ..backup.clone() }.of_private();
-    // Whatever accounts are there are ours.
+    // All accounts that exist are ours.
     let selection = Selection { without_accounts: true, ..Selection::default() };
     let taken = take::of_import(repo, &private, &selection, &origin, listener, cancel);
     taken.map_err(|error| match cancel.check() {
@@ -171,9 +173,9 @@ fn import(
     })
 }
 
-/// A dump, as far as it is looked at.
+/// A dump, as far as it was looked at.
 struct Dump {
-    /// Standard input, which is open from the beginning.
+    /// Standard input, or a file that cannot be read twice, open from the beginning.
     stdin: Option<Box<dyn Read>>,
     stdin_meter: source::Meter,
     directory: Option<Directory>,
@@ -220,13 +222,13 @@ impl Dump {
         Ok(Dump { stdin, stdin_meter: meter, directory, about, bytes })
     }
 
-    /// The program that executes it.
+    /// Finds the program that executes it.
     fn binary(&self, options: &ImportOptions) -> Result<ServerBinary> {
         let version = self.about.server_version.as_deref().and_then(ServerVersion::parse);
         let explicit = options.server_binary.as_deref();
         let flavor = match (options.flavor, self.about.flavor, explicit) {
             (Some(flavor), _, _) | (None, Some(flavor), _) => flavor,
-            // mydumper does not write down of which server a dump is.
+            // mydumper does not record what kind of server a dump is from.
             (None, None, Some(path)) => ServerBinary::probe(path)?.version.flavor,
             (None, None, None) => {
                 return Err(Error::new(
@@ -253,7 +255,7 @@ impl Dump {
         Reading::new(options, grammar, self.bytes, listener, cancel)
     }
 
-    /// Reads all of it without a server.
+    /// Reads and judges all of it without a server.
     fn look(
         &self,
         options: &ImportOptions,
@@ -334,7 +336,7 @@ impl Dump {
         Ok(origin)
     }
 
-    /// A dump that has no end, or nothing, is none.
+    /// Refuses a dump that has no end, or makes nothing.
     fn judge_end(&self, options: &ImportOptions, reading: &Reading<'_>) -> Result<()> {
         let name = options.input.name();
         if reading.judge.makers == 0 && reading.left_out.is_empty() {
@@ -362,10 +364,10 @@ fn whole<'a>(options: &ImportOptions, path: Option<&'a PathBuf>) -> Part<'a> {
     }
 }
 
-/// What the head of a dump says. Comments come before anything that a server executes.
+/// Reads what the head of a dump says. Comments come before anything that a server executes.
 fn about_of(head: &[u8]) -> About {
     let mut about = About::default();
-    // How comments are executed does not matter yet.
+    // It does not matter yet how comments are executed.
     let grammar = execute::grammar(Flavor::MariaDb, 0);
     let mut reader = DumpReader::new(head, grammar, Ending::Delimiter, HEAD_BYTES);
     while let Ok(Some(piece)) = reader.next() {
@@ -379,7 +381,7 @@ fn about_of(head: &[u8]) -> About {
     about
 }
 
-/// The databases of a directory, by the names that their files have.
+/// The databases of a directory, by the names used in its files' names.
 #[derive(Default)]
 struct Databases {
     names: BTreeMap<String, String>,
@@ -387,7 +389,7 @@ struct Databases {
 }
 
 impl Databases {
-    /// A file as something to be read.
+    /// A file as a part to be read.
     fn part<'a>(
         &self,
         directory: &'a Directory,
@@ -414,7 +416,7 @@ impl Databases {
         })
     }
 
-    /// A file has been read: which database it has made.
+    /// Learns which database was made by the file just read.
     fn learn(
         &mut self,
         file: &holdfast_formats::dump::metadata::FileName,
@@ -440,7 +442,7 @@ impl Databases {
     }
 }
 
-/// Executes the files of a directory, and compares what became of them with what its metadata says.
+/// Executes the files of a directory, and compares the result with its metadata.
 fn execute_directory(
     directory: &Directory,
     reading: &mut Reading<'_>,
@@ -452,7 +454,7 @@ fn execute_directory(
     for (name, file) in &directory.files {
         let path = directory.path.join(name);
         let part = databases.part(directory, name, file)?;
-        // Databases of the server's own are judged, and not entered.
+        // Files of the server's own databases are judged, but not executed.
         let counted = match part.database.as_deref().is_some_and(is_like_own_schema) {
             true => reading.look(&Part { path: Some(&path), ..part })?,
             false => reading.execute(&Part { path: Some(&path), ..part }, server)?,

@@ -1,4 +1,4 @@
-//! What is kept of a dump that was imported: what it said of itself, and what was made of it.
+//! What is kept about an imported dump: what it said about itself, and what was made of it.
 
 use holdfast_formats::dump::{About, Metadata, about::Place};
 use holdfast_repo::format::manifest::Head;
@@ -10,45 +10,46 @@ use crate::{
     server::facts::Identity,
 };
 
-/// Where an imported backup comes from. All but what was counted is as the dump says, which nothing proves.
+/// Where an imported backup comes from. Except for counts, everything is as the dump says, which nothing
+/// proves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Origin {
     /// Name of the file or directory; `-` for standard input.
     pub from: String,
-    /// `sql`, or `mydumper` of a directory.
+    /// `sql`, or `mydumper` for a directory.
     pub form: String,
-    /// Its bytes, as they were read.
+    /// Its size in bytes, as read.
     pub bytes: u64,
-    /// What made it.
+    /// The tool that made it.
     pub tool: Option<String>,
-    /// The server that it is of.
+    /// The version of the dumped server.
     pub server_version: Option<String>,
-    /// That server's host, as the tool was told.
+    /// The dumped server's host, as the tool was told.
     pub host: Option<String>,
-    /// When it was complete, by the clock on the wall of the host that made it: its zone is not known.
+    /// When it was complete, by the local clock of the host that made it: its zone is not known.
     pub dumped_at: Option<String>,
-    /// Where in that server's binlog it is.
+    /// Its position in the dumped server's binlog.
     pub position: Option<OriginPosition>,
-    /// Where in the binlog of that server's primary it is.
+    /// Its position in the binlog of the dumped server's primary.
     pub primary_position: Option<OriginPosition>,
-    /// Whether it was said to be several dumps of several positions, none of which is kept then.
+    /// Whether it named several positions, as several dumps in one do; none of them is kept then.
     pub has_several_positions: bool,
-    /// Whether its end was not looked for.
+    /// Whether nothing in it says that it is complete: no mark at its end, or no number of rows for a table.
     pub without_end_mark: bool,
     /// The server program that executed it.
     pub executed_by: String,
-    /// Statements that were executed.
+    /// Number of statements that were executed.
     pub statements: u64,
-    /// What of it is not in the backup.
+    /// The parts of it that are not in the backup.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Of which server the backup before it was: that is still the one whose history this is.
+    /// The server of the backup before it, which stays the one whose history this is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity_before: Option<Identity>,
 }
 
-/// A position, as a dump says it.
+/// A position, as a dump gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OriginPosition {
@@ -64,7 +65,7 @@ impl OriginPosition {
         (!place.is_empty()).then(|| OriginPosition { binlog, gtid: place.gtids.clone() })
     }
 
-    /// For people: `binlog.000001:157, GTID 0-1-5`.
+    /// Text for people: `binlog.000001:157, GTID 0-1-5`.
     #[must_use]
     pub fn text(&self) -> String {
         let binlog = self.binlog.as_ref().map(|it| format!("{}:{}", it.file, it.offset));
@@ -74,13 +75,13 @@ impl OriginPosition {
 }
 
 impl Origin {
-    /// Where an imported backup comes from; `None` of others.
+    /// Where an imported backup comes from; `None` for others.
     #[must_use]
     pub fn of(head: &Head) -> Option<Self> {
         field(head.more.get(IMPORT)?)
     }
 
-    /// Keeps what a dump says of itself.
+    /// Keeps what a dump says about itself.
     pub(super) fn hear(&mut self, about: &About) {
         self.tool.clone_from(&about.tool);
         self.server_version.clone_from(&about.server_version);
@@ -100,7 +101,7 @@ impl Origin {
         self.primary_position = OriginPosition::of(&metadata.primary_place);
     }
 
-    /// What is known of when and where, for people.
+    /// What is known about when and where it was dumped, for people.
     #[must_use]
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let unsaid = || "it does not say".to_owned();

@@ -1,13 +1,15 @@
-//! The server that executes a dump: made for it, thrown away behind it, with nothing to lose and nothing to reach.
+//! The server that executes a dump: made for it and thrown away afterwards, with nothing to lose and nothing
+//! to reach.
 //!
-//! It has no network, no binlog, no plugins, no persisted settings, no files to read or write by statements; it runs as
-//! an unprivileged user where we are root, dies with us, and writes nothing durably. It has two accounts whose names and
-//! passwords nobody knows: one for us, and one for the dump, which may make and fill tables and programs in the databases that
-//! the dump makes, and nothing else. Accounts that the dump's programs belong to are made without a way to log in, with no more
-//! rights than that; no other account is left, as programs run with the rights of whomever they belong to.
+//! It has no network, no binlog, no plugins, no persisted settings, and no files that statements can read or
+//! write; it runs as an unprivileged user if we are root, dies with us, and writes nothing durably. It has
+//! two accounts whose names and passwords nobody knows: one for us, and one for the dump, which may make and
+//! fill tables and programs in the databases that the dump makes, and nothing else. Accounts that own the
+//! dump's programs are made without a way to log in, and with no more rights than that; no other account is
+//! left, because programs run with the rights of their owner.
 //!
-//! All of it lies in one directory. Its lock tells whether somebody still works there: what a killed import leaves is removed by
-//! the next one in the same place.
+//! Everything is in one directory, whose lock tells whether it is still in use: the remains of a killed
+//! import are removed by the next one in the same place.
 
 use std::{
     collections::BTreeSet,
@@ -39,40 +41,40 @@ use crate::{
     work_place::{abandoned, lock_new},
 };
 
-/// What directories of imports are called.
+/// Prefix of the directories of imports.
 const PREFIX: &str = "holdfast-import-";
-/// What is not data, but for what the server is given.
+/// Directory for everything that is neither data nor given to the server.
 const SCRATCH: &str = "scratch";
-/// What is left to others of the file system.
+/// Room to leave for other users of the file system.
 const ROOM_BYTES_MIN: u64 = 256 << 20;
-/// Longest statement: the servers' own bound.
+/// Longest statement: the servers' own limit.
 pub(super) const STATEMENT_BYTES_MAX: usize = (1 << 30) - 16;
-/// What an account needs that programs and views belong to, in the databases of the dump.
+/// Rights of an account that owns programs and views, in the databases of the dump.
 const DEFINER_RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE, EXECUTE, TRIGGER, EVENT, SHOW VIEW, REFERENCES";
-/// What the dump's own account needs there.
+/// Rights of the dump's own account there.
 const LOADER_RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, REFERENCES, INDEX, ALTER, LOCK TABLES, CREATE VIEW, \
                              SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, TRIGGER";
-/// Databases of the server that a dump's views may show. The one with accounts is not among them.
+/// Databases of the server that a dump's views may show. The one with the accounts is not among them.
 const SHOWN_SCHEMAS: [&str; 2] = ["performance_schema", "sys"];
 /// Accounts that the servers need themselves.
 const SERVERS_OWN: [&str; 2] = ["mysql.", "mariadb.sys"];
-/// What a name begins with that means a directory as it is: that of another database.
+/// Prefix of a name that denotes a directory as it is: that of another database.
 const RAW_NAME: &str = "#mysql50#";
 
-/// How such a server is made.
+/// How to make such a server.
 pub(super) struct Wanted<'a> {
     pub(super) binary: &'a ServerBinary,
-    /// Where its directory is made.
+    /// Where to make its directory.
     pub(super) work_dir: &'a Path,
-    /// Whom it runs as, where we are root.
+    /// The user that it runs as, if we are root.
     pub(super) run_as: Option<RunAs>,
     pub(super) memory_bytes: u64,
-    /// The user's own, which come last.
+    /// The user's own options, which come last.
     pub(super) options: &'a [String],
 }
 
 impl Wanted<'_> {
-    /// Lets the server have what we have made for it.
+    /// Gives the server the files that we have made for it.
     fn give(&self, path: &Path) -> io::Result<()> {
         match self.run_as {
             Some(RunAs { uid, gid }) if geteuid().is_root() => chown(path, Some(uid), Some(gid)),
@@ -83,22 +85,22 @@ impl Wanted<'_> {
 
 /// A running server of our own. Dropping it kills the process and removes its directory.
 pub(super) struct PrivateServer {
-    // In this order: the process goes before its files.
+    // Dropped in this order: the process goes before its files.
     running: RunningServer,
     admin: OwnAccount,
     loader: OwnAccount,
     flavor: Flavor,
-    /// As statements name them.
+    /// Owners of programs, as statements name them.
     definers: BTreeSet<String>,
     /// Databases of the dump, as grants name them.
     databases: BTreeSet<String>,
     home: Home,
 }
 
-/// The directory.
+/// The server's directory.
 struct Home {
     dir: TempDir,
-    /// Where its socket and logs are, if its own path is too long for that.
+    /// The place of its socket and logs, if its own path is too long for them.
     short: Option<TempDir>,
     _locks: Vec<File>,
 }
@@ -120,7 +122,7 @@ impl Home {
                 wanted.give(&path)?;
             }
             if wanted.run_as.is_some_and(|run_as| run_as.uid != geteuid().as_raw()) {
-                // Ours, and entered by the server on its way to its own.
+                // Ours, and passed through by the server on the way to its own.
                 fs::set_permissions(dir.path(), Permissions::from_mode(0o711))?;
             }
             Ok(lock)
@@ -153,14 +155,15 @@ impl Home {
     }
 }
 
-/// Removes what imports have left that were killed. What cannot be removed is in nobody's way.
+/// Removes the remains of killed imports. Any that cannot be removed are in nobody's way.
 fn sweep(parent: &Path) {
     for (path, _lock) in abandoned(parent, PREFIX, None) {
         drop(fs::remove_dir_all(path));
     }
 }
 
-/// The program that is to execute a dump: of the flavor and the release series that it is of, or the one that is named.
+/// Chooses the program to execute a dump: one of the dump's flavor and release series, or the one that is
+/// named.
 pub(super) fn choose(
     explicit: Option<&Path>,
     flavor: Flavor,
@@ -202,14 +205,14 @@ fn program_hint(error: Error, flavor: Flavor, version: Option<&ServerVersion>) -
     ))
 }
 
-/// How a server counts versions in comments.
+/// A version as servers number it in comments.
 pub(super) fn version_number(version: &ServerVersion) -> u32 {
     let (major, minor, patch) = version.number();
     u32::from(major) * 10_000 + u32::from(minor) * 100 + u32::from(patch)
 }
 
 impl PrivateServer {
-    /// Makes and starts one.
+    /// Makes and starts a server.
     pub(super) fn start(wanted: &Wanted<'_>, cancel: &Cancel) -> Result<PrivateServer> {
         let home = Home::make(wanted)?;
         let flavor = wanted.binary.version.flavor;
@@ -221,7 +224,7 @@ impl PrivateServer {
         admin.connect(&mut running, "start the private server", cancel)?;
         let (definers, databases) = (BTreeSet::new(), BTreeSet::new());
         let server = PrivateServer { running, admin, loader, flavor, definers, databases, home };
-        // It holds passwords, and was read.
+        // It holds passwords, and has been read.
         drop(fs::remove_file(server.home.path("init.sql")));
         server.drop_accounts()?;
         if flavor == Flavor::MySql {
@@ -244,12 +247,12 @@ impl PrivateServer {
         Session::open(&self.loader.options(&self.running), Purpose::Load)
     }
 
-    /// What failed, with what the server says if it has ended.
+    /// Adds what the server says to an error, if it has ended.
     pub(super) fn explain(&mut self, error: Error) -> Error {
         if self.running.has_ended() { self.running.explain(error, "the private server ended") } else { error }
     }
 
-    /// Leaves no account that the installation has made, but what the server needs for itself.
+    /// Drops all accounts that the installation has made, except those that the server itself needs.
     fn drop_accounts(&self) -> Result<()> {
         let mut admin = self.admin()?;
         for row in admin.rows("SELECT User AS user, Host AS host FROM mysql.user")? {
@@ -264,7 +267,7 @@ impl PrivateServer {
         Ok(())
     }
 
-    /// Lets the dump work in a database, which need not be there yet.
+    /// Lets the dump work in a database, which need not exist yet.
     pub(super) fn open_database(&mut self, name: &str) -> Result<()> {
         if is_like_own_schema(name) || name.to_ascii_lowercase().starts_with(RAW_NAME) {
             return Err(Error::new(ErrorKind::Usage, format!("no dump makes a database called {name}")));
@@ -285,7 +288,7 @@ impl PrivateServer {
         Ok(())
     }
 
-    /// Fails where its files leave the file system without room for anybody else.
+    /// Fails if its files leave too little room on the file system for anyone else.
     pub(super) fn check_room(&self) -> Result<()> {
         let dir = self.home.dir.path();
         let space = rustix::fs::statvfs(dir).map_err(io::Error::from);
@@ -299,12 +302,12 @@ impl PrivateServer {
         ))
     }
 
-    /// Sees to it that there is an account that something can belong to: one that we have made.
+    /// Makes sure that the account that something belongs to exists, and was made by us.
     pub(super) fn make_definer(&mut self, name: &str, host: Option<&str>) -> Result<()> {
         let is_role = host.is_none() && self.flavor == Flavor::MariaDb;
         let definer = match host {
             None if is_role => quoted_text(name),
-            // Servers tell hosts apart without regard to case.
+            // Servers compare hosts without regard to case.
             host => format!("{}@{}", quoted_text(name), quoted_text(&host.unwrap_or("%").to_lowercase())),
         };
         if self.definers.contains(&definer) {
@@ -316,7 +319,7 @@ impl PrivateServer {
                 .hinted("a program that belongs to nobody else could do anything: give it another DEFINER in the dump"));
         }
         let mut admin = self.admin()?;
-        // One that is there was not made by us, and may do more than it should.
+        // Fails if it exists: it was not made by us then, and may do more than it should.
         match is_role {
             true => admin.exec(&format!("CREATE ROLE {definer}"))?,
             false => admin.exec(&format!("CREATE USER {definer} ACCOUNT LOCK"))?,
@@ -338,7 +341,7 @@ fn is_servers_own(user: &str) -> bool {
     SERVERS_OWN.iter().any(|own| user.starts_with(own))
 }
 
-/// A database in a grant, where names are patterns.
+/// A database's name in a grant, where names are patterns.
 fn as_pattern(name: &str) -> String {
     let mut pattern = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -350,7 +353,7 @@ fn as_pattern(name: &str) -> String {
     pattern
 }
 
-/// What it is told each time, and while it is made.
+/// A run of the program, with the options that it gets each time, and while it is made.
 fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) -> ServerRun {
     let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), home.option("--datadir=", "data")];
     arguments.extend(more);
@@ -365,7 +368,7 @@ fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) ->
     }
 }
 
-/// Its options as a server.
+/// The options that it serves with.
 fn serving(wanted: &Wanted<'_>, home: &Home) -> Vec<OsString> {
     let flavor = wanted.binary.version.flavor;
     let mut options = own_options(flavor, wanted.memory_bytes);
@@ -373,11 +376,11 @@ fn serving(wanted: &Wanted<'_>, home: &Home) -> Vec<OsString> {
         ["--skip-symbolic-links", "--local-infile=ON", "--max-allowed-packet=1G"].map(OsString::from),
     );
     options.push(home.option("--init-file=", "init.sql"));
-    // Nowhere: whatever is not built in is not loaded.
+    // It does not exist: whatever is not built in is not loaded.
     options.push(home.option("--plugin-dir=", "no-plugins"));
     if flavor == Flavor::MariaDb {
         options.push("--performance-schema=OFF".into());
-        // Rows that come later are told of by nobody.
+        // Nobody reports on rows that are inserted later.
         options.push("--loose-max-delayed-threads=0".into());
         options.push(home.option("--secure-file-priv=", "files"));
     }
@@ -407,7 +410,7 @@ fn initialise(wanted: &Wanted<'_>, home: &Home, cancel: &Cancel) -> Result<()> {
     exit.success(doing, &|_| false)
 }
 
-/// Where a MariaDB server has what its system tables are made of.
+/// Where a MariaDB server keeps the descriptions of its system tables.
 fn share_dir(wanted: &Wanted<'_>, home: &Home, cancel: &Cancel) -> Result<PathBuf> {
     const KNOWN_BY: &str = "character-sets-dir";
     let orders = vec!["--verbose".into(), "--help".into()];
@@ -444,9 +447,9 @@ fn system_tables(share: &Path) -> Result<Vec<u8>> {
     Ok(sql)
 }
 
-/// The accounts, and no others that can do anything.
+/// Makes our accounts, and leaves no others that can do anything.
 fn init_sql(flavor: Flavor, admin: &OwnAccount, loader: &OwnAccount) -> String {
-    // Programs belong to whomever the dump says, but for accounts of the server's own.
+    // Programs belong to whomever the dump names, except to accounts of the server's own.
     let rights = match flavor {
         Flavor::MariaDb => "SET USER",
         Flavor::MySql => "SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, SESSION_VARIABLES_ADMIN",

@@ -1,5 +1,6 @@
-//! What a dump has told its session, as far as it decides what a statement says (quotes) or what values mean (character set,
-//! time zone). Nothing that a dump may set reaches beyond its session, or hides warnings.
+//! What a dump has set in its session, as far as it decides what a statement says (quotes) or what values
+//! mean (character set, time zone). Nothing that a dump may set reaches beyond its session, or hides
+//! warnings.
 
 use std::collections::HashMap;
 
@@ -7,11 +8,11 @@ use holdfast_formats::dump::{Modes, Token, about::Place, tokens};
 
 use super::judge::{ROCKSDB, Refusal, Verdict, holds, unclear};
 
-/// Pieces of a `SET`, at most.
+/// Most tokens of a `SET`.
 const SET_TOKENS_MAX: usize = 4_096;
-/// Character sets of clients in which a backslash or a quote may be part of a letter.
+/// Character sets of clients in which a backslash or a quote may be part of a character.
 const AMBIGUOUS: [&str; 5] = ["big5", "cp932", "gb18030", "gbk", "sjis"];
-/// What dumps set in their session. Nothing here reaches beyond it, or hides warnings.
+/// Variables that dumps set in their session. None of them reaches beyond it, or hides warnings.
 const SETTABLE: [&str; 36] = [
     "autocommit",
     "bulk_insert_buffer_size",
@@ -55,9 +56,9 @@ const SETTABLE: [&str; 36] = [
 #[derive(Clone, Debug)]
 enum Held {
     Mode(String),
-    /// Whether it was said.
+    /// A time zone; whether it is known.
     Zone(bool),
-    /// One that was in use, and so was judged: whether it was said.
+    /// A character set that was in use, and so was judged; whether it is known.
     Charset(bool),
     Text(String),
 }
@@ -66,17 +67,18 @@ enum Held {
 pub(super) struct Settings {
     sql_mode: String,
     variables: HashMap<String, Held>,
-    /// The character set of the text is said.
+    /// Whether the character set of the text is known.
     pub(super) has_charset: bool,
-    /// The time zone of time stamps is said.
+    /// Whether the zone of time stamps is known.
     pub(super) has_zone: bool,
-    /// What the user has said once for all.
+    /// What the user has given once and for all.
     charset_given: bool,
     zone_given: bool,
 }
 
 impl Settings {
-    /// Of a session that has not been told anything; of what the dump's text does not say, the user may have said something.
+    /// A session in which nothing was set yet. The user may have given a character set or time zone that the
+    /// dump's text does not.
     pub(super) fn new(charset_given: bool, zone_given: bool) -> Settings {
         Settings {
             sql_mode: String::new(),
@@ -88,7 +90,7 @@ impl Settings {
         }
     }
 
-    /// Another session begins.
+    /// Begins another session.
     pub(super) fn begin(&mut self) {
         *self = Settings::new(self.charset_given, self.zone_given);
     }
@@ -98,7 +100,7 @@ impl Settings {
         Modes::of(&self.sql_mode)
     }
 
-    /// What a `SET` says.
+    /// Judges and applies a `SET`.
     pub(super) fn set(&mut self, statement: &[u8]) -> Result<Verdict, Refusal> {
         let modes = self.modes();
         let all: Vec<Token<'_>> = tokens(statement, modes).skip(1).take(SET_TOKENS_MAX + 1).collect();
@@ -136,7 +138,7 @@ impl Settings {
         }
     }
 
-    /// One of the assignments of a `SET`.
+    /// Judges and applies one assignment of a `SET`.
     fn assign(&mut self, assignment: &[Token<'_>]) -> Result<Assigned, Refusal> {
         let is_word = |at: usize, word: &str| assignment.get(at).is_some_and(|token| token.is(word));
         let charset_at = if is_word(0, "NAMES") || is_word(0, "CHARSET") {
@@ -162,7 +164,7 @@ impl Settings {
         if let Some(Held::Text(text)) = &value {
             refuse_ambiguous(text)?;
         }
-        // Servers take numbers for names, too.
+        // Servers accept numbers for names, too.
         let is_name = |text: &str| text.chars().next().is_none_or(|first| first.is_ascii_alphabetic());
         if target.is_user {
             match value {
@@ -203,7 +205,7 @@ impl Settings {
         Ok(Assigned::Set)
     }
 
-    /// What a value is, as far as it matters.
+    /// What a value means, as far as it matters.
     fn value(&self, value: &[Token<'_>]) -> Option<Held> {
         let modes = self.modes();
         match value {
@@ -230,21 +232,21 @@ impl Settings {
 }
 
 enum Assigned {
-    /// Something of the session.
+    /// A variable of the session.
     Set,
-    /// Something that means nothing here.
+    /// Something without meaning here.
     Nothing,
     /// A position.
     Place,
 }
 
-/// What an assignment sets.
+/// The target of an assignment.
 struct Target {
     name: String,
-    /// A variable of the dump's own.
+    /// Whether it is one of the dump's own variables.
     is_user: bool,
     is_global: bool,
-    /// Pieces up to and with the sign of assignment.
+    /// Number of tokens up to and including the assignment sign.
     length: usize,
 }
 

@@ -1,4 +1,5 @@
-//! The dump's bytes: files, standard input, what is compressed, and the files of a directory in their order.
+//! Reads the dump's bytes: files, standard input, compressed data, and the files of a directory in their
+//! order.
 
 use std::{
     collections::BTreeMap,
@@ -27,22 +28,22 @@ use crate::{
     logical::selection::is_like_own_schema,
 };
 
-/// Bytes that tell how a file is compressed.
+/// How many bytes tell how a file is compressed.
 const MAGIC_BYTES: usize = 8;
-/// So often a pipe is asked whether somebody has cancelled.
+/// How long to wait for a pipe before checking for cancellation again.
 const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// Longest `metadata` of a directory: some hundred bytes for each table.
+/// The longest `metadata` of a directory: some hundred bytes for each table.
 const METADATA_BYTES_MAX: u64 = 1 << 30;
-/// A number and the end of its line.
+/// A number and a line end.
 const COUNT_BYTES_MAX: u64 = 64;
 const READ_BYTES: usize = 128 << 10;
 
-/// What is imported.
+/// What to import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A file with statements.
     File(PathBuf),
-    /// A directory of mydumper.
+    /// A directory made by mydumper.
     Directory(PathBuf),
     /// Standard input.
     Stdin,
@@ -59,7 +60,7 @@ impl Input {
         Ok(if meta.is_dir() { Input::Directory(path.to_owned()) } else { Input::File(path.to_owned()) })
     }
 
-    /// Its name, without directories above it.
+    /// Its name, without parent directories.
     pub(super) fn name(&self) -> String {
         match self {
             Input::File(path) | Input::Directory(path) => {
@@ -80,7 +81,7 @@ impl Input {
     }
 }
 
-/// Counts what is read, before it is decompressed.
+/// Counts the bytes read, before they are decompressed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Meter(Arc<AtomicU64>);
 
@@ -90,7 +91,7 @@ impl Meter {
     }
 }
 
-/// A file that may never come to an end, read as long as nobody cancels.
+/// A file that may never end, read until the import is cancelled.
 struct Watched {
     file: File,
     cancel: Cancel,
@@ -120,11 +121,11 @@ impl Read for Watched {
     }
 }
 
-/// What the metadata says is there, and no file makes.
+/// Something that the metadata lists and no file makes.
 fn missing(metadata: &Metadata, files: &[(String, FileName)]) -> Option<String> {
     let is_there = |maker: &&Maker| {
         files.iter().map(|(_, file)| file).any(|file| {
-            // Triggers of a table may be in the file of all of a database.
+            // Triggers of a table may be in the file for the whole database.
             let is_of_table =
                 file.table == maker.table || (maker.kind == Kind::Triggers && file.table.is_none());
             let is_of_some = maker.table.is_none() && maker.kind == Kind::Triggers;
@@ -148,7 +149,7 @@ fn missing(metadata: &Metadata, files: &[(String, FileName)]) -> Option<String> 
     Some(format!("has no file that {what} {name}, of which its metadata tells"))
 }
 
-/// A table of which nobody says how many rows it has.
+/// A table whose number of rows is given nowhere.
 fn uncounted<'a>(metadata: &Metadata, files: &'a [(String, FileName)]) -> Option<(&'a str, &'a str)> {
     let is_view = |of: &FileName| {
         files
@@ -164,7 +165,7 @@ fn uncounted<'a>(metadata: &Metadata, files: &'a [(String, FileName)]) -> Option
     })
 }
 
-/// The text of a file that the user has named; without a name, of standard input.
+/// Opens the text of a file that the user has named, or without a name, of standard input.
 pub(super) fn open(path: Option<&Path>, meter: &Meter, cancel: &Cancel) -> Result<Box<dyn Read>> {
     let shown = path.map_or_else(|| "standard input".to_owned(), |path| path.display().to_string());
     let doing = || format!("open {shown}");
@@ -176,13 +177,13 @@ pub(super) fn open(path: Option<&Path>, meter: &Meter, cancel: &Cancel) -> Resul
     text_of(shown, file, meter, cancel)
 }
 
-/// The text of a file of a directory.
+/// Opens the text of a file in a directory.
 pub(super) fn open_of_directory(path: &Path, meter: &Meter, cancel: &Cancel) -> Result<Box<dyn Read>> {
     cancel.check()?;
     text_of(path.display().to_string(), open_regular(path)?, meter, cancel)
 }
 
-/// Opens a file of a directory that somebody else has made: nothing that leads elsewhere, or has no end.
+/// Opens a file in a directory that someone else made: nothing that leads elsewhere, or has no end.
 fn open_regular(path: &Path) -> Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let opened = File::options().read(true).custom_flags(flags).open(path);
@@ -209,7 +210,7 @@ fn text_of(shown: String, file: File, meter: &Meter, cancel: &Cancel) -> Result<
     unpacked(&shown, begin, file)
 }
 
-/// Decompresses what begins as something compressed does.
+/// Decompresses data that begins like compressed data.
 fn unpacked(shown: &str, begin: Vec<u8>, rest: impl Read + 'static) -> Result<Box<dyn Read>> {
     const OTHERS: [(&[u8], &str, &str); 4] = [
         (b"\xFD7zXZ\0", "xz", "xz -dc"),
@@ -247,20 +248,20 @@ fn unpacked(shown: &str, begin: Vec<u8>, rest: impl Read + 'static) -> Result<Bo
 pub(super) struct Directory {
     pub(super) path: PathBuf,
     pub(super) metadata: Metadata,
-    /// Those that are executed, in this order.
+    /// Files to execute, in this order.
     pub(super) files: Vec<(String, FileName)>,
-    /// Those with rows that others load: as they are called by them, and as they are.
+    /// Files with rows that other files load: the names they use, and the real ones.
     contents: BTreeMap<String, String>,
-    /// Those that mydumper does not make.
+    /// Files that mydumper does not make.
     pub(super) strange: Vec<String>,
     pub(super) bytes: u64,
-    /// Of each table it is said how many rows it has.
+    /// Whether the number of rows is given for every table.
     pub(super) is_counted: bool,
 }
 
 impl Directory {
-    /// Looks at a directory. One that mydumper has not finished is refused, and one of which files are missing, or could be,
-    /// unless it is said to be whole.
+    /// Looks at a directory. Refuses one that mydumper has not finished, and one in which files are missing,
+    /// or could be, unless the user says that it is whole.
     pub(super) fn read(path: &Path, is_whole: bool) -> Result<Directory> {
         let usage = |message: String| Error::new(ErrorKind::Usage, message);
         let doing = || format!("look at {}", path.display());
@@ -284,7 +285,7 @@ impl Directory {
                 .hinted("a dump that is not whole is no backup: dump again"));
             }
             has_metadata |= name == "metadata";
-            // Of a link itself: it could lead to any file of this host.
+            // Of a link, its own metadata: it could lead to any file of this host.
             let meta = entry.metadata().context(doing())?;
             let file_name = FileName::parse(name);
             if !meta.is_file() && (file_name.is_some() || name == "metadata") {
@@ -293,7 +294,7 @@ impl Directory {
             match file_name {
                 Some(FileName { kind: Kind::Note, database, table }) => {
                     if let Some(table) = table.filter(|_| name.ends_with("-metadata")) {
-                        // Of versions whose metadata does not have it: the number of rows.
+                        // From versions whose metadata lacks it: the number of rows.
                         let count = first_bytes(&entry.path(), COUNT_BYTES_MAX)?;
                         let count = String::from_utf8_lossy(&count).trim().parse::<u64>();
                         rows.extend(count.ok().map(|count| ((database, table), count)));
@@ -333,7 +334,7 @@ impl Directory {
             ))
             .hinted("a dump that is not whole is no backup: dump again"));
         }
-        // By kind, then by name: parts of a table in their order.
+        // By kind, then by name, so that parts of a table are in order.
         files.sort_by(|(one, of_one), (other, of_other)| (of_one.kind, one).cmp(&(of_other.kind, other)));
         strange.sort();
         let uncounted = uncounted(&metadata, &files);
@@ -353,9 +354,9 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), metadata, files, contents, strange, bytes, is_counted })
     }
 
-    /// The file that a statement loads, which must be one of these.
+    /// The file that a statement loads, which must be one of this directory.
     pub(super) fn content(&self, named: &str) -> Result<PathBuf> {
-        // Older versions write down the whole path that they dumped to.
+        // Older versions write the whole path that they dumped to.
         let name = named.rsplit('/').next().unwrap_or(named);
         let plain = [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
         let found = self.contents.get(plain).map(|name| self.path.join(name));
@@ -390,7 +391,8 @@ mod tests {
         Ok(text)
     }
 
-    /// What is compressed is decompressed to its end, in several parts, too; what is broken or not known is refused.
+    /// Compressed data is decompressed to its end, even if in several parts; damaged or unknown data is
+    /// refused.
     #[test]
     fn compressed_files() {
         let gzip = |text: &[u8]| {

@@ -1,8 +1,8 @@
-//! What statements of a backup may say. A repository is not believed: whoever can write to it must not execute anything
-//! else with the account of the one who loads.
+//! Checks what the statements of a backup say. A repository is not trusted: whoever can write to it must not
+//! be able to execute anything else with the account that loads.
 //!
-//! Not understood is not accepted. Sessions take one statement at a time (see `Link::settle`), so it is enough that a
-//! statement begins with what it is to make.
+//! Statements that are not understood are not accepted. Sessions take one statement at a time (see
+//! `Link::settle`), so it is enough that a statement begins with what it is to make.
 
 use holdfast_formats::sql::{self, BEFORE_KIND, Comments, Modes};
 
@@ -18,7 +18,7 @@ use crate::logical::{
 
 pub(super) const STRANGE: &str = "its definition says something else than it may";
 
-/// Takes out what says something else than it may, and names it.
+/// Takes out objects whose definitions say something they must not, and names them.
 pub(super) fn sift(contents: &mut Contents) -> Vec<Adaptation> {
     let mut strange = Vec::new();
     let mut is_good = |is_good: bool, object: String| {
@@ -41,7 +41,7 @@ pub(super) fn sift(contents: &mut Contents) -> Vec<Adaptation> {
     });
     contents.views.retain(|it| {
         let is_so = makes(&it.create.0, "VIEW", &it.schema, &it.name) && is_settled(&it.context);
-        // What could not be used is named as such.
+        // Views that could not be used are named as such.
         is_good(is_so || it.columns.is_empty(), format!("view {}.{}", it.schema, it.name))
     });
     contents.triggers.retain(|it| {
@@ -56,7 +56,8 @@ pub(super) fn sift(contents: &mut Contents) -> Vec<Adaptation> {
     strange
 }
 
-/// Whether what of a table's definition goes into statements beside its own is what it should be.
+/// Whether a table's statement, and the parts of its definition that go into other statements, are as they
+/// should be.
 pub(super) fn is_table(it: &TableDefinition) -> bool {
     let is_literal = |text: &str| {
         text.starts_with('_') && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_ '".contains(&c))
@@ -68,11 +69,12 @@ pub(super) fn is_table(it: &TableDefinition) -> bool {
         && it.defaults.iter().all(|(_, literal)| is_literal(literal))
 }
 
-/// Whether what follows the columns of a table says its engine and no other, and fills it with nothing: rows go where the
-/// engine puts them, which may be another server or any file.
+/// Whether the text after a table's columns names its engine and no other, and fills the table with nothing:
+/// rows go where the engine puts them, which may be another server or any file.
 fn is_of_engine(sql: &[u8], engine: &str) -> bool {
     let sql = executed(sql);
-    // Servers print no comments but those that they execute; what is one to them, and a string to us, hides something.
+    // Servers print only comments that they execute. Text that is a comment to them and a string to us hides
+    // something.
     if sql::tokens(&sql, Modes::default(), Comments::All).any(|token| token.kind == Kind::Comment) {
         return false;
     }
@@ -94,7 +96,7 @@ fn is_of_engine(sql: &[u8], engine: &str) -> bool {
     is_said
 }
 
-/// A text in which comments that servers execute are no comments.
+/// A text with the comments that servers execute turned into plain text.
 pub(super) fn executed(sql: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(sql.len());
     for token in tokens(sql) {
@@ -133,12 +135,12 @@ fn is_settled(context: &Context) -> bool {
         && (context.schema_collation.is_empty() || is_plain(&context.schema_collation))
 }
 
-/// A character set or collation.
+/// Whether a word can be the name of a character set or collation.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
 }
 
-/// Whether a statement makes something of this kind and name, in this database or in the one in use.
+/// Whether a statement makes something of this kind and name, in this database or the current one.
 fn makes(sql: &[u8], kind: &str, schema: &str, name: &str) -> bool {
     let all = tokens(sql);
     let is_executed = |token: &Token<'_>| {
@@ -202,7 +204,8 @@ fn take_word(rest: &mut &[&Token<'_>], word: &str) -> bool {
     }
 }
 
-/// Whether a name is written there, with quotes or without. Bytes of another character set than ours are not compared.
+/// Whether a token spells a name, with quotes or without. Bytes in another character set than ours are not
+/// compared.
 fn is_called(token: &Token<'_>, name: &str) -> bool {
     let written = match token.kind {
         Kind::Name => token.name(),
@@ -222,7 +225,7 @@ fn is_called(token: &Token<'_>, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A table is of the engine that it is said to be of, wherever that is said.
+    /// A table has the engine that its definition names, wherever that is said.
     #[test]
     fn engines() {
         for (tail, is_good) in [
@@ -248,7 +251,7 @@ mod tests {
         }
     }
 
-    /// As servers print statements, and nothing else.
+    /// Statements as servers print them, and nothing else.
     #[test]
     fn statements() {
         for (sql, kind) in [

@@ -1,11 +1,11 @@
-//! Whether rows are the same but for what servers print or parse otherwise, where that can be why a table differs: both
-//! sides are read once more, without it.
+//! Checks whether rows differ only in what servers print or parse differently, if that can be why a table
+//! differs: both sides are read once more, without it.
 //!
-//! Servers of different series print a zero below zero differently (MariaDB 10.11 as `0`, others as `-0`).
+//! Servers of different series print a negative zero differently (MariaDB 10.11 as `0`, others as `-0`).
 //!
-//! MySQL parses documents of JSON that come as text: a decimal within one becomes a double (`7.00` becomes `7.0`), and
-//! doubles may become their neighbours. No rounding makes two neighbours one, so such numbers are not compared at all;
-//! everything else of a document is, and what was not is named.
+//! MySQL parses JSON documents that come as text: a decimal in one becomes a double (`7.00` becomes `7.0`),
+//! and doubles may become their neighbours. No rounding makes two neighbours equal, so such numbers are not
+//! compared at all; everything else in a document is, and the omission is named.
 
 use holdfast_repo::{
     data::reader::{Backup, ReadRows},
@@ -25,14 +25,14 @@ use crate::{
     server::bulk::{RawReader, RowPart},
 };
 
-/// How the rows of a table that differs are the same.
+/// In what sense the rows of a table that differs are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alike {
-    /// They are not.
+    /// They are not the same.
     No,
-    /// But for the signs of zeros.
+    /// Except for the signs of zeros.
     ButForZeros,
-    /// But for numbers within documents, too.
+    /// Except for numbers within documents as well.
     ButForNumbersInDocuments,
 }
 
@@ -44,7 +44,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Adds a row to what may be why this table differs.
+    /// Adds a row to the sums that may explain why this table differs.
     fn add(&mut self, key: &RowHashKey, table: &PlannedTable, row: &[u8]) {
         let columns = &table.definition.columns;
         if table.prints_zeros_otherwise {
@@ -56,7 +56,7 @@ impl Sums {
     }
 }
 
-/// Reads a table on both sides again.
+/// Reads a table again on both sides.
 pub(super) fn compare(
     backup: &Backup,
     planned: &PlannedTable,
@@ -96,7 +96,8 @@ pub(super) fn compare(
     })
 }
 
-/// A sum of a row in which no zero has a sign; and, where documents are parsed, no number that may change by it.
+/// The checksum of a row without the signs of zeros and, if documents are parsed, without numbers that this
+/// may change.
 fn without_signs(
     key: &RowHashKey,
     columns: &[ColumnDefinition],
@@ -117,7 +118,7 @@ fn without_signs(
     hasher.checksum()
 }
 
-/// A document, as MySQL prints it, with a mark in the place of each number that is no integer of 64 bits.
+/// A document, as MySQL prints it, with a mark in place of each number that is not a 64-bit integer.
 fn without_inexact_numbers(document: &[u8]) -> Vec<u8> {
     const MARK: u8 = b'#';
     let mut out = Vec::with_capacity(document.len());
@@ -144,7 +145,7 @@ fn without_inexact_numbers(document: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How long a string is, from behind its first quote to its last one.
+/// The length of a string, from after its opening quote up to and including its closing one.
 fn string_bytes(text: &[u8]) -> usize {
     let mut is_escaped = false;
     for (at, byte) in text.iter().enumerate() {
@@ -170,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// A zero has no sign, anything else is what it is.
+    /// A zero has no sign; anything else stays as it is.
     #[test]
     fn zeros() {
         let column =
@@ -185,7 +186,7 @@ mod tests {
         assert_ne!(of(&text, b"\x02-0"), of(&text, b"\x010"));
     }
 
-    /// Numbers that may change are left out, of documents alone and where these are parsed.
+    /// Numbers that may change are left out, only in documents, and only if these are parsed.
     #[test]
     fn numbers_in_documents() {
         let of = |text: &str| String::from_utf8_lossy(&without_inexact_numbers(text.as_bytes())).into_owned();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is there, what is no such number stays.
+        /// Whatever the document, everything but such numbers stays.
         #[test]
         fn nothing_else_goes(document in ".{0,60}") {
             let left = without_inexact_numbers(document.as_bytes());

@@ -1,14 +1,14 @@
-//! What a server computes of time stamps by the zone of a session, and keeps.
+//! Finds the stored values that a server computes from time stamps by the zone of a session.
 //!
-//! A `TIMESTAMP` is a moment; the day that it falls on is another in each zone. Sessions of a load are in UTC: where the
-//! source was not, computed columns that are stored or indexed, and indexes on expressions, come to other values than they
-//! had, and no reading of the rows shows it.
+//! A `TIMESTAMP` is a moment; the day it falls on differs from zone to zone. Sessions of a load are in UTC.
+//! If the source's were not, computed columns that are stored or indexed, and indexes on expressions, get
+//! other values than they had, and reading the rows does not show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tokens::{Element, ElementKind, Kind, TableSql, Token, tokens};
 
-/// What of a table is kept and goes by the zone: columns, and indexes on expressions, by name.
+/// The parts of a table that are stored and depend on the zone: columns, and indexes on expressions, by name.
 pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {
     let all: Vec<(&Element, Vec<Token<'_>>)> =
         sql.elements.iter().map(|element| (element, meaning(&element.text))).collect();
@@ -20,7 +20,7 @@ pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {
     for (element, tokens) in columns() {
         expressions.extend(folded(element).zip(expression(tokens)));
     }
-    // A computed column may be computed of others; one that is a time stamp is made one of in the zone.
+    // A computed column may depend on others. One that is a time stamp is made a moment by the zone.
     let mut going: BTreeSet<String> =
         stamps.iter().filter(|name| expressions.contains_key(*name)).cloned().collect();
     while let Some(name) = expressions
@@ -45,7 +45,7 @@ pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {
         kept.filter_map(|(element, _)| Some(format!("column {}", element.name.as_ref()?))).collect();
     for (element, tokens) in all.iter().filter(|(element, _)| is_index(element.kind)) {
         let mut depth = 0;
-        // What an index is on stands in one pair of parentheses, expressions in two.
+        // The columns of an index are in one pair of parentheses, expressions in two.
         let inner: Vec<Token<'_>> = tokens
             .iter()
             .filter(|token| {
@@ -61,7 +61,7 @@ pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {
     kept
 }
 
-/// Whether a table has columns that are computed.
+/// Whether a table has computed columns.
 pub(super) fn is_any(sql: &TableSql) -> bool {
     let columns = sql.elements.iter().filter(|element| element.kind == ElementKind::Column);
     columns.into_iter().any(|element| expression(&meaning(&element.text)).is_some())
@@ -79,7 +79,7 @@ fn is_name(token: &Token<'_>, name: &str) -> bool {
     token.name().is_some_and(|found| found.to_lowercase() == name)
 }
 
-/// What a column is computed of, and all that follows it.
+/// The expression of a computed column, and everything that follows it.
 fn expression<'a, 'b>(tokens: &'a [Token<'b>]) -> Option<&'a [Token<'b>]> {
     let at = tokens.iter().position(|token| token.is_word("AS"))?;
     tokens.get(at + 1).filter(|token| token.is_symbol(b'(')).map(|_| &tokens[at + 1..])
@@ -90,7 +90,7 @@ fn goes_by_zone(tokens: &[Token<'_>], stamps: &BTreeSet<String>, going: &BTreeSe
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         if token.is_word("UNIX_TIMESTAMP") {
-            // Of a moment it is the same in all zones.
+            // For a moment, it is the same in all zones.
             match &tokens[at + 1..] {
                 [open, of, close, ..] if open.is_symbol(b'(') && is_stamp(of) && close.is_symbol(b')') => {
                     at += 4;

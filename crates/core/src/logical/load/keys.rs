@@ -1,4 +1,4 @@
-//! Foreign keys, once every table they could lead to is there.
+//! Adds foreign keys, once every table they could lead to exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{
     server::{Session, SqlError, TableName, code::NOT_UNIQUE},
 };
 
-/// Rows of a table lead to none.
+/// Errors for rows whose parents do not exist.
 const NO_PARENT: [u16; 2] = [1216, 1452];
 
-/// Indexes of a table, in lower case.
+/// Indexes of a table, by name in lower case.
 pub(super) fn index_names(session: &mut Session, table: &TableName) -> Result<BTreeSet<String>, SqlError> {
     names(
         session,
@@ -33,7 +33,7 @@ pub(super) fn index_names(session: &mut Session, table: &TableName) -> Result<BT
     )
 }
 
-/// Foreign keys of a table, in lower case, and where each leads.
+/// Foreign keys of a table, by name in lower case, and where each leads.
 fn foreign_keys_there(
     session: &mut Session,
     table: &TableName,
@@ -56,7 +56,7 @@ fn names(session: &mut Session, query: &str) -> Result<BTreeSet<String>, SqlErro
     Ok(rows.iter().filter_map(|row| row.values().first().cloned().flatten()).collect())
 }
 
-/// Where a foreign key of a table of `schema` leads; `None` of other elements.
+/// Where a foreign key of a table in `schema` leads; `None` for other elements.
 pub(super) fn parent(element: &Element, schema: &str) -> Option<TableName> {
     if element.kind != ElementKind::ForeignKey {
         return None;
@@ -76,9 +76,10 @@ pub(super) fn folded(target: &Target, name: &TableName) -> TableName {
     TableName { schema: target.folded(&name.schema), table: target.folded(&name.table) }
 }
 
-/// Adds the foreign keys of all tables. Rows are not compared where all tables are the load's: they are as they were, and
-/// verified by themselves. What leads to a table that the load has not made, or only a part of, is compared by the server.
-/// Keys that a part does not do for are left out, which is wanted where there are parts.
+/// Adds the foreign keys of all tables. If all tables are the load's, rows are not compared: they are as they
+/// were, and verified by themselves. The server compares keys that lead to a table that the load has not
+/// made, or only in part. Keys that fail because of such a part are left out, which is wanted where there are
+/// parts.
 pub(super) fn link(
     plan: &Plan,
     target: &Target,
@@ -91,7 +92,8 @@ pub(super) fn link(
         tables.map(|table| folded(target, &table.name)).collect()
     };
     let (loaded, in_part) = (names(false), names(true));
-    // What may be made anew, because it was not what it should be: keys that led there may be gone, or lead elsewhere.
+    // Tables that may be made anew, because they were not right: keys that led there may be gone, or lead
+    // elsewhere.
     let open: BTreeSet<TableName> = plan
         .tables
         .iter()
@@ -106,7 +108,7 @@ pub(super) fn link(
             leads_to(key).is_some_and(|parent| tables.contains(&parent))
         };
         let is_done = matches!(progress.stages[table.object], Stage::Done | Stage::Verified);
-        // A note for each table is only worth it where there is something that must not be done twice.
+        // A note for each table is only worth it if there is something that must not be done twice.
         if !has_keys || is_done && !table.foreign_keys().any(|key| leads_into(key, &open)) {
             continue;
         }
@@ -128,7 +130,7 @@ pub(super) fn link(
                 );
             }
         }
-        // Those without names that lead to one parent come all at once or not at all.
+        // Unnamed keys that lead to one parent are added all at once or not at all.
         let is_missing = |key: &&Element| match &key.name {
             Some(name) => !there.contains_key(&name.to_lowercase()),
             None => !there.values().any(|it| Some(folded(target, it)) == leads_to(key)),
@@ -138,9 +140,9 @@ pub(super) fn link(
         link.enter(&table.name.schema).map_err(doing)?;
         let begin = format!("ALTER TABLE {} ", table.name.quoted());
         let add = |key: &Element| [b"ADD ", key.text.as_slice()].concat();
-        // Of a table that may be in use nothing is believed, either.
+        // Nothing is assumed about a table that may be in use, either.
         let is_other = |parent: &TableName| is_done || !loaded.contains(parent);
-        // Text of another character set may lead elsewhere.
+        // Text converted to another character set may lead elsewhere.
         let is_converted = table.is_converted.contains(&true);
         let (to_others, among_ours): (Vec<&Element>, Vec<&Element>) = missing
             .into_iter()
@@ -156,7 +158,7 @@ pub(super) fn link(
                 link.session.exec("SET SESSION foreign_key_checks = 1")?;
             }
             let statement = [begin.as_bytes(), &all.join(&b", "[..])].concat();
-            // Who waits for a table of others has them wait behind himself.
+            // Waiting for someone else's table makes others wait behind us.
             let added = match &other {
                 Some(_) => link.exec(&statement),
                 None => link.exec_patiently(&statement),
@@ -201,7 +203,8 @@ pub(super) fn link(
                 added => drop(added.map_err(doing)?),
             }
         }
-        // Rows that led nowhere on the source may, here, too. Last, for MySQL compares with each key that is there.
+        // Rows that led nowhere on the source may do so here, too. Last, because MySQL compares with each
+        // existing key.
         add_all(link, &among_ours)?;
         point("load.table.linked");
         if is_whole && !is_done {

@@ -1,4 +1,4 @@
-//! Our sessions on the target, and what is set in them. Nothing is set for anybody else.
+//! Our sessions on the target, and their settings. Nothing is set for anyone else.
 
 use std::{sync::Mutex, time::Duration};
 
@@ -14,25 +14,26 @@ use crate::{
     },
 };
 
-/// What holds for the whole load: whoever has this lock is the load. Each of its sessions has one with a number besides.
+/// The lock of the whole load: the process that has it is the load. Each of its sessions also has one with a
+/// number.
 const LOCK: &str = "holdfast_load";
-/// In the place of a number.
+/// Used in place of a number.
 const CONTROL: &str = "control";
-/// Under which statements of a load are carried out. Directories that they name are the source's; on the target, files
-/// are where the server puts them.
+/// The mode that a load's statements are executed under. Directories that they name are the source's; on the
+/// target, the server decides where files are.
 pub(super) const SQL_MODE: &str =
     "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_DIR_IN_CREATE";
-/// Warnings that a server keeps of a statement, at most, and so counts.
+/// How many warnings of a statement a server keeps at most, and so counts.
 const WARNINGS_MAX: u16 = u16::MAX;
-/// Sessions of one load, at most.
+/// How many sessions one load has at most.
 pub(super) const SESSIONS_MAX: usize = 256;
 /// How long the server waits for rows that come slowly from the repository.
 const NET_TIMEOUT_S: u64 = 3_600;
-/// How long a definition waits for others who use the table: others wait behind it meanwhile.
+/// How long a change of a definition waits for other users of the table; others wait behind it meanwhile.
 const LOCK_WAIT_S: u64 = 60;
-/// The same, where hours of work would be lost.
+/// Same, where hours of work would be lost.
 const LONG_LOCK_WAIT_S: u64 = 3_600;
-/// How long sessions of a load that died may take to go.
+/// How long sessions of a load that died may take to end.
 const GONE_AFTER: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -41,7 +42,7 @@ pub(super) struct Link {
     pub(super) session: Session,
     /// The database in use.
     schema: Option<String>,
-    /// Whether what is sent is bytes (`character_set_client`), not `utf8mb4`.
+    /// Whether it sends bytes (`character_set_client`), not `utf8mb4`.
     sends_bytes: bool,
     /// Whether it computes by the source's `sql_mode`.
     computes: bool,
@@ -55,7 +56,8 @@ impl Link {
         Ok(Link { session, schema: None, sends_bytes: false, computes: false })
     }
 
-    /// Connects and sets what a load needs, for what is to be done when no other session may be left.
+    /// Connects and makes the settings that a load needs, for work that remains when no other session may be
+    /// left.
     pub(super) fn again(options: &LoadOptions, target: &Target) -> Result<Link> {
         let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
@@ -64,10 +66,10 @@ impl Link {
         Ok(link)
     }
 
-    /// The same for rows; `number` tells the sessions of a load from each other.
+    /// Same for rows; `number` distinguishes the sessions of a load.
     pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
         let mut link = Link::again(options, target)?;
-        // The session that had it before may still be on its way out.
+        // The session that had it before may still be ending.
         let take = format!("SELECT GET_LOCK('{LOCK}.{number}', {LOCK_WAIT_S})");
         if link.session.value(&take)?.as_deref() != Some("1") {
             return Err(active(&mut link.session, &format!("{LOCK}.{number}")));
@@ -75,7 +77,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Carries out what takes long and needs its table for itself at the end.
+    /// Executes a statement that takes long and needs its table exclusively at the end.
     pub(super) fn exec_patiently(&mut self, sql: &[u8]) -> Result<Done, SqlError> {
         self.session.exec(&format!("SET SESSION lock_wait_timeout = {LONG_LOCK_WAIT_S}"))?;
         let done = self.exec(sql);
@@ -84,12 +86,12 @@ impl Link {
         again.map(|()| done)
     }
 
-    /// Sets what a load needs.
+    /// Makes the settings that a load needs.
     pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
         bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
             format!("sql_mode = '{SQL_MODE}', max_error_count = {WARNINGS_MAX}, sql_notes = 1"),
-            // MariaDB would fill an empty table in a way that shuts all other sessions out, and is no faster.
+            // MariaDB would fill an empty table in a way that locks all other sessions out, and is no faster.
             "foreign_key_checks = 0, unique_checks = 1".to_owned(),
             format!("lock_wait_timeout = {LOCK_WAIT_S}, wait_timeout = 31536000"),
             format!("net_read_timeout = {NET_TIMEOUT_S}, net_write_timeout = {NET_TIMEOUT_S}"),
@@ -102,7 +104,7 @@ impl Link {
         for (name, value) in &target.computing.set {
             self.session.exec(&format!("SET SESSION {name} = {value}"))?;
         }
-        // What the statements of a backup do not say is not to be added.
+        // The server must not add anything that the statements of a backup do not say.
         for (variable, wanted, found) in &target.to_be_set {
             if wanted != found {
                 self.session.exec(&format!("SET SESSION {variable} = {wanted}")).map_err(|error| {
@@ -112,8 +114,8 @@ impl Link {
                 })?;
             }
         }
-        // MySQL 8.4 and later: keys may lead to columns that are not unique, as before. Who may not set that is told when there
-        // is such a key.
+        // MySQL 8.4 and later: keys may lead to columns that are not unique, as before. An account that may
+        // not set this learns of it when there is such a key.
         if self.session.variable("restrict_fk_on_non_standard_key")?.is_some() {
             match self.session.exec("SET SESSION restrict_fk_on_non_standard_key = 0") {
                 Err(error) if !error.is_denied() => return Err(error.into()),
@@ -129,8 +131,8 @@ impl Link {
         Ok(())
     }
 
-    /// Says whether rows are written from now on, and computed as the source would; else they are read as they are
-    /// stored, for which no `sql_mode` may change them. All other settings stay.
+    /// Sets whether rows are written from now on, and computed as the source would; otherwise they are read
+    /// as they are stored, which no `sql_mode` may change. All other settings stay.
     pub(super) fn compute(&mut self, target: &Target, computes: bool) -> Result<(), SqlError> {
         let modes = &target.computing.sql_modes;
         if self.computes == computes || modes.is_empty() {
@@ -142,12 +144,12 @@ impl Link {
         Ok(())
     }
 
-    /// Carries out a statement of any bytes.
+    /// Executes a statement of any bytes.
     pub(super) fn exec(&mut self, statement: &[u8]) -> Result<Done, SqlError> {
         bulk::exec(&mut self.session, statement)
     }
 
-    /// Makes a database the one that names without one belong to.
+    /// Makes a database the current one.
     pub(super) fn enter(&mut self, schema: &str) -> Result<(), SqlError> {
         if self.schema.as_deref() != Some(schema) {
             self.session.exec(&format!("USE {}", crate::logical::objects::quoted(schema)))?;
@@ -156,8 +158,8 @@ impl Link {
         Ok(())
     }
 
-    /// Says whether what is sent from now on is bytes: parameters that no server has to look into. Statements in ASCII, and names in
-    /// UTF-8, are the same in bytes; text in quotes is not.
+    /// Sets whether bytes are sent from now on: parameters that the server need not look into. Statements in
+    /// ASCII, and names in UTF-8, are the same in bytes; text in quotes is not.
     pub(super) fn send_bytes(&mut self, sends_bytes: bool) -> Result<(), SqlError> {
         if self.sends_bytes != sends_bytes {
             let charset = if sends_bytes { "binary" } else { "utf8mb4" };
@@ -167,10 +169,11 @@ impl Link {
         Ok(())
     }
 
-    /// Becomes the one load of the server, once all sessions of an earlier one are gone.
+    /// Becomes the server's one load, once all sessions of an earlier one are gone.
     pub(super) fn become_the_load(&mut self, options: &LoadOptions) -> Result<Lease> {
         let lease = Lease::take(&options.connect)?;
-        // Whoever held that lock is dead, or frozen. What its sessions still do, like building an index, is not waited for.
+        // The process that had that lock is dead, or frozen. Work that its sessions still do, such as
+        // building an index, is not waited for.
         let numbers = (0..SESSIONS_MAX).map(|number| number.to_string());
         let names: Vec<String> = numbers
             .chain([CONTROL.to_owned()])
@@ -195,7 +198,7 @@ impl Link {
             std::thread::sleep(LOOK_EVERY);
             waited += LOOK_EVERY;
         }
-        // So that it does nothing more, either, once another has become the load.
+        // So that this session can be ended, too, once another process becomes the load.
         let take = format!("SELECT GET_LOCK('{LOCK}.{CONTROL}', {LOCK_WAIT_S})");
         if self.session.value(&take)?.as_deref() != Some("1") {
             return Err(active(&mut self.session, &format!("{LOCK}.{CONTROL}")));
@@ -204,8 +207,8 @@ impl Link {
     }
 }
 
-/// The lock of the one load, in a session of its own, which shows signs of life while all others work or wait: the server
-/// lets go of it soon after our host, or the network, is gone.
+/// The lock of the load, in a session of its own that shows signs of life while all others work or wait: the
+/// server releases it soon after our host, or the network, is gone.
 pub(super) struct Lease {
     held: Mutex<HeldSession>,
     connect: ConnectOptions,
@@ -216,8 +219,8 @@ impl Lease {
         Ok(Lease { held: Mutex::new(hold(connect, Duration::ZERO)?), connect: connect.clone() })
     }
 
-    /// Takes the lock again where it was lost for a moment. Whether another has been the load meanwhile is not told here,
-    /// but by the epoch.
+    /// Takes the lock again if it was lost for a moment. Only the epoch tells whether another process has
+    /// been the load meanwhile.
     pub(super) fn keep(&self) -> Result<()> {
         let mut held = lock(&self.held);
         if held.alive().is_err() {
@@ -227,7 +230,7 @@ impl Lease {
     }
 }
 
-/// A session that holds the lock; one that has just been lost may have it for a while.
+/// Opens a session that holds the lock. One that was just lost may still have it for a while.
 fn hold(connect: &ConnectOptions, wait: Duration) -> Result<HeldSession> {
     let held = HeldSession::open(connect, Purpose::Load)?;
     let take = format!("SELECT GET_LOCK('{LOCK}', {})", wait.as_secs());
@@ -237,7 +240,7 @@ fn hold(connect: &ConnectOptions, wait: Duration) -> Result<HeldSession> {
     Err(held.with(|session| Ok(active(session, LOCK)))?)
 }
 
-/// Why nothing can be loaded: who has a lock.
+/// The error if nothing can be loaded: it says who has the lock.
 fn active(session: &mut Session, lock: &str) -> Error {
     let mut who = || -> Result<Option<String>, SqlError> {
         let Some(id) = session.value(&format!("SELECT IS_USED_LOCK('{lock}')"))? else { return Ok(None) };
@@ -249,7 +252,7 @@ fn active(session: &mut Session, lock: &str) -> Error {
         }
         Ok(Some(format!(": session {id}")))
     };
-    // The refusal stands, whoever it is.
+    // The load is refused even if the holder is not known.
     let who = who().ok().flatten().unwrap_or_default();
     Error::new(ErrorKind::Active, format!("another load into this server is running{who}")).hinted(format!(
         "wait for it to end; one whose host or network is gone is another's to go on with after {} seconds",

@@ -1,8 +1,9 @@
-//! MySQL's `local_infile`, switched on while rows are loaded: `LOAD DATA LOCAL` costs the server less than any `INSERT`.
+//! Switches MySQL's `local_infile` on while rows are loaded: `LOAD DATA LOCAL` costs the server less than any
+//! `INSERT`.
 //!
-//! It holds for all clients of the server, so it is switched on only where that was asked for, and off again before a load has
-//! ended, well or not. That it was off is noted with the load: if this process is killed, whoever takes the load up switches
-//! it off. A server that is started anew has its own value again.
+//! It applies to all clients of the server, so it is switched on only if asked for, and off again before a
+//! load has ended, successfully or not. That it was off is noted with the load: if this process is killed,
+//! the one that takes the load up switches it off. A server that is restarted has its own value again.
 
 use holdfast_formats::Flavor;
 
@@ -14,17 +15,17 @@ use super::{
 };
 use crate::error::{Error, ErrorKind, Result};
 
-/// What changes it, or any of the settings of a server.
+/// Either of these may change it, as any setting of a server.
 const PRIVILEGES: [&str; 2] = ["SYSTEM_VARIABLES_ADMIN", "SUPER"];
 
-/// Of smaller loads nobody wants to hear how they are faster.
+/// Smaller loads get no hint about a faster way.
 const WORTH_A_WORD_BYTES: u64 = 64 << 20;
 
 /// A `local_infile` that was off before this load.
 #[must_use]
 pub(super) struct InfileOn;
 
-/// Refuses what cannot be had on the target, before anything is changed.
+/// Refuses what is impossible on the target, before anything is changed.
 pub(super) fn refuse(target: &Target, options: &LoadOptions) -> Result<()> {
     if !options.enable_local_infile {
         return Ok(());
@@ -42,12 +43,12 @@ pub(super) fn refuse(target: &Target, options: &LoadOptions) -> Result<()> {
         .hinted(format!("{grant}\nor have SET GLOBAL local_infile = ON executed for the time of the load")))
 }
 
-/// How rows of most tables will go.
+/// How rows of most tables will be sent.
 pub(super) fn way(target: &Target, options: &LoadOptions) -> Way {
     if options.enable_local_infile { Way::LoadData } else { target.way() }
 }
 
-/// What is to be said where it would help.
+/// The hint to give if it would help.
 pub(super) fn would_help(flavor: Flavor, way: Way, row_bytes: u64) -> Option<String> {
     let would_help = flavor == Flavor::MySql && way != Way::LoadData && row_bytes >= WORTH_A_WORD_BYTES;
     would_help.then(|| {
@@ -56,7 +57,7 @@ pub(super) fn would_help(flavor: Flavor, way: Way, row_bytes: u64) -> Option<Str
     })
 }
 
-/// Switches it on, if that is asked for. Where an earlier process has done so, it is off when this one ends.
+/// Switches it on, if asked for. If an earlier process has done so, it is switched off when this one ends.
 pub(super) fn switch_on(
     link: &mut Link,
     progress: &Progress,
@@ -99,7 +100,7 @@ impl InfileOn {
 mod tests {
     use super::*;
 
-    /// Whoever loads much into a MySQL by a dearer way is told of the cheaper one, and nobody else.
+    /// A large load into MySQL by a costlier way gets the hint about the cheaper one, and no other load does.
     #[test]
     fn who_is_told() {
         let many = WORTH_A_WORD_BYTES;

@@ -1,12 +1,12 @@
 //! Loading a logical backup into a running server.
 //!
-//! [`run`] is the outline: look at the target → decide what becomes of each object → databases and sequences → tables
-//! with their rows and indexes, the rows read again meanwhile → foreign keys → routines, views, triggers → what was not
-//! read again yet → events and grants.
+//! [`run`] is the outline: look at the target → decide what becomes of each object → databases and sequences
+//! → tables with their rows and indexes, and rows read again meanwhile → foreign keys → routines, views,
+//! triggers → rows not read again yet → events and grants.
 //!
-//! Invariants: nothing is touched before everything that can be refused is; what is there stays, unless it is to be
-//! overwritten; a load that was interrupted at any moment goes on by the same command, without a row too many or too few;
-//! what ends well was read again and is what the backup holds, or it is named.
+//! Invariants: nothing is touched before everything that can be refused is; existing objects stay, unless
+//! they are to be overwritten; a load interrupted at any moment is resumed by the same command, without a row
+//! too many or too few; what a successful load made was read again and equals the backup, or it is named.
 
 mod accept;
 mod adapt;
@@ -58,7 +58,7 @@ use crate::{
     watch::{Watch, ms},
 };
 
-/// The phase from which on the target is changed.
+/// The phase from which the target is changed.
 pub(crate) const CREATE: &str = "create";
 
 /// How to load.
@@ -66,36 +66,37 @@ pub(crate) const CREATE: &str = "create";
 pub struct LoadOptions {
     /// The target.
     pub connect: ConnectOptions,
-    /// What of the backup.
+    /// What to load from the backup.
     pub selection: Selection,
-    /// What the backup is called, where that is not its own name.
+    /// What the backup is called, if not by its own name.
     pub called: Option<String>,
-    /// What gets another name.
+    /// Objects that get another name.
     pub renames: Renames,
-    /// What becomes another: engines, character sets.
+    /// What is converted: engines, character sets.
     pub conversions: Conversions,
-    /// Drops what is there under the same names.
+    /// Drops existing objects of the same names.
     pub overwrite: bool,
-    /// Loads without what cannot be on the target, instead of refusing.
+    /// Leaves out what the target cannot have, instead of refusing.
     pub leave_out: bool,
-    /// Makes events of the scheduler disabled.
+    /// Creates the scheduler's events disabled.
     pub disable_events: bool,
     /// Writes nothing into the target's binlog.
     pub without_binlog: bool,
-    /// MySQL: switches redo logging off for the time of the load. A crash of the server then costs the whole server.
+    /// MySQL: switches redo logging off during the load. A crash of the server then loses the whole server.
     pub disable_redo: bool,
-    /// MySQL: switches `local_infile` on meanwhile, for the whole server.
+    /// MySQL: switches `local_infile` on during the load, for the whole server.
     pub enable_local_infile: bool,
-    /// Reads everything again in the end.
+    /// Reads everything again before the load ends.
     pub verify: bool,
-    /// Sessions that load.
+    /// Number of sessions that load.
     pub parallel: usize,
-    /// Chunks of rows, of about 256 KiB each, that one transaction loads: what is done again after an interruption.
+    /// Chunks of rows, of about 256 KiB each, that one transaction loads: this much is repeated after an
+    /// interruption.
     pub chunks_per_commit: u64,
 }
 
 impl LoadOptions {
-    /// As an expert would choose.
+    /// Options as an expert would choose them.
     #[must_use]
     pub fn new(connect: ConnectOptions) -> Self {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
@@ -118,12 +119,12 @@ impl LoadOptions {
     }
 }
 
-/// The load that has not ended on a server, if there is one.
+/// The unfinished load on a server, if there is one.
 pub(crate) fn unfinished(session: &mut Session) -> Result<Option<Unfinished>> {
     Progress::unfinished(session)
 }
 
-/// A load that was looked into, with nothing touched yet.
+/// A load that was looked into; nothing is touched yet.
 struct Loading<'a> {
     backup: Backup,
     target: Target,
@@ -134,7 +135,7 @@ struct Loading<'a> {
     options: &'a LoadOptions,
 }
 
-/// Says what a load would do, and refuses what it would refuse. Changes nothing.
+/// Reports what a load would do, and refuses what it would refuse. Changes nothing.
 pub fn plan(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -200,7 +201,7 @@ impl<'a> Loading<'a> {
         asked.extend(options.without_binlog.then(|| json!("without_binlog")));
         let asked = json!(asked).to_string();
         let asked = to_hex(&blake3::hash(asked.as_bytes()).as_bytes()[..8]);
-        // The repository is the first word: see `Unfinished::repository`.
+        // The repository comes first: see `Unfinished::repository`.
         let identity = format!("{} {name} {asked}", repo.info().repository_id);
         let stages = Progress::under_way(&mut control.session, &identity, &plan)?;
         let is_continued = stages.is_some();
@@ -236,7 +237,7 @@ impl<'a> Loading<'a> {
             watch.event(Event::Note { text });
         }
         let lease = self.control.become_the_load(self.options)?;
-        // Until now others could make things, and another process could take this load up, or end it.
+        // Until now others could create objects, and another process could take this load up, or end it.
         self.target.read_again(&mut self.control.session)?;
         let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
         self.shown.is_continued = stages.is_some();
@@ -288,7 +289,7 @@ impl<'a> Loading<'a> {
         })
     }
 
-    /// Makes everything but what waits for the end, without the redo log if that is asked for.
+    /// Makes everything but events and grants, which wait for the end; without the redo log if asked for.
     fn make_without_redo(
         &mut self,
         progress: &Progress,
@@ -297,7 +298,7 @@ impl<'a> Loading<'a> {
     ) -> Result<(rows::Loaded, u64)> {
         let redo = redo::switch_off(&mut self.control, self.options)?;
         let made = self.make(progress, watch, cancel);
-        // However it has ended, others write there now, by settings of their own.
+        // Whatever the result, others write there now, under settings of their own.
         let let_go = let_go(&mut self.control, &self.plan, &self.target);
         let made = made.and_then(|made| {
             self.shown.name_adapted(let_go?, watch);
@@ -357,8 +358,8 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// What was made, if what was switched for it is as it was again. That it is not must not be overlooked behind why the load has
-/// failed.
+/// Returns the result of the load, if everything switched for it is switched back. A failure to do so must
+/// not be hidden by the reason why the load has failed.
 fn both<T>(made: Result<T>, switched_back: Result<()>) -> Result<T> {
     match (made, switched_back) {
         (Ok(made), switched_back) => switched_back.map(|()| made),
@@ -371,7 +372,7 @@ fn both<T>(made: Result<T>, switched_back: Result<()>) -> Result<T> {
 }
 
 impl LoadPlan {
-    /// Names what the target has made otherwise.
+    /// Names what the target has made differently.
     fn name_adapted(&mut self, adapted: Vec<Adaptation>, watch: &Watch<'_>) {
         for adapted in adapted {
             watch.event(Event::Note { text: adapted.to_string() });
@@ -388,8 +389,9 @@ impl LoadPlan {
     }
 }
 
-/// MariaDB keeps tables open between sessions, and computes by what was set in the one that opened them (10.11 and 11.8; MySQL
-/// 9.7 does not): whoever writes next is not to compute by what was the source's.
+/// Closes tables that compute by the source's settings. MariaDB keeps tables open between sessions, and
+/// computes by the settings of the session that opened them (10.11 and 11.8; MySQL 9.7 does not); later
+/// writers must not compute by the source's.
 fn let_go(control: &mut Link, plan: &Plan, target: &Target) -> Result<Vec<Adaptation>> {
     const AT_ONCE: usize = 50;
     if target.flavor != Flavor::MariaDb || !plan.computing.is_other {
@@ -419,7 +421,7 @@ fn let_go(control: &mut Link, plan: &Plan, target: &Target) -> Result<Vec<Adapta
     Ok(adapted)
 }
 
-/// What of the load's names is somebody else's: nothing, unless it is to be overwritten.
+/// Existing objects under the load's names. Fails if there are any, unless they are to be overwritten.
 fn in_the_way(
     plan: &Plan,
     target: &Target,
@@ -440,10 +442,10 @@ fn in_the_way(
     Err(Error::new(ErrorKind::Usage, text).hinted(hint))
 }
 
-/// What the account must be allowed, wherever something is made.
+/// Privileges that the account needs wherever something is made.
 const PRIVILEGES: [&str; 7] = ["CREATE", "DROP", "ALTER", "INDEX", "SELECT", "INSERT", "REFERENCES"];
 
-/// Fails with the grants that are missing.
+/// Fails with the missing grants.
 fn refuse_missing_privileges(target: &Target, plan: &Plan) -> Result<()> {
     let mut wanted: Vec<&str> = PRIVILEGES.to_vec();
     for (is_wanted, privileges) in [

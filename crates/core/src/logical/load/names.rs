@@ -1,4 +1,4 @@
-//! What things are called on the target.
+//! The names of objects on the target.
 
 use std::{fmt, str::FromStr};
 
@@ -11,18 +11,18 @@ use crate::{
 /// A database or a table under another name: `shop=shop_copy`, `shop.orders=shop.orders_old`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rename {
-    /// A database with all that is in it.
+    /// A database with everything in it.
     Schema {
-        /// As in the backup.
+        /// Its name in the backup.
         from: String,
-        /// As on the target.
+        /// Its name on the target.
         to: String,
     },
     /// A table.
     Table {
-        /// Database and table, as in the backup.
+        /// Database and table in the backup.
         from: (String, String),
-        /// The same, as on the target.
+        /// Database and table on the target.
         to: (String, String),
     },
 }
@@ -57,7 +57,7 @@ impl FromStr for Rename {
     }
 }
 
-/// All of them.
+/// All renames of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Renames(pub Vec<Rename>);
 
@@ -68,7 +68,7 @@ impl Renames {
         self.0.is_empty()
     }
 
-    /// What a database is called on the target.
+    /// The target's name for a database.
     pub(super) fn schema<'a>(&'a self, schema: &'a str) -> &'a str {
         let renamed = self.0.iter().find_map(|rename| match rename {
             Rename::Schema { from, to } if from == schema => Some(to.as_str()),
@@ -77,14 +77,14 @@ impl Renames {
         renamed.unwrap_or(schema)
     }
 
-    /// Whether this very table is given another name.
+    /// Whether exactly this table gets another name.
     pub(super) fn has_table(&self, schema: &str, table: &str) -> bool {
         self.0
             .iter()
             .any(|rename| matches!(rename, Rename::Table { from, .. } if from.0 == schema && from.1 == table))
     }
 
-    /// What a table, sequence or view is called on the target.
+    /// The name of a table, sequence or view on the target.
     pub(crate) fn table(&self, schema: &str, table: &str) -> (String, String) {
         let renamed = self.0.iter().find_map(|rename| match rename {
             Rename::Table { from, to } if from.0 == schema && from.1 == table => Some(to.clone()),
@@ -93,7 +93,7 @@ impl Renames {
         renamed.unwrap_or_else(|| (self.schema(schema).to_owned(), table.to_owned()))
     }
 
-    /// A statement in which every name that servers print with its database is that of the target.
+    /// A statement in which every name that servers print with its database is the target's.
     pub(super) fn in_statement(&self, sql: &[u8]) -> Vec<u8> {
         if self.is_empty() {
             return sql.to_vec();
@@ -106,7 +106,7 @@ impl Renames {
                 [schema, point, table, ..] if point.is_symbol(b'.') => schema.name().zip(table.name()),
                 _ => None,
             };
-            // `table`.`column` looks the same: only what is a database of the backup is one.
+            // `table`.`column` looks the same: only names of renamed databases are taken for databases.
             match pair {
                 Some((schema, table)) if self.concerns(&schema) => {
                     let (schema, table) = self.table(&schema, &table);
@@ -122,7 +122,7 @@ impl Renames {
         out
     }
 
-    /// Whether something of this database has another name.
+    /// Whether something in this database gets another name.
     pub(super) fn concerns(&self, schema: &str) -> bool {
         self.0.iter().any(|rename| match rename {
             Rename::Schema { from, .. } => from == schema,
@@ -130,9 +130,9 @@ impl Renames {
         })
     }
 
-    /// Whether a text that its author wrote may mean something that has another name: the old name occurs in it as a word,
-    /// wherever that is. Comments and strings are no exception: some are executed, and where they end depends on settings
-    /// and versions. Names that are put together at run time are not found.
+    /// Whether a text that its author wrote may refer to something that gets another name: the old name
+    /// occurs in it as a word, anywhere. Comments and strings are no exception: some are executed, and where
+    /// they end depends on settings and versions. Names that are put together at run time are not found.
     pub(super) fn may_be_meant_in(&self, sql: &[u8]) -> bool {
         let sql = without_definer(sql);
         self.0.iter().any(|rename| match rename {
@@ -142,7 +142,7 @@ impl Renames {
     }
 }
 
-/// What stands behind `CREATE DEFINER=..`: accounts are often called as their databases.
+/// The text after `CREATE DEFINER=..`: accounts are often named like their databases.
 fn without_definer(sql: &[u8]) -> &[u8] {
     let all = tokens(sql);
     match all.as_slice() {
@@ -162,7 +162,7 @@ fn without_definer(sql: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a name may stand in a text. Rather once too often than not.
+/// Whether a name may occur in a text. A false alarm is better than a miss.
 fn occurs(name: &str, sql: &[u8]) -> bool {
     if !name.is_ascii() {
         // Its bytes depend on the author's character set.
@@ -171,7 +171,8 @@ fn occurs(name: &str, sql: &[u8]) -> bool {
     let is_at = |name: &[u8]| {
         sql.windows(name.len().max(1)).enumerate().any(|(at, window)| {
             let before = at.checked_sub(1).map_or(b' ', |at| sql[at]);
-            // In strings, `\n` ends a word before; in comments that are executed, a version's digits do.
+            // In strings, `\n` ends the word before; in comments that are executed, the digits of a version
+            // do.
             let is_escaped = at.checked_sub(2).is_some_and(|at| sql[at] == b'\\');
             let begins = is_escaped || !(before.is_ascii_alphabetic() || matches!(before, b'_' | b'$'));
             let behind = sql.get(at + name.len()).copied().unwrap_or(b' ');

@@ -1,4 +1,4 @@
-//! Everything that is neither a table nor its rows, made under the settings it was made under.
+//! Makes everything that is neither a table nor its rows, under the settings it was first made under.
 
 use super::{
     LoadOptions,
@@ -23,23 +23,23 @@ use crate::{
     },
 };
 
-/// What is no matter of the thing that is to be made: a statement was ended; the server shuts down, may not be written to, has
-/// no room, no memory, or is of a group that will not have it now.
+/// Errors that have nothing to do with the object to be made: a statement was ended; the server shuts down,
+/// may not be written to, has no room, no memory, or belongs to a group that will not have it now.
 const NOT_OF_THE_OBJECT: [u16; 21] = [
     1004, 1021, 1026, 1030, 1037, 1041, 1053, 1105, 1114, 1180, 1206, 1290, 1317, 1792, 1836, 1927, 1969,
     3024, 3100, 3101, 4031,
 ];
-/// MySQL and MariaDB: a function that is not said to be deterministic, while there is a binlog.
+/// MySQL and MariaDB: a function that is not declared deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 
-/// What the end of a load has come to.
+/// The results of the end of a load.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     pub(super) left_out: Vec<Adaptation>,
     pub(super) adapted: Vec<Adaptation>,
 }
 
-/// What the server has made of an event other than it was told.
+/// How an event fared if the server did not keep it as told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passed {
     Gone,
@@ -59,8 +59,8 @@ impl Programs<'_> {
         self.progress.stages[object] != Stage::Done
     }
 
-    /// Databases, and sequences, from which tables may draw defaults.
-    /// What was left out.
+    /// Makes databases, accounts, and the sequences that tables may draw defaults from. Returns what was left
+    /// out.
     pub(super) fn before_tables(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
         for schema in &self.plan.schemas {
             self.progress.fence(&mut link.session)?;
@@ -70,7 +70,7 @@ impl Programs<'_> {
                     link.exec(&schema.create)?;
                     self.progress.note(&mut link.session, schema.object, Stage::Made)?;
                 }
-                // Whoever made a program and died may have left another default.
+                // A process that made a program and died may have left another default.
                 _ if schema.collation.is_empty() => {}
                 _ => link.session.exec(&format!(
                     "ALTER DATABASE {} COLLATE {}",
@@ -95,10 +95,10 @@ impl Programs<'_> {
             .map_err(|error| error.context(format_args!("make sequence {}", sequence.name)))?;
             self.progress.note(&mut link.session, sequence.object, Stage::Done)?;
         }
-        // Those who own what follows.
+        // The owners of what follows.
         let ours = self.accounts();
         link.session.exec("START TRANSACTION")?;
-        // Not those that were there: a load that goes on would take them for its own.
+        // Not those that existed: a resumed load would take them for its own.
         for account in self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there) {
             self.progress.note_in_transaction(&mut link.session, account.object, Stage::Begun)?;
         }
@@ -109,14 +109,14 @@ impl Programs<'_> {
                 left_out.push(self.account_left_out(error, format!("account {account}"))?);
             }
         }
-        // Whoever was there before keeps his.
+        // An account that existed before keeps its own.
         for account in self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there) {
             let account = &account.definition;
             let object = format!("the second password of account {}", account.account);
             if left_out.iter().any(|it| it.object == format!("account {}", account.account)) {
                 continue;
             }
-            // What is not understood was named in the plan.
+            // A second password that is not understood was named in the plan.
             for statement in accounts::second_password(account).ok().flatten().into_iter().flatten() {
                 if let Err(error) = link.exec(statement.as_bytes()) {
                     left_out.push(self.account_left_out(error, object)?);
@@ -142,13 +142,13 @@ impl Programs<'_> {
         self.progress.make(link, (self.target, object), self.options.overwrite, self.plan, make)
     }
 
-    /// Drops what an earlier try has left, or what is to be overwritten.
+    /// Drops the remains of an earlier try, or what is to be overwritten.
     fn clear(&self, link: &mut Link, word: &str, schema: &str, name: &str) -> Result<(), SqlError> {
         let quoted_name = format!("{}.{}", quoted(schema), quoted(name));
         let existing = self.target.existing(schema, name).map(super::target::Existing::word);
         let words = match word {
             "VIEW" | "TABLE" => {
-                // A stand-in, a table that is overwritten: what goes by the same names.
+                // A stand-in, or a table to overwrite, has the same name.
                 let mut words: Vec<&str> = existing.into_iter().collect();
                 words.push(if word == "VIEW" { "VIEW" } else { "TABLE" });
                 words.dedup();
@@ -162,14 +162,15 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// What the server refuses ends the load; or, if that is wanted, is left out, and named. That choice is no part of a
-    /// load's identity: the same command with it goes on.
+    /// An object that the server refuses ends the load or, if the user wants that, is left out and named.
+    /// That choice is not part of a load's identity: the same command with it resumes the load.
     fn left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
         let is_refused = is_refusal_of_program(&error);
         self.left_out_if(is_refused, error, object)
     }
 
-    /// The same of what accounts are, and what they may do: that the one who loads may not give it is a matter of that, too.
+    /// Same for accounts and their privileges. Those that the loading account may not grant count as refused,
+    /// too.
     fn account_left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
         let is_refused = is_refusal(&error);
         self.left_out_if(is_refused, error, object)
@@ -187,12 +188,12 @@ impl Programs<'_> {
         })
     }
 
-    /// Grants what an account may do; of what is refused, each privilege by itself, so that one that the server does not
-    /// know does not take the others with it.
+    /// Grants what an account may do. If that is refused, grants each privilege by itself, so that one that
+    /// the server does not know does not take the others with it.
     fn grant(&self, link: &mut Link, statement: &[u8], left_out: &mut Vec<Adaptation>) -> Result<()> {
         let called = |statement: &[u8]| String::from_utf8_lossy(statement).into_owned();
         let Err(error) = link.exec(statement) else { return Ok(()) };
-        // Without it the account could do more than it could.
+        // Without it the account could do more than on the source.
         if statement.starts_with(b"REVOKE") {
             let error = Error::from(error).context(format_args!("make {}", called(statement)));
             return Err(error.also_hinted(
@@ -213,14 +214,14 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// Routines, views and triggers. What was left out.
+    /// Makes routines, views and triggers. Returns what was left out.
     pub(super) fn behind_tables(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
         let mut left_out = Vec::new();
         for routine in &self.plan.routines {
             self.program(link, routine, &mut left_out)?;
         }
         point("load.routines.made");
-        // A view may need any other, which needs only its columns.
+        // A view may need any other, but needs only its columns.
         for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
             self.cancel.check()?;
             let columns: Vec<String> =
@@ -247,7 +248,7 @@ impl Programs<'_> {
             link.session.exec("SET NAMES utf8mb4")?;
             if let Err(error) = made {
                 left_out.push(self.left_out(error, format!("view {}.{}", view.schema, view.name))?);
-                // A stand-in that stayed would answer with rows that never were.
+                // A stand-in that stayed would answer with rows that never existed.
                 let (schema, name) = (quoted(&view.schema), quoted(&view.name));
                 link.session.exec(&format!("DROP VIEW IF EXISTS {schema}.{name}"))?;
                 self.progress.note(&mut link.session, view.object, Stage::Planned)?;
@@ -261,7 +262,7 @@ impl Programs<'_> {
         Ok(left_out)
     }
 
-    /// Events, which may run from now on, and what accounts may do.
+    /// Makes events, which may run from now on, and grants privileges and roles to accounts.
     pub(super) fn at_the_end(&self, link: &mut Link) -> Result<Ended> {
         let mut ended = Ended::default();
         for event in &self.plan.events {
@@ -282,8 +283,8 @@ impl Programs<'_> {
         Ok(ended)
     }
 
-    /// What the accounts of the load may do. MariaDB would make those that were left out of what they may do, and without a
-    /// password.
+    /// Grants privileges and roles to the load's accounts. By such a grant MariaDB would create accounts that
+    /// were left out, without a password.
     fn grants(&self, link: &mut Link, left_out: &mut Vec<Adaptation>) -> Result<()> {
         let ours = self.accounts();
         if ours.is_empty() {
@@ -345,7 +346,7 @@ impl Programs<'_> {
             }
         })?;
         if let Some(error) = refused {
-            // Nothing is there that the next try would have to drop.
+            // Nothing exists that the next try would have to drop.
             self.progress.note(&mut link.session, program.object, Stage::Planned)?;
             left_out.push(self.left_out(error, object)?);
             return Ok(None);
@@ -378,7 +379,7 @@ impl Programs<'_> {
         made
     }
 
-    /// Makes it, behind what has its place.
+    /// Makes it, after clearing its place.
     fn create_anew(
         &self,
         link: &mut Link,
@@ -390,19 +391,19 @@ impl Programs<'_> {
             false => Ok(()),
         };
         let Some(table) = &program.table else {
-            // MariaDB knows packages only under the mode they were made under.
+            // MariaDB recognizes packages only under the mode they were made under.
             return create_under(link, program, clear);
         };
         clear(link)?;
         if let Some(opening) = opening(&table.quoted(), &program.context) {
-            // Whether the trigger can be made the next statement says.
+            // The next statement shows whether the trigger can be made.
             drop(link.session.exec(&opening));
         }
         create_under(link, program, |_| Ok(()))
     }
 }
 
-/// Makes a program under the settings it was made under, behind what is to be done under the same.
+/// Makes a program under the settings it was first made under, after calling `before` under the same.
 fn create_under(
     link: &mut Link,
     program: &Program,
@@ -421,25 +422,26 @@ fn create_under(
     before(link)?;
     let done = link.exec(&program.create)?;
     match program.word.as_str() {
-        // Of the statement just executed.
+        // Warnings of the statement just executed.
         "EVENT" if done.warnings > 0 => passed(link),
         _ => Ok(None),
     }
 }
 
-/// Whether the server will not have something, whenever it is asked.
+/// Whether the server will refuse an object, whenever it is asked.
 fn is_refusal(error: &SqlError) -> bool {
     let is_other = |code: &u16| NOT_OF_THE_OBJECT.contains(code) || EXISTS.contains(code);
     !error.is_lock_timeout() && error.code().is_some_and(|code| !is_other(&code))
 }
 
-/// The same of what others than accounts are: rights, and settings, that are only to be given are no matter of it.
+/// Same for objects other than accounts: missing rights and settings, which only have to be given, do not
+/// count.
 fn is_refusal_of_program(error: &SqlError) -> bool {
     let others = |code: u16| code == PROGRAM_DENIED || UNSAFE_FUNCTION.contains(&code);
     is_refusal(error) && !error.is_denied() && !error.code().is_some_and(others)
 }
 
-/// Whether an event that was just made had its time already.
+/// Whether the time of an event that was just made had passed already.
 fn passed(link: &mut Link) -> Result<Option<Passed>, SqlError> {
     for row in link.session.rows("SHOW WARNINGS")? {
         match row.number("Code")? {

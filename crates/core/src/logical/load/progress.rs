@@ -1,11 +1,12 @@
-//! How far a load is, kept in the target itself: whatever dies, what stands here is what was done.
+//! The progress of a load, kept in the target itself: whatever dies, everything recorded here was done.
 //!
-//! Rows of tables with transactions are committed together with the range of chunks they came from. Everything else is
-//! noted when it is about to be made, once nothing is in its place, and when it is done. Only what has such a note is
-//! dropped and made again: whatever stands in the place of anything else is somebody else's.
+//! Rows of tables with transactions are committed together with the range of chunks they came from.
+//! Everything else is noted when it is about to be made, once nothing is in its place, and when it is done.
+//! Only objects with such a note are dropped and made again: anything else that is in an object's place is
+//! not the load's.
 //!
-//! Each load that takes an unfinished one up raises its epoch. A session commits rows only while the epoch is its own, so
-//! one that was believed dead changes nothing any more.
+//! Each process that takes up an unfinished load raises its epoch. A session commits rows only while the
+//! epoch is its own, so a process that was believed dead changes nothing any more.
 
 use super::{
     link::{Lease, Link},
@@ -22,30 +23,30 @@ use crate::{
     server::{Session, SqlError},
 };
 
-/// The database of a load, which is gone when it has ended.
+/// The database of a load, which is dropped when it has ended.
 pub(super) const SCHEMA: &str = LOAD_SCHEMA;
-/// Objects in one statement.
+/// Objects per statement.
 const OBJECTS_PER_STATEMENT: usize = 500;
-/// Version of the tables here.
+/// Version of the tables in this database.
 const LAYOUT: u32 = 5;
 
-/// How far an object is.
+/// How far the load of an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Stage {
-    /// The load has made nothing of it: what is there is somebody else's.
+    /// The load has made nothing of it: an object in its place is not the load's.
     Planned = 0,
-    /// It is about to be made: what is there is the load's, and not whole.
+    /// It is about to be made: an object in its place is the load's, and incomplete.
     Begun = 1,
-    /// A table: it is there, without rows. A database: it is there.
+    /// A table: it exists, without rows. A database: it exists.
     Made = 2,
-    /// A table: all of its rows are there.
+    /// A table: all of its rows are in.
     Filled = 3,
-    /// A table: with its indexes.
+    /// A table: its indexes are built.
     Indexed = 4,
-    /// There is nothing more to do. A database: it is others', too.
+    /// Nothing is left to do. A database: it is not the load's alone.
     Done = 5,
-    /// A table: it was read again and is what was saved. What is in it may change from now on.
+    /// A table: it was read again and equals the backup. Its rows may change from now on.
     Verified = 6,
 }
 
@@ -58,14 +59,14 @@ impl Stage {
     }
 }
 
-/// What MySQL says of an engine that is switched off, and of rows that a group cannot replicate.
+/// MySQL's errors for an engine that is switched off, and for rows that a group cannot replicate.
 const NOT_IN_MEMORY: [u16; 2] = [3161, 3098];
-/// What a server says where there is no such table.
+/// The error for a table that does not exist.
 const NO_TABLE: u16 = 1146;
 
-/// Notes that the server lives: in a table in memory, which is empty once it was started anew. Times of starts are told
-/// by the second, and servers start in less. Where tables in memory are forbidden, as in a group, each try is one of another
-/// life.
+/// Marks the current life of the server in a table in memory, which is empty after a restart. Start times
+/// have a resolution of a second, and servers start in less. Where tables in memory are forbidden, as in a
+/// group, each try counts as another life.
 fn note_life(session: &mut Session) -> Result<(), SqlError> {
     let create = format!("CREATE TABLE IF NOT EXISTS {SCHEMA}.life (one INT NOT NULL) ENGINE = MEMORY");
     let noted =
@@ -76,7 +77,7 @@ fn note_life(session: &mut Session) -> Result<(), SqlError> {
     }
 }
 
-/// Whether the server has not been started anew since [`note_life`].
+/// Whether the server has not been restarted since [`note_life`].
 fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
     match session.number::<u64>(&format!("SELECT COUNT(*) FROM {SCHEMA}.life")) {
         Err(error) if error.code() == Some(NO_TABLE) => Ok(false),
@@ -84,10 +85,10 @@ fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
     }
 }
 
-/// What servers say where something of the same name is there: a table or view, routine, trigger, event.
+/// Errors for a name that is taken: by a table or view, routine, trigger, event.
 pub(super) const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
 
-/// Something of one of the load's names, which the load has not made.
+/// An object under one of the load's names that the load has not made.
 pub(super) fn in_the_way(what: &str) -> Error {
     Error::new(ErrorKind::Usage, format!("{what} is there by now, and was not made by this load"))
         .hinted("rename or drop it, if it is not needed, and go on by the same command")
@@ -97,13 +98,13 @@ pub(super) fn in_the_way(what: &str) -> Error {
 pub(super) struct Progress {
     lease: Lease,
     epoch: u64,
-    /// Of the plan's objects, in their order.
+    /// By object of the plan, in their order.
     pub(super) stages: Vec<Stage>,
-    /// Whether an earlier process has begun it.
+    /// Whether an earlier process began it.
     pub(super) is_continued: bool,
 }
 
-/// What is known of a load that has not ended.
+/// What is known of an unfinished load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unfinished {
     identity: String,
@@ -131,7 +132,7 @@ impl Unfinished {
 }
 
 impl Progress {
-    /// What an unfinished load on this server is, if there is one.
+    /// The unfinished load on this server, if there is one.
     pub(super) fn unfinished(session: &mut Session) -> Result<Option<Unfinished>> {
         let tables = session.rows(&format!(
             "SELECT table_name AS t FROM information_schema.tables WHERE table_schema = '{SCHEMA}'"
@@ -167,7 +168,7 @@ impl Progress {
         Ok(row.as_ref().map(read).transpose()?)
     }
 
-    /// How far the objects of this load are, if it has begun and not ended. Another unfinished one is refused.
+    /// The stages of this load's objects, if it has begun and not ended. Refuses any other unfinished load.
     pub(super) fn under_way(
         session: &mut Session,
         identity: &str,
@@ -182,7 +183,7 @@ impl Progress {
         }
     }
 
-    /// Begins a load, or goes on with it.
+    /// Begins a load, or resumes it.
     pub(super) fn begin(
         link: &mut Link,
         lease: Lease,
@@ -196,7 +197,7 @@ impl Progress {
             return Self::go_on(link, lease, &found, plan, verify);
         }
         let session = &mut link.session;
-        // What there is of it was made by one that died before it had changed anything.
+        // Any remains were made by a process that died before it changed anything.
         session.exec(&format!("DROP DATABASE IF EXISTS {SCHEMA}"))?;
         session.exec(&format!("CREATE DATABASE {SCHEMA} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"))?;
         session.exec(&format!(
@@ -253,7 +254,7 @@ impl Progress {
     ) -> Result<Progress> {
         let session = &mut link.session;
         let epoch = found.epoch + 1;
-        // Waits for whoever is about to commit in the epoch before.
+        // Waits for any session that is about to commit in the epoch before.
         session.exec(&format!("UPDATE {SCHEMA}.`load` SET epoch = {epoch} WHERE one = 1"))?;
         let stages = Self::stages(session, plan)?;
         let mut progress = Progress { lease, epoch, stages, is_continued: true };
@@ -264,8 +265,8 @@ impl Progress {
         Ok(progress)
     }
 
-    /// The server was started anew. What tables without transactions had, it may have lost: the load makes them anew; where
-    /// it was done with them they may be in use, and are read again, or left to whoever uses them.
+    /// The server was restarted, and may have lost rows of tables without transactions. The load makes these
+    /// tables anew. Those it was done with may be in use: they are read again, or left to their users.
     fn doubt(&mut self, session: &mut Session, plan: &Plan, verify: bool) -> Result<()> {
         session.exec("START TRANSACTION")?;
         for table in plan.tables.iter().filter(|table| !table.is_transactional && table.has_rows()) {
@@ -276,7 +277,7 @@ impl Progress {
                 stage @ (Stage::Planned | Stage::Begun) => stage,
             };
             let mut changed = vec![(table.object, stage)];
-            // They go with the table.
+            // They are dropped with the table.
             if matches!(stage, Stage::Begun | Stage::Planned) {
                 let open = plan.triggers_of(&table.name).filter(|it| self.stages[*it] != Stage::Planned);
                 changed.extend(open.map(|trigger| (trigger, stage)));
@@ -289,7 +290,7 @@ impl Progress {
         Ok(session.exec("COMMIT")?)
     }
 
-    /// How far the objects of an unfinished load are, which must be those of the plan.
+    /// The stages of the objects of an unfinished load, which must be those of the plan.
     fn stages(session: &mut Session, plan: &Plan) -> Result<Vec<Stage>> {
         let rows = session.rows(&format!(
             "SELECT kind AS k, place AS p, name AS n, stage AS s FROM {SCHEMA}.objects ORDER BY number"
@@ -314,15 +315,15 @@ impl Progress {
         Ok(stages)
     }
 
-    /// Notes how far an object is.
+    /// Records the stage of an object.
     pub(super) fn note(&self, session: &mut Session, object: usize, stage: Stage) -> Result<()> {
         session.exec("START TRANSACTION")?;
         self.note_in_transaction(session, object, stage)?;
         Ok(session.exec("COMMIT")?)
     }
 
-    /// Makes something, noted before. `make` is told whether it is to drop what is there: what an earlier try has left, or
-    /// what is to be overwritten. Anything else in its place is refused.
+    /// Makes an object, noted beforehand. `make` is told whether to drop what exists: the remains of an
+    /// earlier try, or what is to be overwritten. Refuses anything else in its place.
     pub(super) fn make(
         &self,
         link: &mut Link,
@@ -344,7 +345,7 @@ impl Progress {
         if let Err(error) = &made
             && error.code().is_some_and(|code| EXISTS.contains(&code))
         {
-            // Somebody was faster: that is not ours, and not for the next try to drop.
+            // Another session was faster: its object is not ours, and not for the next try to drop.
             self.note(&mut link.session, object, Stage::Planned)?;
             return Err(in_the_way(&format!("{schema}.{name}")));
         }
@@ -352,13 +353,13 @@ impl Progress {
             && error.code().is_some()
             && matches!(target.is_there_by_now(&mut link.session, *kind, schema, name), Ok(false))
         {
-            // The server takes it in no form of ours: whatever is made in its place is somebody else's.
+            // The server takes it in no form of ours: whatever is made in its place is not ours.
             self.note(&mut link.session, object, Stage::Planned)?;
         }
         Ok(made?)
     }
 
-    /// The same in the transaction that is open.
+    /// Same as `note`, in the open transaction.
     pub(super) fn note_in_transaction(
         &self,
         session: &mut Session,
@@ -370,7 +371,7 @@ impl Progress {
         Ok(session.exec(&format!("UPDATE {SCHEMA}.objects SET stage = {stage} WHERE number = {object}"))?)
     }
 
-    /// Notes, in the transaction that is open, that the rows of these chunks are in.
+    /// Records, in the open transaction, that the rows of these chunks are in.
     pub(super) fn note_range(
         &self,
         session: &mut Session,
@@ -383,12 +384,12 @@ impl Progress {
         Ok(())
     }
 
-    /// Why this process does nothing more.
+    /// The error for a process whose load another has taken up.
     pub(super) fn taken_up(&self) -> Error {
         Error::new(ErrorKind::Active, "another process has taken this load up")
     }
 
-    /// Fails where another process has taken this load up; where not, none can before the transaction ends.
+    /// Fails if another process has taken this load up. If not, none can before the transaction ends.
     pub(super) fn fence(&self, session: &mut Session) -> Result<()> {
         self.lease.keep()?;
         let query = format!("SELECT epoch FROM {SCHEMA}.`load` WHERE one = 1 LOCK IN SHARE MODE");
@@ -399,17 +400,17 @@ impl Progress {
         Err(self.taken_up())
     }
 
-    /// Whether this load has switched `local_infile` on, and not off again.
+    /// Whether this load has switched `local_infile` on, and not yet off again.
     pub(super) fn has_local_infile_on(&self, session: &mut Session) -> Result<bool> {
         let query = format!("SELECT local_infile_was_off FROM {SCHEMA}.`load` WHERE one = 1");
         Ok(session.number::<u8>(&query)? != 0)
     }
 
-    /// Switches `local_infile` on or off: noted before it is on, and until it is off. `false`: another process has taken this load
-    /// up, whose concern it is now.
+    /// Switches `local_infile` on or off. It is noted before it is on, and until it is off. Returns `false`
+    /// if another process has taken this load up, which now has to see to it.
     pub(super) fn set_local_infile(&self, session: &mut Session, is_on: bool) -> Result<bool, SqlError> {
         session.exec("START TRANSACTION")?;
-        // From here on nobody can take the load up before the transaction ends.
+        // From here on no process can take the load up before the transaction ends.
         let query = format!("SELECT epoch FROM {SCHEMA}.`load` WHERE one = 1 FOR UPDATE");
         if session.number::<u64>(&query)? != self.epoch {
             session.exec("ROLLBACK")?;
@@ -420,10 +421,11 @@ impl Progress {
             session.exec("COMMIT")?;
             session.exec("SET GLOBAL local_infile = ON")?;
         } else {
-            // Who takes a load up may lack the right to switch what another has switched off by now.
+            // A process that takes a load up may lack the right to switch it off, when another process has
+            // already done so.
             let is_off = session.number::<u8>("SELECT @@GLOBAL.local_infile")? == 0;
             if !is_off && let Err(error) = session.exec("SET GLOBAL local_infile = OFF") {
-                // Whoever tries again must not wait for this row.
+                // Another try must not wait for this row.
                 drop(session.exec("ROLLBACK"));
                 return Err(error);
             }
@@ -432,7 +434,7 @@ impl Progress {
         Ok(true)
     }
 
-    /// Chunks of a table that are in, in order.
+    /// The ranges of chunks of a table that are in, in order.
     pub(super) fn ranges(&self, session: &mut Session, object: usize) -> Result<Vec<(u64, u64)>> {
         let rows = session.rows(&format!(
             "SELECT first_chunk AS f, end_chunk AS e FROM {SCHEMA}.ranges WHERE object = {object} ORDER BY 1"
@@ -441,12 +443,12 @@ impl Progress {
         Ok(rows.iter().map(pair).collect::<Result<_, SqlError>>()?)
     }
 
-    /// Forgets what was said of a table's rows: it is begun anew.
+    /// Forgets which rows of a table are in: it is begun anew.
     pub(super) fn forget_ranges(&self, session: &mut Session, object: usize) -> Result<()> {
         Ok(session.exec(&format!("DELETE FROM {SCHEMA}.ranges WHERE object = {object}"))?)
     }
 
-    /// Notes that the load is done with its tables, which nobody reads again.
+    /// Records that the load is done with its tables, which are not read again.
     pub(super) fn note_done(&self, session: &mut Session, plan: &Plan) -> Result<()> {
         session.exec("START TRANSACTION")?;
         for table in plan.tables.iter().filter(|table| self.stages[table.object] != Stage::Verified) {
@@ -455,8 +457,8 @@ impl Progress {
         Ok(session.exec("COMMIT")?)
     }
 
-    /// Notes what was found when tables were read again: what differs is not the load's any more, nor are the triggers that
-    /// go with it.
+    /// Records the result of reading tables again. Tables that differ are no longer the load's, nor are the
+    /// triggers that go with them.
     pub(super) fn note_verified(
         &self,
         session: &mut Session,
@@ -482,7 +484,7 @@ impl Progress {
         Ok(session.exec("COMMIT")?)
     }
 
-    /// The load has ended.
+    /// Ends the load.
     pub(super) fn end(&self, session: &mut Session) -> Result<()> {
         self.fence(session)?;
         Ok(session.exec(&format!("DROP DATABASE {}", quoted(SCHEMA)))?)

@@ -1,7 +1,7 @@
-//! MySQL's redo log, switched off while rows are loaded: for servers that hold nothing else yet.
+//! Switches MySQL's redo log off while rows are loaded: for servers that hold nothing else yet.
 //!
-//! A server that crashes without its redo log does not start again. So this is done only when it was asked for, and
-//! the log is on again before a load has ended, well or not.
+//! A server that crashes without its redo log does not start again. So this is done only if asked for, and
+//! the log is on again before a load has ended, successfully or not.
 
 use holdfast_formats::Flavor;
 
@@ -13,7 +13,7 @@ use crate::{
 
 const STATUS: &str = "SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'";
 
-/// A redo log that is off.
+/// A redo log that is switched off.
 #[must_use]
 pub(super) struct RedoOff;
 
@@ -21,7 +21,8 @@ fn is_on(link: &mut Link) -> Result<bool> {
     Ok(link.session.row(STATUS)?.is_none_or(|row| row.text("Value").is_ok_and(|value| value == "ON")))
 }
 
-/// Refuses what cannot be, and a server whose log is off, unless it is to be: before anything is touched.
+/// Before anything is touched, refuses an impossible option, and a server whose log is off unless it is to be
+/// off.
 pub(super) fn refuse(link: &mut Link, target: &Target, options: &LoadOptions) -> Result<()> {
     const RIGHT: &str = "INNODB_REDO_LOG_ENABLE";
     if target.flavor != Flavor::MySql {
@@ -48,7 +49,7 @@ pub(super) fn refuse(link: &mut Link, target: &Target, options: &LoadOptions) ->
     Ok(())
 }
 
-/// Switches it off, if that is asked for.
+/// Switches it off, if asked for.
 pub(super) fn switch_off(link: &mut Link, options: &LoadOptions) -> Result<Option<RedoOff>> {
     if !options.disable_redo {
         return Ok(None);

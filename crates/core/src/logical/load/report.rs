@@ -10,14 +10,15 @@ use crate::{logical::import::Origin, watch::PhaseTime};
 pub struct LoadPlan {
     /// The backup: `db1/logical#42`.
     pub backup: String,
-    /// Of which server.
+    /// Version of the source.
     pub source_version: String,
-    /// Where the backup comes from, if it was imported: the position that it names is that of the dumped server.
+    /// Where the backup comes from, if it was imported: the position that it names is that of the dumped
+    /// server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub import: Option<Origin>,
-    /// Into which server.
+    /// Version of the target.
     pub target_version: String,
-    /// Tables that are loaded.
+    /// Tables to load.
     pub tables: u64,
     /// Their rows.
     pub rows: u64,
@@ -27,36 +28,36 @@ pub struct LoadPlan {
     pub objects: u64,
     /// Accounts and roles.
     pub accounts: u64,
-    /// What is there already and would be dropped (`--overwrite`).
+    /// Existing objects that would be dropped (`--overwrite`).
     pub overwritten: Vec<String>,
-    /// Whether an unfinished load goes on.
+    /// Whether an unfinished load is resumed.
     pub is_continued: bool,
-    /// How rows of most tables go.
+    /// How rows of most tables are sent.
     pub rows_by: Way,
-    /// What would spare the server work, and is somebody's to allow.
+    /// A way that would cost the server less, if it is allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faster: Option<String>,
-    /// What will not be as it was.
+    /// What will differ from the source.
     pub adapted: Vec<Adaptation>,
-    /// What will not be there (`--leave-out`).
+    /// What will be missing (`--leave-out`).
     pub left_out: Vec<Adaptation>,
 }
 
 /// What a load did.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
-    /// As it was planned.
+    /// The plan that was carried out.
     #[serde(flatten)]
     pub plan: LoadPlan,
-    /// Rows that were loaded now; of a load that went on, not those of before.
+    /// Rows loaded now; for a resumed load, without those loaded before.
     pub rows_loaded: u64,
     /// Bytes of these rows.
     pub row_bytes_loaded: u64,
-    /// Tables whose rows were read again and have the checksums of the backup.
+    /// Tables whose rows were read again and match the checksums of the backup.
     pub tables_verified: u64,
-    /// Whether rows went as parameters of `INSERT`.
+    /// Whether rows were sent as parameters of `INSERT`.
     pub by_parameters: bool,
-    /// Where they did not, whether they went by `LOAD DATA`, else by the text of `INSERT`.
+    /// If they were not, whether they were sent by `LOAD DATA` or else in the text of `INSERT`.
     pub by_load_data: bool,
     /// How long everything took.
     pub total_ms: u64,

@@ -1,4 +1,4 @@
-//! What the target is, and what is there: looked at before anything is touched.
+//! The target and what exists on it, read before anything is touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     server::{ServerVersion, Session, SqlError, TableName, facts::membership},
 };
 
-/// What a table's name belongs to already.
+/// The kind of object that a table's name denotes already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Existing {
     Table,
@@ -26,7 +26,7 @@ pub(super) enum Existing {
 }
 
 impl Existing {
-    /// As `information_schema` calls it.
+    /// Converts the type given by `information_schema`.
     fn of(table_type: &str) -> Existing {
         match table_type {
             "VIEW" => Existing::View,
@@ -35,7 +35,7 @@ impl Existing {
         }
     }
 
-    /// As it stands in `DROP`.
+    /// The word for it in `DROP`.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Table => "TABLE",
@@ -45,7 +45,7 @@ impl Existing {
     }
 }
 
-/// How rows go into a server.
+/// How rows are sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
@@ -67,32 +67,32 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// The server that is loaded into.
+/// The server to load into.
 pub(super) struct Target {
     pub(super) flavor: Flavor,
     pub(super) version: ServerVersion,
-    /// Whether it keeps what it has the same as others do: a group, or a cluster. As far as the account may know.
+    /// Whether it shares its data with others, in a group or a cluster. As far as the account may know.
     pub(super) is_in_group: bool,
     pub(super) max_packet_bytes: usize,
-    /// Whether rows may go as parameters: unless its binlog has to have statements.
+    /// Whether rows may be sent as parameters: unless its binlog has to have statements.
     takes_parameters: bool,
     /// Whether it takes rows by `LOAD DATA LOCAL`.
     pub(super) has_local_infile: bool,
     pub(super) folds_names: bool,
     /// Variables with the value that a load needs, and the one they have.
     pub(super) to_be_set: Vec<(&'static str, &'static str, String)>,
-    /// What its sessions begin with of that by which columns are computed.
+    /// Settings that its sessions begin with and on which computed columns depend.
     pub(super) settings: BTreeMap<String, String>,
-    /// What of it those that write rows set, since it was so on the source.
+    /// Those of the source that sessions which write rows adopt.
     pub(super) computing: Settings,
-    /// With their default collations.
+    /// Databases with their default collations.
     pub(super) schemas: BTreeMap<String, String>,
     pub(super) tables: BTreeMap<TableName, Existing>,
     /// Foreign keys: the table that has one, and where it leads.
     pub(super) references: Vec<(TableName, TableName)>,
     /// Kind, schema, name.
     pub(super) programs: BTreeSet<(String, String, String)>,
-    /// Of each character set, by its name, the default collation.
+    /// The default collation of each character set, by its name.
     pub(super) charsets: BTreeMap<String, String>,
     pub(super) collations: BTreeSet<String>,
     pub(super) engines: BTreeSet<String>,
@@ -100,7 +100,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Sees what has changed meanwhile.
+    /// Reads again, to see what has changed meanwhile.
     pub(super) fn read_again(&mut self, session: &mut Session) -> Result<()> {
         let computing = std::mem::take(&mut self.computing);
         *self = Self { computing, ..Self::read(session)? };
@@ -124,10 +124,11 @@ impl Target {
             ("sql_require_primary_key", "0"),
             ("sql_generate_invisible_primary_key", "0"),
             ("explicit_defaults_for_timestamp", "1"),
-            // MariaDB: what a character set's collation is where none is named, which it is in statements of before.
+            // MariaDB: the collation of a character set where none is named, as in statements of earlier
+            // versions.
             ("character_set_collations", "''"),
         ] {
-            // The server's own value is that of every session to come.
+            // The server's own value is that of every new session.
             if let Some(found) = session.variable(name)? {
                 let found = if wanted.starts_with('\'') { quoted_text(&found) } else { found };
                 to_be_set.push((name, wanted, found));
@@ -158,7 +159,7 @@ impl Target {
             collations: set(
                 session,
                 match flavor {
-                    // What goes with every character set has a short name in the usual list.
+                    // Collations that go with every character set have a short name in the usual list.
                     Flavor::MariaDb => {
                         "SELECT full_collation_name FROM information_schema.collation_character_set_applicability"
                     }
@@ -173,7 +174,8 @@ impl Target {
         })
     }
 
-    /// How rows of most tables are to go: what costs the server least. MariaDB takes parameters of many rows at once.
+    /// How rows of most tables are to be sent: the way that costs the server least. MariaDB takes parameters
+    /// of many rows at once.
     pub(super) fn way(&self) -> Way {
         match self.flavor {
             Flavor::MariaDb if self.takes_parameters => Way::Parameters,
@@ -183,7 +185,7 @@ impl Target {
         }
     }
 
-    /// Whether a server can tell the time of a zone.
+    /// Whether a server knows a time zone.
     pub(super) fn knows_time_zone(session: &mut Session, zone: &str) -> Result<bool, SqlError> {
         let query =
             format!("SELECT CONVERT_TZ('2000-01-01 00:00:00', '+00:00', {}) IS NOT NULL", quoted_text(zone));
@@ -195,7 +197,7 @@ impl Target {
         if self.folds_names { name.to_lowercase() } else { name.to_owned() }
     }
 
-    /// Whether foreign keys of others lead to a table: their indexes must be there from the beginning.
+    /// Whether foreign keys of other tables lead to a table: its indexes must exist from the start then.
     pub(super) fn has_children(&self, table: &TableName) -> bool {
         self.references.iter().any(|(child, parent)| {
             child != parent
@@ -204,13 +206,13 @@ impl Target {
         })
     }
 
-    /// What is there under this name.
+    /// What exists under this name.
     pub(super) fn existing(&self, schema: &str, table: &str) -> Option<Existing> {
         let name = TableName { schema: self.folded(schema), table: self.folded(table) };
         self.tables.get(&name).copied()
     }
 
-    /// The same now.
+    /// Same, as of now.
     pub(super) fn existing_by_now(
         session: &mut Session,
         target: &Target,
@@ -232,7 +234,7 @@ impl Target {
         Ok(None)
     }
 
-    /// Whether something has come to be in the place of an object since this was read.
+    /// Whether something has come to exist in the place of an object since this was read.
     pub(super) fn is_there_by_now(
         &self,
         session: &mut Session,
@@ -281,7 +283,7 @@ impl Target {
         Ok(false)
     }
 
-    /// Whether there is such a program. Their names have no case.
+    /// Whether there is such a program. Their names are case-insensitive.
     pub(super) fn has_program(&self, kind: &str, schema: &str, name: &str) -> bool {
         self.programs.contains(&(kind.to_owned(), self.folded(schema), name.to_lowercase()))
     }

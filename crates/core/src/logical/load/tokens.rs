@@ -1,17 +1,18 @@
-//! Statements in pieces, and `CREATE TABLE` in its elements: as far as a load must understand what servers print.
+//! Splits statements into tokens, and `CREATE TABLE` into its elements, as far as a load must understand what
+//! servers print.
 //!
-//! Whatever is put together again unchanged is the same bytes, and what is not understood stays where it is.
+//! What is put together again unchanged has the same bytes, and what is not understood stays where it is.
 
 use holdfast_formats::sql::{self, Comments, Modes};
 pub(in crate::logical) use holdfast_formats::sql::{Kind, Token};
 
-/// The pieces of a statement as servers print it for us: with backslashes in strings, and without comments to the end of
-/// the line, except in programs.
+/// The tokens of a statement as servers print it for us: with backslashes in strings, and without comments to
+/// the end of the line, except in programs.
 pub(in crate::logical) fn tokens(sql: &[u8]) -> Vec<Token<'_>> {
     sql::tokens(sql, Modes::default(), Comments::InMarks).collect()
 }
 
-/// What an element of a table is.
+/// The kind of an element of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementKind {
     Column,
@@ -37,7 +38,7 @@ impl ElementKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) kind: ElementKind,
-    /// Of the column, index or constraint; a primary key has none.
+    /// The name of the column, index or constraint; a primary key has none.
     pub(super) name: Option<String>,
     pub(super) text: Vec<u8>,
 }
@@ -72,14 +73,14 @@ impl Element {
         Element { kind, name, text: text.to_vec() }
     }
 
-    /// The first column of an index, if it is a column.
+    /// The first column of an index, if it is a column and not an expression.
     pub(super) fn first_column(&self) -> Option<String> {
         let all = tokens(&self.text);
         let open = all.iter().position(|token| token.is_symbol(b'('))?;
         all.get(open + 1).and_then(Token::name)
     }
 
-    /// Whether one of its words is this.
+    /// Whether it contains this word.
     pub(super) fn has_word(&self, word: &str) -> bool {
         tokens(&self.text).iter().any(|token| token.is_word(word))
     }
@@ -94,7 +95,7 @@ pub(super) struct TableSql {
 }
 
 impl TableSql {
-    /// Takes a statement apart; `None` where it is not one of this form.
+    /// Splits a statement; `None` if it is not of this form.
     pub(super) fn parse(sql: &[u8]) -> Option<TableSql> {
         let all = tokens(sql);
         let open = all.iter().position(|token| token.is_symbol(b'('))?;
@@ -127,7 +128,7 @@ impl TableSql {
         None
     }
 
-    /// The statement that makes a table of this name with the elements that are `wanted`.
+    /// The statement that creates a table of this name with the elements that are `wanted`.
     pub(super) fn create(&self, name: &str, wanted: impl Fn(&Element) -> bool) -> Vec<u8> {
         let mut sql = format!("CREATE TABLE {name} (\n  ").into_bytes();
         let texts: Vec<&[u8]> = self
@@ -152,7 +153,7 @@ impl TableSql {
 mod tests {
     use super::*;
 
-    /// Whatever stands in names, strings and comments, elements end where they end, and come back as they were.
+    /// Whatever names, strings and comments contain, elements end where they should, and come back unchanged.
     #[test]
     fn elements() {
         let sql = b"CREATE TABLE `a``, (b` (\n  `x,` int(11) NOT NULL DEFAULT (1 + (2)) COMMENT 'it''s ), \\' (',\n  \

@@ -1,10 +1,11 @@
-//! Whether what is on the target is what is in the backup: every row is read again, as a backup reads it.
+//! Checks whether the target holds what the backup holds: every row is read again, as a backup reads it.
 //!
-//! Large tables are read in ranges between first keys of chunks, by several sessions. Two predicates that are made of one
-//! key complement each other, so every row is read exactly once where the target orders keys as the source did; where it
-//! does not, the table is read in one piece.
+//! Large tables are read in ranges between first keys of chunks, by several sessions. Two predicates made
+//! from one key complement each other, so every row is read exactly once if the target orders keys as the
+//! source did; if it does not, the table is read in one piece.
 //!
-//! Tables with transactions are read while their indexes are built, which changes no row; the others at the end.
+//! Tables with transactions are read while their indexes are built, which changes no row; the others at the
+//! end.
 
 use std::sync::{
     Mutex, MutexGuard,
@@ -39,46 +40,46 @@ use crate::{
 /// Chunks of one range: about 32 MiB of rows.
 const RANGE_CHUNKS: u64 = 128;
 
-/// A range of a table that is to be read.
+/// A range of a table to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) table: usize,
     condition: String,
 }
 
-/// Reads tables again, by whoever has time for it.
+/// Reads tables again, in any session that has time for it.
 pub(super) struct Verifying<'a> {
     backup: &'a Backup,
     plan: &'a Plan,
     row_key: RowHashKey,
     tables: Vec<Table>,
-    /// By table; `None`: not to be read yet.
+    /// By table; `None` if its ranges were not given out yet.
     found: Mutex<Vec<Option<Found>>>,
     cancel: &'a Cancel,
 }
 
-/// Rows that were read.
+/// Totals of rows that were read.
 #[derive(Clone, Copy, Default)]
 struct Found {
     totals: RowTotals,
-    /// With what is computed of them.
+    /// Checksum of the rows with their computed columns.
     computed: RowsChecksum,
 }
 
-/// What was found.
+/// The result of reading again.
 pub(super) struct Verdict {
-    /// Tables that are what they were.
+    /// Number of tables that are as they were.
     pub(super) verified: u64,
-    /// Numbers of the plan's tables that are not, and what is wrong.
+    /// Tables that are not, by their number in the plan, and what is wrong.
     pub(super) differing: Vec<(usize, String)>,
-    /// The same of those in which only what the server has computed differs.
+    /// Tables in which only computed values differ.
     pub(super) computed: Vec<(usize, Adaptation)>,
-    /// What of those that are was not compared.
+    /// What was not compared in tables that are as they were.
     pub(super) adapted: Vec<Adaptation>,
 }
 
 impl Verdict {
-    /// What differs.
+    /// The error that names what differs.
     pub(super) fn into_error(self, overwrite: bool) -> Error {
         let differing: Vec<String> = self.differing.into_iter().map(|(_, what)| what).collect();
         let text = format!("what was loaded is not what is in the backup: {}", named(&differing));
@@ -91,7 +92,7 @@ impl Verdict {
     }
 }
 
-/// That what the server has computed is not what the source had.
+/// The error for computed values that are not what the source had.
 pub(super) fn computed_otherwise(what: &[Adaptation]) -> Error {
     Error::failed(format!("the server has computed other values than are in the backup: {}", named(what))).hinted(
         "all other columns are what they were. Computed values go by settings of the session that wrote the row, by the \
@@ -155,8 +156,8 @@ impl<'a> Verifying<'a> {
         Ok(conditions.into_iter().map(|condition| Range { table: number, condition }).collect())
     }
 
-    /// The same while the table's indexes may be built: none where the builder would wait long for a reader. All of them
-    /// must be read then.
+    /// Same while the table's indexes may be built: none if the builder would wait long for a reader. If
+    /// there are any, all of them must be read.
     pub(super) fn divide_for_now(&self, number: usize) -> Result<Vec<Range>> {
         let table = &self.plan.tables[number];
         if !table.has_rows() {
@@ -233,7 +234,7 @@ impl<'a> Verifying<'a> {
         Ok(Found { totals, computed })
     }
 
-    /// Reads what was not read yet, and says which tables differ.
+    /// Reads what was not read yet, and tells which tables differ.
     pub(super) fn rest(
         self,
         target: &Target,
@@ -241,7 +242,7 @@ impl<'a> Verifying<'a> {
         progress: &Progress,
         listener: &dyn Listener,
     ) -> Result<Verdict> {
-        // What was found to be right once may have been written to since.
+        // A table that was right once may have been written to since.
         let is_open =
             |table: &PlannedTable| table.has_rows() && progress.stages[table.object] != Stage::Verified;
         let mut ranges = Vec::new();
@@ -321,9 +322,9 @@ impl<'a> Verifying<'a> {
     }
 }
 
-/// What is left to be read when nothing else is to be done.
+/// What is left to be read once nothing else is to be done.
 struct Rest<'a> {
-    /// The largest is last.
+    /// The largest comes last.
     ranges: Mutex<Vec<Range>>,
     has_failed: AtomicBool,
     meter: Meter<'a>,

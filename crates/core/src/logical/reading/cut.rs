@@ -1,8 +1,9 @@
-//! Where a range that somebody reads is cut in two.
+//! Chooses where a range that is being read is cut in two.
 //!
-//! Any place between where the reader is and the end is right; a good one has about half of the rows on each side. Chunks
-//! of an earlier backup tell one for nothing. Where they do not, as behind the last of them, it is looked for by what the
-//! server guesses of ranges ([`guess`]), and where that does not help either, rows are counted along the index.
+//! Any place between the reader's position and the end of the range will do; a good one has about half of the
+//! rows on each side. Chunks of an earlier backup give one for free. Where they do not, as after the last of
+//! them, it is sought by the server's estimates for ranges ([`guess`]), and where that does not help either,
+//! rows are counted along the index.
 
 use super::{
     Reading, guess,
@@ -15,27 +16,27 @@ use crate::{
     server::{Session, SqlError},
 };
 
-/// A table of so many chunks in the base is cut at their borders.
+/// A table with at least this many chunks in the base is cut at their borders.
 const BASE_CHUNKS_MIN: u64 = 4;
-/// Chunks that are looked at for one that tells its key.
+/// How many chunks to try for one whose key is known.
 const BASE_CHUNKS_TRIED: u64 = 16;
-/// Rows that are counted at most for one place.
+/// How many rows to count at most for one place.
 const ROWS_COUNTED_MAX: u64 = 2_000_000;
-/// What servers say of literals that are no values of a column: comparison of different collations, truncated, no text
-/// of the character set, not of the type, text that cannot be converted.
+/// Errors of servers about literals that are not values of a column: comparison of different collations,
+/// truncated, no text of the character set, not of the type, text that cannot be converted.
 const NO_VALUES: [u16; 6] = [1267, 1292, 1300, 1366, 1525, 3854];
-/// A place with fewer rows ahead of it than this is reached before it is told.
+/// A place with fewer rows ahead of it than this would be reached before it is found.
 const ROWS_COUNTED_MIN: u64 = 1_000;
 
 impl Reading<'_> {
-    /// The chunks of a table in the base, where they are worth cutting at.
+    /// The chunks of a table in the base, if it is worth cutting there.
     pub(super) fn base_chunks(&self, id: &TeeTable) -> Result<Option<(u64, u64)>> {
         let chunks = self.tee.base_chunks(id)?;
         let count = chunks.map_or(0, |chunks| chunks.count());
         Ok((count >= BASE_CHUNKS_MIN).then_some((0, count)))
     }
 
-    /// A place to cut; `None` where there is none worth it.
+    /// Finds a place to cut; `None` if none is worth it.
     pub(super) fn find_cut(&self, session: &mut Session, cut: &Cut) -> Result<Option<Begin>> {
         let table = &self.tables[cut.table];
         let is_within = |session: &mut Session, place: &Place| {
@@ -50,7 +51,7 @@ impl Reading<'_> {
             return Ok(Some(begin));
         }
         let place = match fitting(guess::place(session, table, cut))?.flatten() {
-            // Guesses can be far off.
+            // Estimates can be far off.
             Some(place) if is_within(session, &place)? => Some(place),
             _ => fitting(counted(session, table, cut))?.flatten(),
         };
@@ -66,7 +67,7 @@ impl Reading<'_> {
         let middle = at + (end - at) / 2;
         for number in (middle..end).take(BASE_CHUNKS_TRIED as usize).filter(|number| *number > at) {
             let key = chunks.get(number)?.and_then(|chunk| chunk.key);
-            // A key of another definition may be none of this one.
+            // A key from another definition of the table may not fit this one.
             if let Some(place) = key.and_then(|key| Place::of_row(table, &key).ok()) {
                 return Ok(Some(Begin { place, base_chunk: Some(number) }));
             }
@@ -75,8 +76,8 @@ impl Reading<'_> {
     }
 }
 
-/// What the server has answered; `None` where a place is none to it: a chunk's key of an earlier definition, or of bytes
-/// that are no text any more.
+/// The server's answer; `None` if the place has no meaning for it: the key of a chunk under an earlier
+/// definition, or bytes that are no longer text.
 pub(super) fn fitting<T>(answer: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -85,8 +86,9 @@ pub(super) fn fitting<T>(answer: Result<T, SqlError>) -> Result<Option<T>, SqlEr
     }
 }
 
-/// Whether rows are left between where a range is and a place, and between that and its end: then to the server, whose
-/// word counts, the place is in the range. Anywhere else the range would get another's rows.
+/// Whether rows are left between a range's position and a place, and between the place and the range's end.
+/// Only then is the place within the range for the server, whose word counts. At any other place the range
+/// would get rows of another.
 pub(super) fn is_within(
     session: &mut Session,
     table: &Table,
@@ -95,7 +97,7 @@ pub(super) fn is_within(
     end: Option<&Place>,
 ) -> Result<bool, SqlError> {
     let key = quoted(&table.key_columns()[0].name);
-    // Whatever rows are asked for: few of them may be, and all would be read to find one.
+    // Without the condition on wanted rows: few may match, and all would be read to find one.
     let mut has_rows = |from: Option<String>, end: Option<&Place>| -> Result<bool, SqlError> {
         let clauses: Vec<String> = from.into_iter().chain(end.map(|end| end.before(table))).collect();
         let condition =
@@ -107,7 +109,7 @@ pub(super) fn is_within(
         && has_rows(Some(place.behind(table, true)), end)?)
 }
 
-/// How many rows the server believes to be those of a `WHERE`.
+/// The server's estimate of how many rows match a `WHERE`.
 pub(super) fn guessed(session: &mut Session, table: &Table, condition: &str) -> Result<u64, SqlError> {
     let key = quoted(&table.key_columns()[0].name);
     let row =

@@ -1,9 +1,11 @@
-//! A place in the middle of a range, by what the server guesses of ranges: a look at the top of the index each, no rows.
+//! Finds a place in the middle of a range from the server's estimates for ranges. Each one is a look at the
+//! top of the index, and reads no rows.
 //!
-//! The columns of the key in which the first and the last row agree are kept; the next one is searched: whole numbers by
-//! halves, bytes and text by one character after the other. What is found need not be the key of a row, nor be before or
-//! behind anything by any rule that this code knows: two predicates of one place complement each other, and a place that
-//! is not in the middle to the server is found out by its guesses.
+//! The key columns in which the first and the last row agree are kept, and the next column is searched: whole
+//! numbers by bisection, bytes and text one character after the other. The place found need not be the key of
+//! a row, nor be before or after anything by a rule that this code knows: two predicates made from one place
+//! complement each other, and a place that is not in the middle for the server is recognized by its
+//! estimates.
 
 use holdfast_repo::format::hex::to_hex;
 
@@ -18,12 +20,12 @@ use crate::{
     server::{Session, SqlError},
 };
 
-/// Guesses for one place.
+/// How many times to compare both sides of a candidate for one place.
 const GUESSES_MAX: u32 = 160;
-/// Characters of text that are tried, in the order that collations have them in.
+/// Characters to try in text, in the order that collations have them in.
 const CHARACTERS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// Looks for a place with about as many rows before as behind it; `None` where guesses do not lead to one.
+/// Looks for a place with about as many rows before as after it; `None` if the estimates lead to none.
 pub(super) fn place(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
     let (Some(first), Some(last)) =
         (edge(session, table, cut.position.as_ref(), false)?, edge(session, table, cut.end.as_ref(), true)?)
@@ -57,7 +59,7 @@ pub(super) fn place(session: &mut Session, table: &Table, cut: &Cut) -> Result<O
         Form::Bytes => search.by_characters(&(0..=255).collect::<Vec<u8>>(), "x"),
         Form::Text => {
             let charset = column.charset.as_deref().unwrap_or_default();
-            // Elsewhere a character is not one byte.
+            // In other character sets a character is not one byte.
             let is_usual = charset.starts_with("utf8") || matches!(charset, "latin1" | "ascii");
             if is_usual { search.by_characters(CHARACTERS, &format!("_{charset} x")) } else { Ok(None) }
         }
@@ -65,7 +67,7 @@ pub(super) fn place(session: &mut Session, table: &Table, cut: &Cut) -> Result<O
     }
 }
 
-/// The key of a place, whole: its own, or that of the first or last row.
+/// The whole key of a place: its own, or that of the first or last row.
 fn edge(
     session: &mut Session,
     table: &Table,
@@ -91,9 +93,9 @@ fn edge(
 struct Search<'a> {
     session: &'a mut Session,
     table: &'a Table,
-    /// Literals of the columns before the one that is searched.
+    /// Literals of the columns before the searched one.
     prefix: Vec<String>,
-    /// The one that is searched, and between what.
+    /// The searched column, and the bounds of the search.
     column: String,
     low: String,
     high: String,
@@ -105,7 +107,7 @@ enum Middle {
     Here,
     Before,
     Behind,
-    /// Enough was asked.
+    /// The server was asked often enough.
     Unknown,
 }
 
@@ -114,8 +116,9 @@ impl Search<'_> {
         Place::of_literals(self.prefix.iter().cloned().chain([literal.to_owned()]).collect())
     }
 
-    /// How many rows are guessed to be between two values of the column, or from its first or to its last one on. Of one
-    /// range of the index: what is guessed of several that `OR` joins can be anything.
+    /// Estimates the number of rows between two values of the column; a missing bound stands for the first or
+    /// last value. It asks about one range of the index: an estimate for several ranges joined by `OR` can be
+    /// anything.
     fn between(&mut self, from: Option<&str>, before: Option<&str>) -> Result<u64, SqlError> {
         let columns = self.table.key_columns();
         let equal = self.prefix.iter().zip(columns);
@@ -135,7 +138,7 @@ impl Search<'_> {
             return Ok(Middle::Unknown);
         }
         self.left -= 1;
-        // InnoDB doubles what it guesses of long ranges, up to all there is: only two guesses can be compared.
+        // InnoDB doubles its estimates for long ranges, up to all rows: only two estimates can be compared.
         let before = self.between(None, Some(literal))?;
         let behind = self.between(Some(literal), None)?;
         Ok(if before < behind / 2 {
@@ -161,11 +164,11 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// `characters`: from small to large. `begin`: what a literal of hex digits begins with.
+    /// `characters`: in ascending order. `begin`: what a literal of hex digits begins with.
     fn by_characters(&mut self, characters: &[u8], begin: &str) -> Result<Option<Place>, SqlError> {
         let mut text: Vec<u8> = Vec::new();
         loop {
-            // The middle is behind all characters before `low`, and before those from `high` on.
+            // The middle is after all characters before `low`, and before those from `high` on.
             let (mut low, mut high) = (0, characters.len());
             while low < high {
                 let middle = low + (high - low) / 2;
@@ -179,7 +182,7 @@ impl Search<'_> {
                     Middle::Unknown => return Ok(None),
                 }
             }
-            // It is behind the last of those before it, and begins with that.
+            // The middle is after the last character before `low`, and begins with it.
             let Some(character) = low.checked_sub(1).and_then(|last| characters.get(last)) else {
                 return Ok(None);
             };

@@ -1,13 +1,13 @@
-//! Rows of all tables into the repositories, by several readers of one view.
+//! Reads the rows of all tables into the repositories, by several readers of one view.
 //!
-//! Work is taken from one queue, tables that are locked first, then the largest. A table whose key can be compared is read
-//! in segments, each its own statement with a `LIMIT` that goes on behind the last row, so the range that a reader is
-//! in can be cut in two while it is being read: whoever has nothing to do finds a place well ahead of it, and it hands
-//! over what is behind that place when it comes to the end of a segment. So no plan is made of what servers only guess,
-//! and a skewed or sparse key costs nothing.
+//! Work comes from one queue: locked tables first, then the largest. A table whose key can be compared is
+//! read in segments, each a statement of its own with a `LIMIT` that continues after the last row, so the
+//! range that a reader is in can be cut in two while it is being read: an idle reader finds a place well
+//! ahead of it, and at the end of a segment the first reader hands over what comes after that place. So no
+//! plan depends on what servers only estimate, and a skewed or sparse key costs nothing.
 //!
-//! A table that an earlier backup has is cut where chunks of that backup begin, as far as it can be, so that no new border
-//! is made.
+//! A table that an earlier backup has is cut where chunks of that backup begin, as far as possible, so that
+//! no new border is made.
 
 mod cut;
 mod guess;
@@ -33,24 +33,24 @@ use crate::{
     server::{Session, bulk::RawReader},
 };
 
-/// How often a reader that waits says something to its server.
+/// How often a waiting reader sends something to its server.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 
-/// What every reader shares.
+/// What all readers share.
 pub(super) struct Reading<'a> {
     tables: &'a [Table],
     tee: &'a Tee<'a>,
     queue: queue::Queue,
-    /// Of each table, what the ranges that are read came to with what is computed of their rows.
+    /// By table: checksum of the ranges read so far, with their computed columns.
     computed: Vec<Mutex<RowsChecksum>>,
     meter: Meter<'a>,
-    /// What is locked while it is read is never held up.
+    /// Never holds up tables that are locked while they are read.
     throttle: Throttle,
     cancel: &'a Cancel,
     statements: AtomicU64,
 }
 
-/// What was read.
+/// Totals of what was read.
 #[derive(Debug, Default)]
 pub(super) struct ReadTables {
     /// By number of the table.
@@ -59,8 +59,8 @@ pub(super) struct ReadTables {
     pub(super) ranges: u64,
 }
 
-/// Reads all rows of `tables`, the others than the locked ones no faster than `bytes_per_s_max`. `locked_done` is called
-/// once, when those that are locked are read.
+/// Reads all rows of `tables`, those of tables that are not locked no faster than `bytes_per_s_max`. Calls
+/// `locked_done` once, when the locked ones are read.
 pub(super) fn read(
     tables: &[Table],
     readers: &mut [Session],
@@ -86,7 +86,7 @@ pub(super) fn read(
 }
 
 impl Reading<'_> {
-    /// One reader.
+    /// The loop of one reader.
     fn work(&self, session: &mut Session, locked_done: &(dyn Fn() -> Result<()> + Sync)) -> Result<()> {
         let mut raw = RawReader::default();
         loop {
@@ -112,7 +112,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Fails when the work is not wanted any more.
+    /// Fails once the work is no longer wanted.
     fn check(&self) -> Result<()> {
         self.cancel.check()?;
         if self.queue.has_failed() {

@@ -1,4 +1,4 @@
-//! What is to be read, what is being read, and who may cut it.
+//! The queue of ranges: those to be read, those being read, and where they may be cut.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// What is left of a range must be about so much to be worth cutting.
+/// About how much must be left of a range to make it worth cutting.
 const CUT_BYTES_MIN: u64 = 16 << 20;
 
 /// Where a range begins.
@@ -36,13 +36,13 @@ pub(super) struct Begin {
     pub(super) base_chunk: Option<u64>,
 }
 
-/// Rows of a table that nobody has begun to read.
+/// Rows of a table that no reader has begun.
 #[derive(Debug)]
 pub(super) struct Range {
     pub(super) table: usize,
-    /// Its place among the table's ranges; `None`: it is the first.
+    /// Its place among the table's ranges; `None` for the first.
     pub(super) reserved: Option<ReservedRange>,
-    /// `None`: from the first row on.
+    /// `None`: from the first row.
     pub(super) begin: Option<Begin>,
     /// `None`: to the last row.
     pub(super) end: Option<Place>,
@@ -51,15 +51,15 @@ pub(super) struct Range {
     pub(super) bytes_estimated: u64,
 }
 
-/// A range that is being read, by its number: never that of another, so what was found for one that has ended meanwhile
-/// is for nobody.
+/// The number of a range that is being read. It is never reused, so a place found for a range that has ended
+/// meanwhile goes to no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RunningNo(u64);
 
 /// A range that is being read.
 struct Running {
     table: usize,
-    /// Where it begins, or the last row that was read.
+    /// Where it begins, or the last row read.
     position: Option<Place>,
     end: Option<Place>,
     base_chunks: Option<(u64, u64)>,
@@ -70,7 +70,7 @@ struct Running {
 
 enum Cutting {
     Possible,
-    /// Somebody looks for a place.
+    /// A reader is looking for a place.
     Sought,
     /// A place was found.
     Offered(Begin),
@@ -78,13 +78,13 @@ enum Cutting {
 }
 
 impl Running {
-    /// What servers guess can be far too little.
+    /// Estimates the bytes left. The estimates of servers can be far too low.
     fn bytes_left(&self) -> u64 {
         self.bytes_estimated.saturating_sub(self.bytes_done).max(self.bytes_done / 8)
     }
 }
 
-/// Where a place to cut is looked for.
+/// A range that a place to cut is sought for.
 #[derive(Debug)]
 pub(super) struct Cut {
     /// The range.
@@ -94,7 +94,7 @@ pub(super) struct Cut {
     pub(super) position: Option<Place>,
     pub(super) end: Option<Place>,
     pub(super) base_chunks: Option<(u64, u64)>,
-    /// How much of the range is read, in percent, as far as it can be guessed.
+    /// Estimated percentage of the range that is read.
     pub(super) percent_done: u64,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Cut {
 pub(super) enum Next {
     Read(Range),
     Cut(Cut),
-    /// Nothing for now: say something to the server, and ask again.
+    /// Nothing for now: send something to the server, and ask again.
     Wait,
     Over,
 }
@@ -114,13 +114,13 @@ pub(super) struct Queue {
 }
 
 struct State {
-    /// What comes first is last.
+    /// The next one to read comes last.
     waiting: Vec<Range>,
     running: BTreeMap<RunningNo, Running>,
-    /// Ranges that wait, or that somebody has in hand.
+    /// Ranges that are waiting or being read.
     open: usize,
     tables: Vec<TableState>,
-    /// Locked tables that are not read yet; `None`: somebody was told that there are none.
+    /// Locked tables that are not read yet; `None` if there are none, or once their end was reported.
     locked_left: Option<usize>,
     ranges: u64,
     has_failed: bool,
@@ -130,7 +130,7 @@ struct TableState {
     id: Option<TeeTable>,
     is_locked: bool,
     can_be_cut: bool,
-    /// Ranges that wait or run.
+    /// Ranges that are waiting or being read.
     ranges_left: usize,
     totals: Option<RowTotals>,
 }
@@ -181,7 +181,7 @@ impl Queue {
         lock(&self.state)
     }
 
-    /// What to do now; waits for at most `patience`.
+    /// The next step for a reader; waits for at most `patience`.
     pub(super) fn next(&self, patience: Duration) -> Next {
         let mut state = self.state();
         loop {
@@ -206,7 +206,7 @@ impl Queue {
         }
     }
 
-    /// The table of a range, begun if this is its first.
+    /// The table of a range, begun if this is its first range.
     pub(super) fn table_id(
         &self,
         number: usize,
@@ -220,7 +220,7 @@ impl Queue {
         }
     }
 
-    /// A range is being read from now on.
+    /// Notes that a range is being read from now on.
     pub(super) fn begun(&self, range: &Range, base_chunks: Option<(u64, u64)>) -> RunningNo {
         let mut state = self.state();
         let can_be_cut = state.tables[range.table].can_be_cut;
@@ -240,7 +240,8 @@ impl Queue {
         running_no
     }
 
-    /// A segment is read: notes how far the range is. Returns a place at which somebody would take it over.
+    /// Notes the position of a range after a segment. Returns a place at which another reader would take it
+    /// over.
     pub(super) fn reached(&self, running: RunningNo, position: &Place, bytes_done: u64) -> Option<Begin> {
         let mut state = self.state();
         let range = state.running.get_mut(&running)?;
@@ -257,7 +258,8 @@ impl Queue {
         Some(begin)
     }
 
-    /// What is behind `begin`, which is ahead of the range and before its end, becomes a range of its own, in its place.
+    /// Cuts a range at `begin`, which is ahead of its position and before its end: what follows becomes a
+    /// range of its own, in its reserved place.
     pub(super) fn cut(&self, running: RunningNo, begin: Begin, reserved: ReservedRange) {
         let mut state = self.state();
         let Some(range) = state.running.get_mut(&running) else { return };
@@ -288,7 +290,7 @@ impl Queue {
         self.state().running.get(&running).and_then(|range| range.end.clone())
     }
 
-    /// Somebody has looked for a place to cut.
+    /// Notes the result of a search for a place to cut.
     pub(super) fn offer(&self, running: RunningNo, place: Option<Begin>) {
         let mut state = self.state();
         if let Some(range) = state.running.get_mut(&running)
@@ -298,7 +300,7 @@ impl Queue {
         }
     }
 
-    /// The range is read. Returns whether it was the table's last.
+    /// Notes that the range is read. Returns whether it was the table's last.
     pub(super) fn done(&self, running: RunningNo) -> bool {
         let mut state = self.state();
         let Some(range) = state.running.remove(&running) else { return false };
@@ -313,12 +315,12 @@ impl Queue {
         is_last
     }
 
-    /// The table is stored.
+    /// Notes that the table is stored.
     pub(super) fn ended(&self, number: usize, totals: RowTotals) {
         self.state().tables[number].totals = Some(totals);
     }
 
-    /// Whether all tables that are locked are read. True only once.
+    /// Whether all locked tables are read. True only once.
     pub(super) fn locked_are_done(&self) -> bool {
         let mut state = self.state();
         let is_done = state.locked_left == Some(0);
@@ -328,7 +330,7 @@ impl Queue {
         is_done
     }
 
-    /// Nothing more is begun.
+    /// Stops the queue: nothing more is begun.
     pub(super) fn fail(&self) {
         self.state().has_failed = true;
         self.changed.notify_all();
@@ -338,7 +340,7 @@ impl Queue {
         self.state().has_failed
     }
 
-    /// Totals of all tables, and the number of ranges. Fails where one was not read.
+    /// Totals of all tables, and the number of ranges. Fails if a table was not read.
     pub(super) fn finished(&self) -> Result<(Vec<RowTotals>, u64)> {
         let state = self.state();
         let totals: Option<Vec<_>> = state.tables.iter().map(|table| table.totals).collect();
@@ -350,7 +352,7 @@ impl Queue {
 }
 
 impl State {
-    /// The range that it is best to cut, if one is worth it.
+    /// Chooses the best range to cut, if one is worth it.
     fn choose_cut(&mut self) -> Option<Cut> {
         let candidates = self.running.iter().filter_map(|(number, range)| {
             let is_possible = matches!(range.cutting, Cutting::Possible);
@@ -383,7 +385,7 @@ pub(super) fn begin_table(tee: &Tee<'_>, table: &Table) -> Result<TeeTable> {
     tee.begin_table(&spec)
 }
 
-/// Ends it; `computed` is what its rows came to with what is computed of them.
+/// Ends a table. `computed` is the checksum of its rows with their computed columns.
 pub(super) fn end_table(
     tee: &Tee<'_>,
     id: &TeeTable,
@@ -448,7 +450,7 @@ mod tests {
         Table { definition, name, bytes_estimated: 4 * CUT_BYTES_MIN, rows_estimated: 1_000 }
     }
 
-    /// A place that was found for a range that has ended meanwhile is not taken for one of another range, which may be of
+    /// A place found for a range that has ended meanwhile is not used for another range, which may be of
     /// another table.
     #[test]
     fn a_place_comes_too_late() {

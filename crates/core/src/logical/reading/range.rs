@@ -1,4 +1,4 @@
-//! One range of a table, from the server into the repositories.
+//! Reads one range of a table from the server into the repositories.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,15 +26,15 @@ use crate::{
     },
 };
 
-/// What one statement reads, about.
+/// About how much one statement reads.
 const SEGMENT_BYTES: u64 = 8 << 20;
 const SEGMENT_ROWS_MIN: u64 = 500;
 const SEGMENT_ROWS_MAX: u64 = 2_000_000;
-/// Rows of the first segment where nothing is known of their length.
+/// Rows of the first segment if nothing is known of their length.
 const SEGMENT_ROWS_FIRST: u64 = 10_000;
-/// Rows between two looks whether anybody still wants them.
+/// How many rows to read between two checks whether they are still wanted.
 const ROWS_BETWEEN_CHECKS: u64 = 4_096;
-/// So many bytes are read at once, however slowly they shall be.
+/// How many bytes to read at once, however low the rate.
 const THROTTLED_BYTES: u64 = 256 << 10;
 
 impl Reading<'_> {
@@ -90,7 +90,8 @@ impl Reading<'_> {
             if let Some(begin) = self.queue.reached(running, &position, bytes_done) {
                 let is_within = is_within(session, table, &begin.place, Some(&position), end.as_ref());
                 if fitting(is_within)?.unwrap_or(false) {
-                    // By this reader, behind what it has read: so the places are in the order of the rows.
+                    // Reserved by this reader, after the rows it has read, so that the places are in the
+                    // order of the rows.
                     let reserved = self.tee.reserve_range(id, rows)?;
                     self.queue.cut(running, begin, reserved);
                 }
@@ -132,7 +133,7 @@ impl Reading<'_> {
                     let piece = computed.as_mut().map_or(piece, |computed| computed.first(piece));
                     let key = key_of(piece, key_columns)?.to_vec();
                     let mut bytes = piece.len();
-                    // Only what is computed made it long.
+                    // Only its computed values made it long.
                     let is_whole = computed.as_ref().is_some_and(|computed| computed.is_behind_columns());
                     let mut long = None;
                     if is_whole {
@@ -177,7 +178,7 @@ impl Reading<'_> {
         self.throttle(table, segment)
     }
 
-    /// Waits if the last rows came faster than the user wants them.
+    /// Waits if the last rows came faster than the user allows.
     fn throttle(&self, table: &Table, segment: &mut Segment) -> Result<()> {
         if table.definition.rows == Rows::Locked {
             return Ok(());
@@ -188,11 +189,11 @@ impl Reading<'_> {
     }
 }
 
-/// What a statement has brought.
+/// What a statement has returned.
 struct Segment {
     rows: u64,
     bytes: u64,
-    /// Of these, those that the throttle has let pass.
+    /// How many of these bytes the throttle has let pass.
     throttled: u64,
     /// Key of the last row.
     last: Vec<u8>,
@@ -207,7 +208,7 @@ impl Segment {
     }
 }
 
-/// The beginning of a row that is its key.
+/// The beginning of a row, which is its key.
 fn key_of(row: &[u8], columns: usize) -> Result<&[u8], SqlError> {
     let mut values = Values { bytes: row };
     for _ in 0..columns {
@@ -236,7 +237,7 @@ fn query(table: &Table, from: Option<&str>, end: Option<&Place>, limit: Option<u
     query
 }
 
-/// `WHERE` of the rows that are wanted between two places; empty where all are.
+/// `WHERE` for the wanted rows between two places; empty if all are wanted.
 pub(super) fn condition(table: &Table, from: Option<&str>, end: Option<&Place>) -> String {
     let asked = table.definition.condition.as_ref().map(|condition| format!("({condition})"));
     let before = end.map(|end| end.before(table));
@@ -244,12 +245,12 @@ pub(super) fn condition(table: &Table, from: Option<&str>, end: Option<&Place>) 
     if all.is_empty() { String::new() } else { format!(" WHERE {}", all.join(" AND ")) }
 }
 
-/// `ORDER BY` of the key; empty where there is none.
+/// `ORDER BY` the key; empty if there is none.
 pub(super) fn order(table: &Table) -> String {
     order_of(table, false)
 }
 
-/// The same, or the other way round.
+/// Same, or in reverse.
 pub(super) fn order_of(table: &Table, is_reversed: bool) -> String {
     let Some(key) = &table.definition.key else { return String::new() };
     let parts = table.key_columns().iter().zip(&key.directions);

@@ -1,6 +1,6 @@
-//! Accounts and grants as the statements that make them.
+//! Writes accounts and grants as the statements that make them.
 //!
-//! An account that is there already keeps its password: whoever loads a script is one of them.
+//! An account that exists already keeps its password: whoever loads a script uses one.
 
 use crate::logical::{
     accounts::PUBLIC,
@@ -9,7 +9,8 @@ use crate::logical::{
     objects::quoted_text,
 };
 
-/// Makes accounts, each with its name: those that others have as a role by default come before them.
+/// The statements that make accounts, each with its account's name. Default roles come before the accounts
+/// that have them.
 pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(String, Vec<u8>)> {
     let mut statements = Vec::new();
     let mut left: Vec<&AccountDefinition> = accounts.iter().filter(|account| !account.is_role).collect();
@@ -21,7 +22,7 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(Stri
                 .any(|other| other.account != account.account && contains(roles, &backquoted(&other.account)))
         };
         let (ready, rest): (Vec<_>, Vec<_>) = left.iter().copied().partition(is_ready);
-        // Roles that have each other by default: as they come.
+        // Roles that have each other by default: in the given order.
         let ready = if ready.is_empty() { rest.clone() } else { ready };
         for account in &ready {
             let Some(create) = &account.create else { continue };
@@ -41,8 +42,8 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(Stri
     statements
 }
 
-/// Gives an account that was made its two passwords, again if need be; `None` where it has one. Fails where its statement has no
-/// password in hex digits.
+/// The statements that give an account just made its two passwords, also if repeated; `None` if it has only
+/// one. Fails if its statement has no password in hex digits.
 pub(in crate::logical) fn second_password(
     account: &AccountDefinition,
 ) -> Result<Option<[String; 2]>, &'static str> {
@@ -70,13 +71,13 @@ pub(in crate::logical) fn second_password(
             && !["DEFAULT", "NEVER", "INTERVAL"].iter().any(|word| words[2].is_word(word))
     });
     let begin = format!("ALTER USER {} IDENTIFIED WITH {plugin} AS 0x", account.account);
-    // A password that is set is not one that has expired.
+    // Setting a password ends its expiry.
     let end = if expires { " PASSWORD EXPIRE" } else { "" };
     let digits = String::from_utf8_lossy(digits);
     Ok(Some([format!("{begin}{second}"), format!("{begin}{digits} RETAIN CURRENT PASSWORD{end}")]))
 }
 
-/// Whether there is no such account, as an expression.
+/// An SQL expression that is true if there is no such account.
 pub(in crate::logical) fn is_missing(account: &AccountDefinition) -> String {
     let quoted = |column: &str| {
         format!("CONCAT('''', REPLACE(REPLACE({column}, '\\\\', '\\\\\\\\'), '''', ''''''), '''')")
@@ -88,13 +89,13 @@ pub(in crate::logical) fn is_missing(account: &AccountDefinition) -> String {
     )
 }
 
-/// What accounts may do, and which roles they have.
+/// The statements that grant what accounts may do, and their roles.
 pub(in crate::logical) fn grants(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
     let grants = accounts.iter().flat_map(|account| &account.grants);
     grants.map(|grant| without_password(&grant.0)).collect()
 }
 
-/// A grant of several privileges as one for each; nothing where there is nothing to take apart.
+/// Splits a grant of several privileges into one for each; empty if there is nothing to split.
 pub(in crate::logical) fn each_privilege(grant: &[u8]) -> Vec<Vec<u8>> {
     let all = tokens(grant);
     let is_of_all = |token: &Token<'_>, depth: i32, word: &str| depth == 0 && token.is_word(word);
@@ -118,7 +119,7 @@ pub(in crate::logical) fn each_privilege(grant: &[u8]) -> Vec<Vec<u8>> {
     privileges.iter().map(one).collect()
 }
 
-/// What stands behind `DEFAULT ROLE`.
+/// The clause `DEFAULT ROLE`, with everything that follows.
 fn default_roles(account: &AccountDefinition) -> &[u8] {
     const WORDS: &[u8] = b" DEFAULT ROLE ";
     let create = account.create.as_ref().map_or(&[][..], |create| &create.0);
@@ -135,7 +136,7 @@ fn contains(text: &[u8], part: &str) -> bool {
     text.windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-/// MariaDB puts the password of an account into its first grant. It stands in its creation, too.
+/// Removes the password that MariaDB puts into an account's first grant. The account's creation has it, too.
 fn without_password(grant: &[u8]) -> Vec<u8> {
     const PASSWORD: &[u8] = b" IDENTIFIED ";
     const OPTION: &[u8] = b"GRANT OPTION";
@@ -165,7 +166,8 @@ mod tests {
         }
     }
 
-    /// Both passwords are set again, and one that had expired has; of what is not understood, nothing.
+    /// Both passwords are set again, and an expired one stays expired; if they are not understood, none is
+    /// set.
     #[test]
     fn two_passwords() {
         let create =
@@ -193,7 +195,7 @@ mod tests {
         }
     }
 
-    /// A role is there before whoever has it by default.
+    /// A role comes before the accounts that have it by default.
     #[test]
     fn order() {
         let accounts = [

@@ -1,13 +1,14 @@
-//! Values as literals of SQL, so that a server stores the very bytes again.
+//! Writes values as SQL literals, so that a server stores the exact bytes again.
 //!
-//! Written for a session with `SET NAMES utf8mb4` whose `sql_mode` has neither `NO_BACKSLASH_ESCAPES` nor strictness. Text
-//! is shown as text where the server takes it without a change; anything else is bytes in hex, which it does not convert.
+//! Written for a session with `SET NAMES utf8mb4` whose `sql_mode` has neither `NO_BACKSLASH_ESCAPES` nor
+//! strictness. Text is written as text if the server takes it unchanged; anything else is bytes in hex, which
+//! it does not convert.
 
 use std::io::{self, Write};
 
 use crate::logical::definition::{ColumnDefinition, Form};
 
-/// Character sets whose ASCII characters are ASCII.
+/// Character sets that encode ASCII characters as ASCII.
 const ASCII_COMPATIBLE: [&str; 14] = [
     "utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "latin2", "latin5", "latin7", "cp1250", "cp1251",
     "cp1256", "cp1257", "koi8r", "greek",
@@ -22,7 +23,7 @@ pub(in crate::logical) fn write(
     let Some(value) = value else { return out.write_all(b"NULL") };
     match column.form {
         Form::Number | Form::Members if is_number(value) => out.write_all(value),
-        // A literal of zero has no sign.
+        // A zero written as a number has no sign.
         Form::Number | Form::Members | Form::Float | Form::Ascii | Form::Json => quoted(out, value),
         Form::Bytes => hex(out, value),
         Form::Text => {
@@ -62,8 +63,8 @@ fn quoted(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
     out.write_all(b"'")
 }
 
-/// Where the first of these characters is. Most values have none of them: each is looked for in a whole block without a branch,
-/// which compilers do for many bytes at a time.
+/// The place of the first of these characters. Most values have none of them: each is looked for in a whole
+/// block without a branch, which compilers do for many bytes at a time.
 pub(in crate::logical) fn first_of<const N: usize>(bytes: &[u8], characters: [u8; N]) -> Option<usize> {
     const BLOCK: usize = 32;
     let has =
@@ -94,7 +95,7 @@ pub(in crate::logical) fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<
 mod tests {
     use super::*;
 
-    /// In whatever block it is, and wherever in that.
+    /// In any block, and at any place in it.
     #[test]
     fn the_first_of_them() {
         for length in 0..100 {

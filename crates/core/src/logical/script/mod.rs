@@ -1,11 +1,12 @@
-//! A logical backup as one SQL script that the servers' own clients load.
+//! Writes a logical backup as one SQL script that the servers' own clients load.
 //!
-//! The order makes everything there before it is needed: accounts that own objects, schemas, sequences that defaults
-//! draw from, tables with their rows, routines that views call, stand-ins for views before the views themselves, triggers
-//! when the rows are in, events, grants. Where an object was made under settings of its own they are set for it.
+//! The order makes everything exist before it is needed: accounts that own objects, schemas, sequences that
+//! defaults draw from, tables with their rows, routines that views call, stand-ins for views before the views
+//! themselves, triggers when the rows are in, events, grants. If an object was made under settings of its
+//! own, they are set for it.
 //!
-//! A client that does not read a script as bytes changes line ends within programs: `--binary-mode`. MariaDB's takes their
-//! comments out: `--comments`.
+//! A client that does not read a script as bytes changes line ends within programs: use `--binary-mode`.
+//! MariaDB's takes comments out of them: use `--comments`.
 
 pub(super) mod accounts;
 pub(super) mod literal;
@@ -31,7 +32,7 @@ use crate::{
     event::Cancel,
 };
 
-/// A statement with rows is ended when it is so long.
+/// A statement with rows is ended at this length.
 const STATEMENT_BYTES: usize = 1 << 20;
 
 /// What a script holds.
@@ -45,7 +46,8 @@ pub struct Scripted {
     pub definitions: u64,
 }
 
-/// Writes a script of the whole backup, or of the tables that are `wanted`, with their triggers and without their schema.
+/// Writes a script of the whole backup, or of the `wanted` tables, with their triggers and without their
+/// schema.
 pub fn write(
     backup: &Backup,
     wanted: Option<&TablePattern>,
@@ -59,7 +61,8 @@ pub fn write(
     Ok(script.done)
 }
 
-/// What a script holds: of tables that are `wanted`, at least of one, no schema.
+/// The contents of a script. If only some tables are `wanted`, they come without a schema, and there must be
+/// at least one.
 pub(super) fn contents(backup: &Backup, wanted: Option<&TablePattern>, cancel: &Cancel) -> Result<Contents> {
     let tables = wanted.cloned().into_iter().collect();
     let mut contents = Contents::read(backup, &Selection { tables, ..Selection::default() }, cancel)?;
@@ -75,18 +78,18 @@ pub(super) fn write_failed(error: io::Error) -> Error {
     Error::failed("write the script").caused_by(error)
 }
 
-/// A script in the making.
+/// A script being written.
 pub(super) struct Script<W: Write> {
     pub(super) out: W,
     /// Whether only some tables are wanted.
     is_partial: bool,
-    /// The schema in use.
+    /// The current schema.
     schema: Option<String>,
     done: Scripted,
 }
 
 impl<W: Write> Script<W> {
-    /// One of only some tables, if `is_partial`.
+    /// `is_partial`: the script is of only some tables.
     pub(super) fn new(out: W, is_partial: bool) -> Self {
         Self { out, is_partial, schema: None, done: Scripted::default() }
     }
@@ -107,7 +110,7 @@ impl<W: Write> Script<W> {
         self.foot().map_err(write_failed)
     }
 
-    /// What comes before the tables.
+    /// Writes what comes before the tables.
     pub(super) fn before_rows(&mut self, contents: &Contents) -> io::Result<()> {
         self.head(contents.server.as_ref())?;
         self.done.definitions += contents.accounts.len() as u64;
@@ -119,7 +122,7 @@ impl<W: Write> Script<W> {
         contents.sequences.iter().try_for_each(|sequence| self.sequence(sequence))
     }
 
-    /// Notes which accounts are there: they keep their passwords.
+    /// Records which accounts exist: they keep their passwords.
     fn begin_second_passwords(&mut self, accounts: &[AccountDefinition]) -> io::Result<()> {
         for (number, account) in accounts.iter().enumerate().filter(|(_, it)| it.second_password.is_some()) {
             let set = format!("SET @holdfast_new_{number} = {}", accounts::is_missing(account));
@@ -154,7 +157,7 @@ impl<W: Write> Script<W> {
         Ok(())
     }
 
-    /// What comes behind the rows.
+    /// Writes what comes after the rows.
     pub(super) fn after_rows(&mut self, contents: &Contents) -> io::Result<()> {
         self.programs(contents)?;
         accounts::grants(&contents.accounts).into_iter().try_for_each(|it| self.statement(&Sql(it)))
@@ -190,7 +193,7 @@ impl<W: Write> Script<W> {
         )
     }
 
-    /// Makes a schema the one that names without one belong to. A script of single tables leaves that to the client.
+    /// Makes a schema the current one. A script of single tables leaves that to the client.
     pub(super) fn enter(&mut self, schema: &str) -> io::Result<()> {
         if !self.is_partial && self.schema.as_deref() != Some(schema) {
             writeln!(self.out, "USE {};", quoted(schema))?;
@@ -220,7 +223,7 @@ impl<W: Write> Script<W> {
         self.out.write_all(b";\n")
     }
 
-    /// A table without its rows.
+    /// Writes a table without its rows.
     pub(super) fn definition_of(&mut self, table: &TableDefinition) -> io::Result<()> {
         self.enter(&table.schema)?;
         self.statement(&table.create)?;
@@ -265,7 +268,7 @@ impl<W: Write> Script<W> {
             let collation = collation.map(|schema| schema.collation.as_str());
             self.program(&routine.schema, collation, &routine.create, &routine.context)?;
         }
-        // A view may need any other, which needs only its columns.
+        // A view may need any other, but needs only its columns.
         for view in contents.views.iter().filter(|view| !view.columns.is_empty()) {
             self.enter(&view.schema)?;
             let columns: Vec<String> =
@@ -295,7 +298,8 @@ impl<W: Write> Script<W> {
         Ok(())
     }
 
-    /// Names may have ends of lines in them, and whoever made one would speak to whoever loads the script.
+    /// Writes a comment. A name may contain line ends, by which its author could give orders to whoever loads
+    /// the script.
     fn comment(&mut self, text: &[u8]) -> io::Result<()> {
         for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
             self.out.write_all(b"-- ")?;
@@ -324,7 +328,7 @@ impl<W: Write> Script<W> {
         self.out.write_all(b";\nSET NAMES utf8mb4;\n")
     }
 
-    /// A stored program, under the settings it was made under.
+    /// Writes a stored program, under the settings it was made under.
     fn program(
         &mut self,
         schema: &str,
@@ -361,7 +365,7 @@ impl<W: Write> Script<W> {
     }
 }
 
-/// Something that a client can take for the end of this statement and of no part of it.
+/// A delimiter that a client takes for the end of this statement, and that occurs nowhere in it.
 fn delimiter(statement: &[u8]) -> String {
     let mut delimiter = ";;".to_owned();
     while statement.windows(delimiter.len()).any(|window| window == delimiter.as_bytes()) {
@@ -370,7 +374,7 @@ fn delimiter(statement: &[u8]) -> String {
     delimiter
 }
 
-/// Rows of one table as statements of a bounded length.
+/// The rows of one table as statements of bounded length.
 pub(super) struct Inserts<'a, W: Write> {
     out: &'a mut W,
     table: &'a TableDefinition,

@@ -1,7 +1,8 @@
-//! What is changed because somebody asks for it: engines of tables, and the character sets that text is stored in.
+//! Makes the changes that the user asks for: engines of tables, and the character sets that text is stored
+//! in.
 //!
-//! Rows say what they said. The server converts text as it takes it in, and is asked for it in the old character set when
-//! rows are read again: what the new one does not have is found out.
+//! Rows keep their meaning. The server converts text as it takes it in, and returns it in the old character
+//! set when rows are read again, so that characters which the new one lacks are noticed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +25,7 @@ use crate::{
     },
 };
 
-/// Options that mean something to one engine only.
+/// Options that only one engine knows.
 const OF_ENGINES: [&str; 12] = [
     "ROW_FORMAT",
     "KEY_BLOCK_SIZE",
@@ -39,23 +40,23 @@ const OF_ENGINES: [&str; 12] = [
     "TABLESPACE",
     "AUTOEXTEND_SIZE",
 ];
-/// Character sets that have every character of others, but for those that are written in hex in lists of members: all of
-/// the first plane.
+/// Character sets with every character of the others in the first plane. Characters beyond it are written in
+/// hex in lists of members.
 const UNICODE: [&str; 7] = ["utf8mb4", "utf8mb3", "ucs2", "utf16", "utf16le", "utf32", "gb18030"];
-/// Character sets with characters of several bytes: text of another may take more of them in these.
+/// Character sets with multi-byte characters: text from another set may take more bytes in these.
 const OF_MANY_BYTES: [&str; 15] = [
     "utf8mb4", "utf8mb3", "ucs2", "utf16", "utf16le", "utf32", "gb18030", "gbk", "gb2312", "big5", "sjis",
     "cp932", "ujis", "eucjpms", "euckr",
 ];
-/// Types that hold so many bytes, and the next larger.
+/// Types limited to a number of bytes, and the next larger type.
 const WIDER: [(&str, &str); 3] = [("tinytext", "text"), ("text", "mediumtext"), ("mediumtext", "longtext")];
 
-/// One in the place of another: `MyISAM=InnoDB`, `latin1=utf8mb4`.
+/// One name in place of another: `MyISAM=InnoDB`, `latin1=utf8mb4`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// As in the backup.
+    /// The name in the backup.
     pub from: String,
-    /// As on the target.
+    /// The name on the target.
     pub to: String,
 }
 
@@ -81,7 +82,7 @@ impl FromStr for Conversion {
     }
 }
 
-/// All of them.
+/// All conversions of a load.
 #[derive(Clone, Debug, Default)]
 pub struct Conversions {
     /// Engines of tables.
@@ -90,7 +91,7 @@ pub struct Conversions {
     pub charsets: Vec<Conversion>,
 }
 
-/// The name of a character set that has two.
+/// The full name of a character set, which may have two names.
 pub(super) fn full_name(charset: &str) -> String {
     match charset.to_lowercase().as_str() {
         "utf8" => "utf8mb3".to_owned(),
@@ -99,13 +100,13 @@ pub(super) fn full_name(charset: &str) -> String {
 }
 
 impl Conversions {
-    /// What a load is known by, beside others; nothing where nothing is asked for.
+    /// What conversions add to the identity of a load; nothing if none are asked for.
     pub(in super::super) fn identity(&self) -> Option<Vec<String>> {
         let all = self.engines.iter().chain(&self.charsets).map(ToString::to_string);
         (!self.engines.is_empty() || !self.charsets.is_empty()).then(|| all.collect())
     }
 
-    /// Refuses what the target does not have.
+    /// Refuses conversions that the target cannot make.
     pub(in super::super) fn refuse_unknown(&self, target: &Target) -> Result<(), Error> {
         let refused = |what: String| Err(Error::new(ErrorKind::Usage, format!("the target has no {what}")));
         for Conversion { to, .. } in &self.engines {
@@ -138,7 +139,8 @@ impl Conversions {
         Ok(())
     }
 
-    /// Refuses what does not concern anything that is loaded: a name that is mistyped must not become a load without it.
+    /// Refuses conversions that concern nothing that is loaded: a mistyped name must not become a load
+    /// without it.
     pub(in super::super) fn refuse_unused(&self, seen: &Seen) -> Result<(), Error> {
         let engine = self.engines.iter().find(|it| !seen.engines.contains(&it.from.to_uppercase()));
         let charset = self.charsets.iter().find(|it| !seen.charsets.contains(&full_name(&it.from)));
@@ -152,7 +154,7 @@ impl Conversions {
         }
     }
 
-    /// The character set in the place of another.
+    /// The character set that replaces another.
     fn charset(&self, charset: &str) -> Option<String> {
         let charset = full_name(charset);
         self.charsets.iter().find(|it| full_name(&it.from) == charset).map(|it| full_name(&it.to))
@@ -163,8 +165,8 @@ impl Conversions {
         column.form == Form::Text && column.charset.as_deref().and_then(|it| self.charset(it)).is_some()
     }
 
-    /// The collation in the place of another, if its character set is another then: default for default, else what
-    /// compares as much alike as there is.
+    /// The collation that replaces another if its character set is replaced: default for default, otherwise
+    /// the one that compares most alike.
     pub(super) fn collation(&self, name: &str, target: &Target) -> Option<String> {
         let (from, rest) = name.split_once('_')?;
         let to = self.charset(from)?;
@@ -179,7 +181,7 @@ impl Conversions {
         if is_there { Some(same) } else { collations::nearest(&same, &target.collations) }
     }
 
-    /// Makes of a table what is asked for. Whether its text has the order that it had.
+    /// Applies the conversions to a table. Returns whether its text keeps its order.
     pub(super) fn table(
         &self,
         sql: &mut TableSql,
@@ -253,7 +255,7 @@ impl Conversions {
         Ok(())
     }
 
-    /// A column, key or the end of a statement with other character sets; what expressions say stays.
+    /// Replaces the character sets in a column, key or end of a statement; expressions stay.
     fn with_charsets(&self, sql: &[u8], target: &Target, notes: &mut Vec<String>) -> Result<Vec<u8>, String> {
         let all = tokens(sql);
         let named = named_charsets(&all);
@@ -282,14 +284,14 @@ impl Conversions {
             let is_last = named.range(at + 1..).next().is_none();
             let default = target.charsets.get(&other).filter(|_| what == "character set" && is_last);
             if let Some(collation) = default {
-                // What an account's settings make of a character set alone is not the same everywhere.
+                // The collation of a character set alone may depend on an account's settings.
                 out.extend_from_slice(format!(" COLLATE {collation}").as_bytes());
             }
         }
         Ok(out)
     }
 
-    /// Gives a text room for as many characters as it had, as servers do where they convert a table.
+    /// Gives a text column room for as many characters as it had, as servers do when they convert a table.
     fn widen(&self, sql: &mut TableSql, column: &ColumnDefinition, notes: &mut Vec<String>) {
         let Some(to) = column.charset.as_deref().and_then(|from| self.charset(from)) else { return };
         if !OF_MANY_BYTES.contains(&to.as_str()) {
@@ -320,7 +322,7 @@ impl Conversions {
     }
 }
 
-/// What of it a backup has, as far as it is loaded.
+/// The engines and character sets found in the loaded part of a backup.
 #[derive(Default)]
 pub(in super::super) struct Seen {
     engines: BTreeSet<String>,
@@ -339,17 +341,17 @@ impl Seen {
     }
 }
 
-/// What a word of a definition is the name of.
+/// What a word of a definition names.
 enum Named {
     Charset,
     Collation,
 }
 
-/// Where a definition names character sets and collations, but for those in expressions.
+/// Finds where a definition names character sets and collations, except in expressions.
 fn named_charsets(all: &[Token<'_>]) -> BTreeMap<usize, Named> {
     let mut found = BTreeMap::new();
     let mut depth = 0_i32;
-    // The word that one of these names is to follow.
+    // The word that announces such a name.
     let mut behind: Option<String> = None;
     for (at, token) in all.iter().enumerate() {
         depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
@@ -371,7 +373,7 @@ fn named_charsets(all: &[Token<'_>]) -> BTreeMap<usize, Named> {
     found
 }
 
-/// The character set that a column, or the end of a statement, names itself, if only by a collation.
+/// The character set that a column, or the end of a statement, names itself, even if only by a collation.
 fn charset_of(sql: &[u8]) -> Option<String> {
     let all = tokens(sql);
     let (at, named) = named_charsets(&all).into_iter().next()?;
@@ -382,8 +384,8 @@ fn charset_of(sql: &[u8]) -> Option<String> {
     }
 }
 
-/// Refuses members that servers would make others of: they say nothing where a character is none of the character set, and
-/// bytes in hex are taken for bytes of it.
+/// Refuses members that servers would change: they do not report a character that the character set lacks,
+/// and take bytes in hex for bytes of it.
 fn refuse_members(column: &Element, charset: &str) -> Result<(), String> {
     if !["enum", "set"].iter().any(|word| type_word(&column.text).eq_ignore_ascii_case(word)) {
         return Ok(());
@@ -400,7 +402,7 @@ fn refuse_members(column: &Element, charset: &str) -> Result<(), String> {
     Err(format!("whether {charset} has every character of the members of its column {name} is not known"))
 }
 
-/// Whether the column that counts, if there is one, is the first of a key.
+/// Whether the `AUTO_INCREMENT` column, if there is one, is the first of a key.
 fn has_leading_counter(sql: &TableSql) -> bool {
     let counter = sql
         .elements
@@ -411,7 +413,7 @@ fn has_leading_counter(sql: &TableSql) -> bool {
     sql.elements.iter().any(|element| leads(element.kind) && element.first_column() == counter.name)
 }
 
-/// What follows the columns, with another engine: partitions name it, too.
+/// The text after the columns, with another engine, which partitions name, too.
 fn with_engine(tail: &[u8], engine: &str) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(tail.len());
     let mut is_awaited = false;

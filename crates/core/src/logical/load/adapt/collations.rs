@@ -1,11 +1,11 @@
-//! Collations and character sets by the names they have on another server.
+//! Maps collations and character sets to the names they have on another server.
 //!
-//! What is chosen compares as much alike as there is: the same algorithm, language and sensitivity, and where there is a
-//! choice one that does not ignore spaces at the end, so that keys stay unique.
+//! The one chosen compares as much alike as possible: the same algorithm, language and sensitivity, and if
+//! there is a choice, one that does not ignore trailing spaces, so that keys stay unique.
 
 use std::collections::BTreeSet;
 
-/// MySQL's word for a language, MariaDB's.
+/// MySQL's word for a language, and MariaDB's.
 const LANGUAGES: [(&str, &str); 22] = [
     ("cs", "czech"),
     ("da", "danish"),
@@ -31,7 +31,7 @@ const LANGUAGES: [(&str, &str); 22] = [
     ("nn", "danish"),
 ];
 
-/// The best of `there` for a collation that is not among them; `None` where there is not even its character set.
+/// The best of `there` for a collation that is not among them; `None` if not even its character set is.
 pub(super) fn nearest(name: &str, there: &BTreeSet<String>) -> Option<String> {
     let (charset, _) = name.split_once('_')?;
     candidates(name, charset).into_iter().find(|candidate| there.contains(candidate))
@@ -58,7 +58,7 @@ fn candidates(name: &str, charset: &str) -> Vec<String> {
             [accent, case] => (None, format!("{accent}_{case}")),
             _ => (None, "ai_ci".to_owned()),
         };
-        // What tells cases apart tells accents apart, too.
+        // A case-sensitive collation is accent-sensitive, too.
         let sensitivity = if sensitivity == "ai_cs" { "as_cs".to_owned() } else { sensitivity };
         let ours = language.and_then(|language| LANGUAGES.iter().find(|(_, theirs)| *theirs == language));
         if let Some((ours, _)) = ours {

@@ -1,8 +1,9 @@
-//! What is changed so that another server takes it; and what cannot be, which is said by name.
+//! Decides what is changed so that another server takes it, and names what cannot be changed.
 //!
-//! Rows are never changed. What is said of them is: collations, engines, options. An index is no data: one that the
-//! target cannot have is left out and named. What would mean something else there is refused. Beside what must be, there
-//! is what is asked for ([`Conversions`]), which comes first.
+//! Rows are never changed. What is said about them is: collations, engines, options. An index is not data:
+//! one that the target cannot have is left out and named. Anything that would mean something else there is
+//! refused. Besides the changes that must be, there are those that the user asks for ([`Conversions`]), which
+//! come first.
 
 mod asked;
 mod collations;
@@ -30,9 +31,9 @@ use crate::{
 
 /// MariaDB: from this series on time stamps end in 2106, and with them the rows that are not past.
 const LONG_TIME_STAMPS: (u16, u16) = (11, 5);
-/// MariaDB: vectors.
+/// MariaDB: the first series with vectors.
 const VECTORS: (u16, u16) = (11, 7);
-/// Modes of MariaDB that make other statements of the same words.
+/// Modes of MariaDB that give the same words another meaning.
 const MODES_OF_MEANING: [&str; 8] = [
     "ORACLE",
     "MSSQL",
@@ -43,19 +44,19 @@ const MODES_OF_MEANING: [&str; 8] = [
     "EMPTY_STRING_IS_NULL",
     "TIME_ROUND_FRACTIONAL",
 ];
-/// Modes that only one of the flavors knows, and that may be forgotten.
+/// Modes that only one of the flavors knows, and that may be dropped.
 const MODES_OF_MARIADB: [&str; 6] =
     ["NO_AUTO_CREATE_USER", "NO_KEY_OPTIONS", "NO_FIELD_OPTIONS", "NO_TABLE_OPTIONS", "MYSQL323", "MYSQL40"];
 const MODES_OF_MYSQL: [&str; 1] = ["TIME_TRUNCATE_FRACTIONAL"];
 
-/// What became of a table.
+/// How a table was adapted.
 pub(super) struct Adapted {
-    /// Whether text has the order that it had on the source.
+    /// Whether text has the same order as on the source.
     pub(super) keeps_order: bool,
     pub(super) notes: Vec<String>,
 }
 
-/// Adapts to one target.
+/// Adapts objects to one target.
 pub(super) struct Adapter<'a> {
     source: Option<ServerVersion>,
     target: &'a Target,
@@ -79,12 +80,12 @@ impl<'a> Adapter<'a> {
         self.source.as_ref().is_some_and(|source| source.flavor != self.target.flavor)
     }
 
-    /// Whether statements are just what the target itself would print.
+    /// Whether statements are exactly what the target itself would print.
     pub(super) fn is_same_series(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.same_series(&self.target.version))
     }
 
-    /// What follows `CREATE DATABASE name`, the database's collation, and what was changed.
+    /// Returns what follows `CREATE DATABASE name`, the database's collation, and the changes.
     pub(super) fn schema(&self, schema: &SchemaDefinition) -> (Vec<u8>, String, Vec<String>) {
         let asked = self.conversions.collation(&schema.collation, self.target);
         let all = tokens(&schema.create.0);
@@ -121,7 +122,7 @@ impl<'a> Adapter<'a> {
         Some(format!("{flavor} and {} keep passwords, roles and privileges differently", self.target.flavor))
     }
 
-    /// Makes a table one of the target, or says why it cannot be.
+    /// Adapts a table to the target, or says why that is impossible.
     pub(super) fn table(
         &self,
         sql: &mut TableSql,
@@ -179,7 +180,7 @@ impl<'a> Adapter<'a> {
         Ok(())
     }
 
-    /// The collation of the target for one that it has not; `None` where it has.
+    /// The target's collation for one that it lacks; `None` if it has that one.
     fn collation(&self, name: &str) -> Option<String> {
         if self.target.collations.contains(name) || name == "binary" {
             return None;
@@ -187,8 +188,8 @@ impl<'a> Adapter<'a> {
         collations::nearest(name, &self.target.collations)
     }
 
-    /// The same for a database's default, which only tables that are to come and programs go by: it may be one of another
-    /// character set, where the target has nothing of that (MariaDB of `gb18030`).
+    /// Same for a database's default, which only future tables and programs use: it may be of another
+    /// character set if the target has nothing of that one (MariaDB has nothing of `gb18030`).
     fn default_collation(&self, name: &str) -> Option<String> {
         let charset = name.split_once('_').map_or(name, |(charset, _)| charset);
         match self.target.charsets.contains_key(&asked::full_name(charset)) {
@@ -225,7 +226,7 @@ impl<'a> Adapter<'a> {
         Ok(out)
     }
 
-    /// The same for a program.
+    /// Same for a program.
     pub(super) fn program(&self, program: &mut Program, kind: ObjectKind) -> Result<Vec<String>, String> {
         let mut notes = Vec::new();
         if let Some(other) = self.conversions.collation(&program.context.schema_collation, self.target) {
@@ -235,7 +236,7 @@ impl<'a> Adapter<'a> {
         if self.is_same_series() {
             return Ok(notes);
         }
-        // In the middle of a text in another character set nothing is understood.
+        // In a text in another character set nothing can be understood.
         if std::str::from_utf8(&program.create).is_ok() {
             program.create = self.with_collations(&program.create, &mut notes)?;
         }
@@ -285,8 +286,8 @@ impl<'a> Adapter<'a> {
     }
 }
 
-/// Says of each computed column that its values are the target's: flavors do not compute everything alike, such as dates
-/// that are none.
+/// Notes for each computed column that its values are the target's: flavors do not compute everything alike,
+/// such as invalid dates.
 fn computed(sql: &TableSql) -> impl Iterator<Item = String> {
     let is_computed =
         |it: &&Element| it.kind == ElementKind::Column && it.has_word("GENERATED") && !it.has_word("ROW");
@@ -312,14 +313,14 @@ fn joined(tokens: &[Token<'_>]) -> Vec<u8> {
     tokens.iter().flat_map(|token| token.bytes).copied().collect()
 }
 
-/// The type of a column: the word behind its name.
+/// The type of a column: the word after its name.
 fn type_word(text: &[u8]) -> String {
     let all = tokens(text);
     let word = all.iter().find(|token| token.kind == Kind::Word);
     word.map(|token| String::from_utf8_lossy(token.bytes).into_owned()).unwrap_or_default()
 }
 
-/// Takes options out of the end of a statement: `NAME=value`, whatever quotes the name has.
+/// Removes options from the end of a statement: `NAME=value`, however the name is quoted.
 fn drop_options(tail: &mut Vec<u8>, unwanted: &[&str], notes: &mut Vec<String>) {
     let all = tokens(tail);
     let mut out = Vec::with_capacity(tail.len());
@@ -348,7 +349,7 @@ fn drop_options(tail: &mut Vec<u8>, unwanted: &[&str], notes: &mut Vec<String>) 
     *tail = out;
 }
 
-/// Takes the name off a constraint. Whether it had one.
+/// Removes the name of a constraint. Returns whether it had one.
 pub(super) fn drop_name(element: &mut Element) -> bool {
     let all = tokens(&element.text);
     if !all.first().is_some_and(|token| token.is_word("CONSTRAINT")) {
@@ -360,7 +361,8 @@ pub(super) fn drop_name(element: &mut Element) -> bool {
     true
 }
 
-/// Says where a foreign key leads, whatever database the table is in: servers name only other databases than its own.
+/// Makes a foreign key lead to the right table, whatever database its own table is in: servers name a
+/// database only if it is another one.
 pub(super) fn rename_reference(element: &mut Element, source: &str, target: &str, renames: &Renames) {
     let all = tokens(&element.text);
     let Some(word) = all.iter().position(|token| token.is_word("REFERENCES")) else { return };
@@ -379,8 +381,8 @@ pub(super) fn rename_reference(element: &mut Element, source: &str, target: &str
     element.text = text;
 }
 
-/// What the statement that makes a database says beside character set and collation: a comment (MariaDB), and whether its
-/// tables are encrypted (MySQL), which they are not where it says `N`.
+/// The clauses of `CREATE DATABASE` besides character set and collation: a comment (MariaDB), and whether its
+/// tables are encrypted (MySQL), which they are not if it says `N`.
 fn besides(create: &[Token<'_>]) -> Vec<u8> {
     let comment = create.iter().position(|token| token.is_word("COMMENT"));
     let comment = comment.into_iter().flat_map(|at| [b" ", &*joined(&create[at..])].concat());

@@ -1,4 +1,4 @@
-//! Tables of MySQL for MariaDB.
+//! Adapts tables of MySQL for MariaDB.
 
 use super::{
     super::tokens::{Element, ElementKind, Kind, TableSql, tokens},
@@ -78,9 +78,10 @@ pub(super) fn table(sql: &mut TableSql, notes: &mut Vec<String>) -> Result<(), S
     Ok(())
 }
 
-/// The same without the character sets of texts that have quotes or backslashes: MariaDB keeps the expressions of a table
-/// as text, and forgets to escape such a text where its character set is said (seen on 10.11 and 11.8). Statements of a
-/// load are in `utf8mb4`, so there it need not be said; what is in another character set is the error.
+/// Removes the character sets of texts that have quotes or backslashes. MariaDB keeps the expressions of a
+/// table as text, and forgets to escape such a text if its character set is given (seen on 10.11 and 11.8).
+/// Statements of a load are in `utf8mb4`, which need not be given then; a text in another character set is
+/// the error.
 fn without_introducers(sql: &[u8]) -> Result<Vec<u8>, String> {
     let all = tokens(sql);
     let mut out = Vec::with_capacity(sql.len());
@@ -102,7 +103,7 @@ fn without_introducers(sql: &[u8]) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Whether MariaDB would pass it over: what MySQL executes from 5.7 on.
+/// Whether MariaDB would ignore a comment: one that MySQL executes from 5.7 on.
 fn is_of_mysql(comment: &[u8]) -> bool {
     let digits = comment.strip_prefix(b"/*!").unwrap_or_default();
     let digits: String =
@@ -116,7 +117,8 @@ fn comments(element: &Element) -> Vec<String> {
     comments.map(|token| String::from_utf8_lossy(token.bytes).into_owned()).collect()
 }
 
-/// Whether a part of an index is in parentheses of its own. Those behind a name say how much of a column is meant.
+/// Whether a part of an index is in parentheses of its own. Parentheses after a name give the length of a
+/// prefix.
 fn has_expression(element: &Element) -> bool {
     let all = tokens(&element.text);
     let all: Vec<_> = all.iter().filter(|token| token.kind != Kind::Space).collect();

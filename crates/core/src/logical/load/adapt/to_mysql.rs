@@ -1,4 +1,4 @@
-//! Tables and programs of MariaDB for MySQL.
+//! Adapts tables and programs of MariaDB for MySQL.
 
 use super::{
     super::{
@@ -20,15 +20,15 @@ const UNKNOWN: [&str; 8] = [
     "IETF_QUOTES",
     "SEQUENCE",
 ];
-/// Types of MariaDB and what holds the same text.
+/// Types of MariaDB, and MySQL's types for the same text.
 const TYPES: [(&str, &str); 3] = [
     ("uuid", "char(36) CHARACTER SET ascii COLLATE ascii_bin"),
     ("inet6", "varchar(39) CHARACTER SET ascii COLLATE ascii_bin"),
     ("inet4", "varchar(15) CHARACTER SET ascii COLLATE ascii_bin"),
 ];
-/// What ends a default.
+/// Words that end a default.
 const BEHIND_DEFAULT: [&str; 6] = ["ON", "AUTO_INCREMENT", "COMMENT", "CHECK", "INVISIBLE", "REF_SYSTEM_ID"];
-/// Types whose defaults MySQL takes as expressions only.
+/// Types whose defaults MySQL takes only as expressions.
 const LONG_TYPES: [&str; 10] = [
     "tinytext",
     "text",
@@ -54,7 +54,7 @@ const SHAPES: [&str; 9] = [
     "geomcollection",
 ];
 
-/// Adapts a table. Whether its keys keep their order.
+/// Adapts a table. Returns whether its keys keep their order.
 pub(super) fn table(
     sql: &mut TableSql,
     definition: &mut TableDefinition,
@@ -112,7 +112,7 @@ fn refuse_shapes(sql: &TableSql, engine: &str) -> Result<(), String> {
     Err(format!("MySQL has no shapes in {what}: column {name}"))
 }
 
-/// Only InnoDB has keys that descend.
+/// Removes `DESC` from keys: only InnoDB has descending ones.
 fn drop_descending(sql: &mut TableSql, engine: &str, notes: &mut Vec<String>) {
     for key in &mut sql.elements {
         let is_key = key.kind == ElementKind::Primary || key.kind.is_secondary();
@@ -127,7 +127,7 @@ fn drop_descending(sql: &mut TableSql, engine: &str, notes: &mut Vec<String>) {
     }
 }
 
-/// Only InnoDB has indexes on columns that are not stored.
+/// Leaves out indexes on virtual columns, which only InnoDB has.
 fn drop_virtual_indexes(sql: &mut TableSql, engine: &str, notes: &mut Vec<String>) {
     let is_virtual = |it: &&Element| it.kind == ElementKind::Column && it.has_word("VIRTUAL");
     let columns: Vec<String> =
@@ -177,7 +177,7 @@ fn is_default_partition(tail: &[Token<'_>]) -> bool {
         .any(|it| it[0].is_word("PARTITION") && it[1].name().is_some() && it[2].is_word("DEFAULT"))
 }
 
-/// Adapts a column. Whether its values keep their order.
+/// Adapts a column. Returns whether its values keep their order.
 fn column(element: &mut Element, notes: &mut Vec<String>) -> Result<bool, String> {
     let name = element.name.clone().unwrap_or_default();
     if element.has_word("nextval") {
@@ -224,7 +224,7 @@ fn column(element: &mut Element, notes: &mut Vec<String>) -> Result<bool, String
     Ok(other.is_none())
 }
 
-/// A default as MySQL takes it: what is neither a literal nor the time is in parentheses.
+/// A default as MySQL takes it: in parentheses unless it is a literal or the current time.
 fn default(tokens: &[Token<'_>], column_type: &str) -> Vec<u8> {
     let text = joined(tokens).trim_ascii().to_vec();
     let meant: Vec<&Token<'_>> = tokens.iter().filter(|token| token.kind != Kind::Space).collect();

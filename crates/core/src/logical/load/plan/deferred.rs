@@ -1,13 +1,13 @@
-//! What of a table waits until its rows are in.
+//! Decides which parts of a table wait until its rows are in.
 
 use super::super::tokens::{Element, ElementKind, TableSql};
 use crate::logical::definition::TableDefinition;
 
-/// Which elements are added when the rows are in.
+/// Which elements are added after the rows.
 pub(super) fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: bool) -> Vec<bool> {
     let mut deferred: Vec<bool> =
         sql.elements.iter().map(|element| element.kind == ElementKind::ForeignKey).collect();
-    // Past and periods have rules of their own for changes of the table.
+    // History and periods have rules of their own for changes of the table.
     if !is_large || definition.has_history || sql.has(ElementKind::Period) {
         return deferred;
     }
@@ -21,7 +21,7 @@ pub(super) fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: b
             definition.key.as_ref().is_some_and(|key| element.name.as_ref() == Some(&key.index));
         is_clustered || counter.is_some() && element.first_column() == counter
     };
-    // What is needed and what stands before it: their order is to stay what it is. A primary key is no secondary index.
+    // Needed indexes and those before them stay, to keep their order. A primary key is no secondary index.
     let has_primary_counter = sql.elements.iter().any(|element| {
         element.kind == ElementKind::Primary && (counter.is_none() || element.first_column() == counter)
     });
@@ -31,7 +31,7 @@ pub(super) fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: b
         .rposition(|element| element.kind.is_secondary() && is_needed(element) && !has_primary_counter);
     for (position, element) in sql.elements.iter().enumerate() {
         let is_behind = last_needed.is_none_or(|last| position > last);
-        // An index of full texts is built on its own terms, and adds a hidden column.
+        // A full-text index is built on its own terms, and adds a hidden column.
         deferred[position] |=
             element.kind.is_secondary() && element.kind != ElementKind::Fulltext && is_behind;
     }

@@ -27,11 +27,11 @@ use crate::{
     server::{Session, TableName},
 };
 
-/// A table with fewer bytes of rows has all of its indexes from the beginning: building them later takes longer.
+/// A table with fewer bytes of rows has all of its indexes from the start: building them later takes longer.
 const DEFERRED_BYTES_MIN: u64 = 1 << 20;
 
 impl Plan {
-    /// Reads what is selected and makes it what it will be on the target.
+    /// Reads what is selected and plans it as it will be on the target.
     pub(in super::super) fn make(
         backup: &Backup,
         target: &Target,
@@ -104,7 +104,7 @@ impl Plan {
     }
 }
 
-/// A name that is mistyped must not become a load without it.
+/// Refuses names that match nothing: a mistyped name must not become a load without it.
 fn refuse_unknown(contents: &Contents, options: &LoadOptions) -> Result<()> {
     let schemas: Vec<String> = contents.schemas.iter().map(|it| it.schema.clone()).collect();
     let mut tables = Vec::new();
@@ -135,9 +135,9 @@ pub(super) struct Maker<'a> {
     pub(super) target: &'a Target,
     pub(super) options: &'a LoadOptions,
     pub(super) unknown_time_zones: BTreeSet<String>,
-    /// Of the source.
+    /// The source's time zone.
     zone: Option<ZoneDefinition>,
-    /// Whether a table has columns that are computed.
+    /// Whether a table has computed columns.
     has_computed: bool,
     seen: adapt::Seen,
 }
@@ -214,14 +214,14 @@ impl Maker<'_> {
         }
     }
 
-    /// Names what will not have the values that it had.
+    /// Names the values that will not be what they were.
     fn computed(&mut self, table: &str, sql: &TableSql) {
         const UTC: [&str; 3] = ["UTC", "+00:00", "Etc/UTC"];
         let is_utc = |zone: &str| UTC.iter().any(|utc| utc.eq_ignore_ascii_case(zone));
         let (zone, whose) = match &self.zone {
             Some(zone) if zone.server != "SYSTEM" && is_utc(&zone.server) => return,
             Some(zone) if zone.server == "SYSTEM" && is_utc(&zone.host) => return,
-            // An abbreviation names no zone: it is of the season in which the server was started.
+            // An abbreviation names no zone: it depends on the season in which the server was started.
             Some(zone) if zone.server == "SYSTEM" => {
                 (format!("the source's was that of its host, which it calls {}", zone.host), "ZONE")
             }
@@ -272,7 +272,7 @@ impl Maker<'_> {
             notes.push("its files are in no directory of their own".to_owned());
         }
         if is_renamed {
-            // Such names are of the whole database.
+            // Such names are unique in the whole database.
             for element in &mut sql.elements {
                 let is_named = matches!(element.kind, ElementKind::ForeignKey | ElementKind::Check);
                 if is_named && adapt::drop_name(element) {
@@ -308,7 +308,7 @@ impl Maker<'_> {
         let is_converted: Vec<bool> =
             columns.map(|column| self.options.conversions.concern(column)).collect();
         if let Some(computed) = &definition.computed {
-            // Of text in another character set something else may be computed, as it is named.
+            // Other values may be computed from text in another character set, which the plan names.
             let has_all = computed.columns.iter().all(|column| {
                 let is_it = |name: &String| name.to_lowercase() == column.name.to_lowercase();
                 sql.elements
@@ -317,7 +317,7 @@ impl Maker<'_> {
             });
             let is_any_converted = is_converted.contains(&true)
                 || computed.columns.iter().any(|column| self.options.conversions.concern(column))
-                // One may print a zero below zero as zero.
+                // One of the servers may print a negative zero as zero.
                 || !self.adapter.is_same_series()
                     && computed.columns.iter().any(|column| column.form == Form::Float);
             if !has_all || is_any_converted {
@@ -352,14 +352,14 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// A key that leads to nothing is none: it would refuse all rows, or hold for none.
+    /// Leaves out foreign keys that lead to nothing: they would refuse all rows, or hold for none.
     fn foreign_keys(&mut self) {
         let loaded: BTreeSet<TableName> =
             self.plan.tables.iter().map(|table| keys::folded(self.target, &table.name)).collect();
         let target = self.target;
         for (child, parent) in &target.references {
             let is_loaded = |name| loaded.contains(&keys::folded(target, name));
-            // One that a load has made is not replaced by itself.
+            // A parent that the load has made is not replaced by itself.
             let is_replaced =
                 self.options.overwrite || target.existing(&parent.schema, &parent.table).is_none();
             if is_replaced && is_loaded(parent) && !is_loaded(child) {
@@ -396,7 +396,7 @@ fn names_directories(tail: &[u8]) -> bool {
     tokens(&tail).iter().any(|token| token.is_word("DIRECTORY"))
 }
 
-/// A statement that `SHOW CREATE` gave, with another name: the first in it.
+/// A statement printed by `SHOW CREATE`, with another name in place of the first one in it.
 fn with_name(sql: &[u8], name: &TableName) -> Option<Vec<u8>> {
     let all = tokens(sql);
     let at = all.iter().position(|token| token.name().is_some())?;

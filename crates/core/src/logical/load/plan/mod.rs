@@ -1,7 +1,9 @@
-//! What a load will make, under which names, and what of it is not as it was: decided before anything is touched.
+//! What a load will make, under which names, and what will differ from the source: decided before anything is
+//! touched.
 //!
-//! Here is what a plan is and what it is asked. `make` makes it of a backup and a target, `programs` what has a text of its own
-//! in it, `deferred` says what of a table waits for its rows.
+//! This module defines a plan and answers questions about it. `make` makes it from a backup and a target,
+//! `programs` adds the objects that have a text of their own, `deferred` decides which parts of a table wait
+//! for its rows.
 
 mod deferred;
 mod make;
@@ -31,13 +33,13 @@ use crate::{
     server::{Session, TableName},
 };
 
-/// Things that are named in an error.
+/// How many objects an error names.
 const NAMED_MAX: usize = 10;
 
 /// Something that is not on the target as it was in the backup.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Adaptation {
-    /// What: `table shop.orders`.
+    /// The object: `table shop.orders`.
     pub object: String,
     /// What became of it.
     pub what: String,
@@ -49,7 +51,7 @@ impl std::fmt::Display for Adaptation {
     }
 }
 
-/// What kind of thing an object is; in the order in which they are made.
+/// The kinds of objects, in the order in which they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ObjectKind {
     Schema,
@@ -62,7 +64,7 @@ pub(super) enum ObjectKind {
     Account,
 }
 
-/// Something that is made, by its name on the target.
+/// An object to make, by its name on the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) kind: ObjectKind,
@@ -76,7 +78,8 @@ pub(super) struct PlannedSchema {
     pub(super) name: String,
     pub(super) create: Vec<u8>,
     pub(super) collation: String,
-    /// Whether its defaults may be changed while programs are made: it was not there, or is overwritten as it is.
+    /// Whether its defaults may be changed while programs are made: it did not exist, or it is overwritten
+    /// with the defaults it has.
     pub(super) is_ours: bool,
 }
 
@@ -92,7 +95,7 @@ pub(super) struct PlannedSequence {
 pub(super) struct PlannedTable {
     pub(super) object: usize,
     pub(super) item: Item,
-    /// With the names of the target, and no condition.
+    /// With the target's names, and without a condition.
     pub(super) definition: TableDefinition,
     pub(super) name: TableName,
     pub(super) sql: TableSql,
@@ -103,29 +106,30 @@ pub(super) struct PlannedTable {
     pub(super) is_partial: bool,
     /// Whether the target orders text as the source did.
     pub(super) keeps_order: bool,
-    /// Whether the target may print a zero below zero otherwise than the source did.
+    /// Whether the target may print a negative zero differently than the source did.
     pub(super) prints_zeros_otherwise: bool,
-    /// Whether the target parses documents of JSON that it is given as text.
+    /// Whether the target parses JSON documents that it is given as text.
     pub(super) parses_documents: bool,
     /// By column: whether the target stores its text in another character set.
     pub(super) is_converted: Vec<bool>,
-    /// Which elements are added when the rows are in.
+    /// Which elements are added after the rows.
     deferred: Vec<bool>,
 }
 
 impl PlannedTable {
-    /// Whether it has rows of its own: others are elsewhere.
+    /// Whether it has rows of its own. If not, they are elsewhere.
     pub(super) fn has_rows(&self) -> bool {
         self.definition.rows != Rows::None
     }
 
-    /// Its columns, each with the character set that its text comes in where the target stores it in another one.
+    /// Its columns, each with the character set that its text comes in if the target stores it in another
+    /// one.
     pub(super) fn columns(&self) -> impl Iterator<Item = (&ColumnDefinition, Option<&str>)> {
         let columns = self.definition.columns.iter().zip(&self.is_converted);
         columns.map(|(column, is_converted)| (column, column.charset.as_deref().filter(|_| *is_converted)))
     }
 
-    /// `SELECT` of what a backup of the target would read, had it the character sets of the source.
+    /// `SELECT` of what a backup of the target would read if it had the character sets of the source.
     pub(super) fn select(&self) -> String {
         let expressions: Vec<String> = self
             .columns()
@@ -137,7 +141,7 @@ impl PlannedTable {
         self.as_read().select_as(&expressions)
     }
 
-    /// The same, and behind it what is computed and can be compared.
+    /// Same, followed by the computed columns that can be compared.
     pub(super) fn select_computed(&self) -> String {
         let computed = self.computed_columns();
         if computed.is_empty() {
@@ -148,12 +152,12 @@ impl PlannedTable {
         self.as_read().select_as(&expressions)
     }
 
-    /// The columns that are computed and can be compared.
+    /// The computed columns that can be compared.
     pub(super) fn computed_columns(&self) -> &[ColumnDefinition] {
         self.definition.computed.as_ref().map(|computed| computed.columns.as_slice()).unwrap_or_default()
     }
 
-    /// That these are not what they were.
+    /// Reports that their values are not what they were.
     pub(super) fn computed_otherwise(&self) -> Adaptation {
         let names: Vec<&str> = self.computed_columns().iter().map(|column| column.name.as_str()).collect();
         let word = if names.len() == 1 { "column" } else { "columns" };
@@ -163,7 +167,7 @@ impl PlannedTable {
         }
     }
 
-    /// As a backup reads it.
+    /// The table as a backup reads it.
     pub(super) fn as_read(&self) -> Table {
         Table {
             definition: self.definition.clone(),
@@ -173,7 +177,8 @@ impl PlannedTable {
         }
     }
 
-    /// The statement that makes the table without what is added later; its indexes may be wanted now.
+    /// The statement that makes the table without what is added later; `with_indexes` includes its indexes
+    /// now.
     pub(super) fn create(&self, with_indexes: bool) -> Vec<u8> {
         let later = self.later().filter(|element| !with_indexes || element.kind == ElementKind::ForeignKey);
         let later: BTreeSet<&[u8]> = later.map(|element| element.text.as_slice()).collect();
@@ -189,12 +194,12 @@ impl PlannedTable {
             .map(|(element, _)| element)
     }
 
-    /// Indexes that are added when the rows are in.
+    /// Indexes that are added after the rows.
     pub(super) fn indexes(&self) -> impl Iterator<Item = &Element> {
         self.later().filter(|element| element.kind.is_secondary())
     }
 
-    /// Foreign keys, which are added when all tables are there.
+    /// Foreign keys, which are added when all tables exist.
     pub(super) fn foreign_keys(&self) -> impl Iterator<Item = &Element> {
         self.later().filter(|element| element.kind == ElementKind::ForeignKey)
     }
@@ -203,17 +208,17 @@ impl PlannedTable {
 /// A view, routine, trigger or event.
 pub(super) struct Program {
     pub(super) object: usize,
-    /// As it stands in `DROP`.
+    /// The word for it in `DROP`.
     pub(super) word: String,
     pub(super) schema: String,
     pub(super) name: String,
     pub(super) create: Vec<u8>,
     pub(super) context: MadeUnder,
-    /// Of views: their columns.
+    /// For views: their columns.
     pub(super) columns: Vec<String>,
-    /// Of events.
+    /// For events.
     pub(super) time_zone: Option<String>,
-    /// Of triggers.
+    /// For triggers.
     pub(super) table: Option<TableName>,
 }
 
@@ -221,13 +226,14 @@ pub(super) struct Program {
 pub(super) struct PlannedAccount {
     pub(super) object: usize,
     pub(super) definition: AccountDefinition,
-    /// Whether it is made, and gets what it had: what is there is somebody else's, and keeps what it may.
+    /// Whether it is made and gets what it had. If not, the account is someone else's, and keeps what it may
+    /// do.
     pub(super) is_ours: bool,
-    /// Whether somebody else has made it: it keeps its password, whatever else it gets.
+    /// Whether it existed already: it keeps its password, whatever else it gets.
     pub(super) is_there: bool,
 }
 
-/// All of it.
+/// Everything that a load will make.
 pub(super) struct Plan {
     pub(super) objects: Vec<Object>,
     pub(super) schemas: Vec<PlannedSchema>,
@@ -240,14 +246,14 @@ pub(super) struct Plan {
     pub(super) accounts: Vec<PlannedAccount>,
     adapted: Vec<Adaptation>,
     pub(super) left_out: Vec<Adaptation>,
-    /// By which settings of the source's rows are written.
+    /// The source's settings that rows are written under.
     pub(super) computing: Settings,
-    /// Whether the target is of the source's own series.
+    /// Whether the target is of the same series as the source.
     pub(super) is_of_same_series: bool,
 }
 
 impl Plan {
-    /// Nothing is loaded into what is the server's own, or the load's.
+    /// Refuses to load into a database of the server's own, or a load's.
     fn refuse_own_schemas(&self, target: &Target) -> Result<()> {
         match self.objects.iter().find(|object| is_own_schema(&target.folded(&object.schema))) {
             Some(object) => Err(Error::new(
@@ -258,7 +264,7 @@ impl Plan {
         }
     }
 
-    /// Two things of one name, after renaming or because the target does not tell cases apart.
+    /// Refuses two objects of one name, after renaming or because the target does not distinguish case.
     fn refuse_doubles(&self, target: &Target) -> Result<()> {
         let mut seen = BTreeSet::new();
         let has_no_place = |kind| matches!(kind, ObjectKind::Schema | ObjectKind::Account);
@@ -273,13 +279,13 @@ impl Plan {
         Ok(())
     }
 
-    /// The triggers of a table, as objects.
+    /// The triggers of a table, by object number.
     pub(super) fn triggers_of(&self, table: &TableName) -> impl Iterator<Item = usize> {
         let is_its = |trigger: &&Program| trigger.table.as_ref() == Some(table);
         self.triggers.iter().filter(is_its).map(|trigger| trigger.object)
     }
 
-    /// Tells accounts that are the load's from those that are there already.
+    /// Tells the load's accounts from those that existed.
     pub(super) fn settle_accounts(
         &mut self,
         session: &mut Session,
@@ -302,13 +308,13 @@ impl Plan {
         for account in &mut self.accounts {
             let is_begun = stages.is_some_and(|stages| stages[account.object] != Stage::Planned);
             account.is_there = !is_begun && there.contains(&account.definition.account);
-            // Rights on what is overwritten go with it.
+            // Rights on what is overwritten are lost with it.
             account.is_ours = options.overwrite || !account.is_there;
         }
         Ok(())
     }
 
-    /// What is not as it was in the backup, accounts that are there among it.
+    /// Everything that is not as it was in the backup, including accounts that existed.
     pub(super) fn adapted(&self) -> Vec<Adaptation> {
         let there = self.accounts.iter().filter(|account| account.is_there).map(|account| {
             let what = match account.is_ours {
@@ -325,7 +331,7 @@ impl Plan {
         adapted
     }
 
-    /// What is there already and would be in the way. Of a load that goes on, only what it has not begun to make.
+    /// Existing objects that would be in the way. For a resumed load, only those it has not begun to make.
     pub(super) fn conflicts(&self, target: &Target, stages: Option<&[Stage]>) -> Vec<String> {
         let mut found = Vec::new();
         for (number, Object { kind, schema, name }) in self.objects.iter().enumerate() {
@@ -352,7 +358,7 @@ impl Plan {
     }
 }
 
-/// The first few of many names.
+/// Lists the first few of many names.
 pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
     let mut text = all.iter().take(NAMED_MAX).map(T::to_string).collect::<Vec<_>>().join(", ");
     if all.len() > NAMED_MAX {

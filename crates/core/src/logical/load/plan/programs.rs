@@ -1,4 +1,4 @@
-//! What has a text of its own in a plan: routines, views, triggers and events; and accounts.
+//! Plans the objects that have a text of their own: routines, views, triggers and events; and accounts.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,8 @@ use crate::{
     server::TableName,
 };
 
-/// Servers say so of each event that came to them from a primary; after its loss nobody runs it.
+/// Whether an event is disabled as on a replica. Servers print this for each event that came from a primary;
+/// once the primary is lost, nobody runs it.
 fn is_disabled_as_on_a_replica(create: &[u8]) -> bool {
     let all = tokens(create);
     let head = all.iter().take_while(|token| !token.is_word("DO"));
@@ -32,7 +33,8 @@ fn is_disabled_as_on_a_replica(create: &[u8]) -> bool {
     })
 }
 
-/// The statement of an event that runs, for one that does not. Servers print `ENABLE` behind what follows completion.
+/// The statement of an enabled event, changed to disabled. Servers print `ENABLE` after what follows
+/// completion.
 fn disabled(create: &[u8]) -> Option<Vec<u8>> {
     let all = tokens(create);
     let body = all.iter().position(|token| token.is_word("DO"))?;
@@ -44,7 +46,7 @@ fn disabled(create: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Program {
-    /// What all of them have. Its object is known when nothing is left to refuse.
+    /// Sets the fields that all programs have. The object is known once nothing is left to refuse.
     fn new(word: &str, schema: String, name: String, create: Vec<u8>, context: MadeUnder) -> Self {
         let word = word.to_owned();
         Self {
@@ -161,8 +163,8 @@ impl Maker<'_> {
         self.plan.accounts.push(PlannedAccount { object, definition, is_ours: false, is_there: false });
     }
 
-    /// Takes out views that could not be used here: over what could not be used on the source, or is neither there nor
-    /// loaded. Those that others use come before them.
+    /// Takes out views that could not be used here: those that could not be used on the source, and those
+    /// over something that is neither on the target nor loaded. Views that others use come before them.
     fn sift_views(&mut self, views: &mut Vec<ViewDefinition>) {
         let renames = self.options.renames.clone();
         let target = self.target;
@@ -187,7 +189,8 @@ impl Maker<'_> {
             }
             let is_there = |used: &Used| {
                 let database = target.folded(&used.schema);
-                // Of the server's own databases, and of what may be no database, nothing is known.
+                // Nothing is known about the server's own databases, or about a name that may not be a
+                // database.
                 if is_own_schema(&database)
                     || !schemas.contains(&database) && !target.schemas.contains_key(&database)
                 {
@@ -221,7 +224,8 @@ impl Maker<'_> {
         });
     }
 
-    /// Programs are made under the default collation of their database; one that was there keeps its own.
+    /// Notes a change of collation: programs are made under the default of their database, and one that
+    /// existed keeps its own.
     fn other_collation(&self, program: &Program) -> Option<String> {
         let schema = self.plan.schemas.iter().find(|schema| schema.name == program.schema)?;
         let there = self.target.schemas.get(&self.target.folded(&schema.name))?;
@@ -232,7 +236,7 @@ impl Maker<'_> {
         })
     }
 
-    /// The program as the target takes it, with its place among the objects, which know it as `name`.
+    /// Adapts a program to the target, and adds it to the objects, which know it as `name`.
     fn program(&mut self, mut program: Program, kind: ObjectKind, name: String) -> Option<Program> {
         let label = format!("{} {}.{}", program.word.to_lowercase(), program.schema, program.name);
         if kind != ObjectKind::View && self.options.renames.may_be_meant_in(&program.create) {

@@ -1,7 +1,9 @@
-//! Rows as the target takes them: parameters, lines of `LOAD DATA`, or values of `INSERT`. Each time the very bytes are stored.
+//! Encodes rows as the target takes them: parameters, lines of `LOAD DATA`, or values of `INSERT`. Each way
+//! stores the exact bytes.
 //!
-//! Parameters, and lines of `LOAD DATA`, are bytes without a character set, so that text goes into its column as it is. Where
-//! bytes would mean something else than the text they spell, a value goes through a conversion.
+//! Parameters and lines of `LOAD DATA` are bytes without a character set, so that text goes into its column
+//! as it is. Where bytes would mean something other than the text they spell, a value goes through a
+//! conversion.
 
 use holdfast_formats::Flavor;
 
@@ -23,8 +25,8 @@ pub(super) fn insert(table: &PlannedTable) -> String {
     format!("INSERT INTO {} ({}) VALUES\n", table.name.quoted(), names.join(", "))
 }
 
-/// What follows for a row that [`parameters`] adds, and the types of the parameters. MySQL takes numbers as such: what it casts it
-/// takes for a number with a sign.
+/// The placeholders for a row that [`parameters`] adds, and the types of the parameters. MySQL gets numbers
+/// as such: it would take the result of a cast for a signed number.
 pub(super) fn places(table: &PlannedTable, flavor: Flavor) -> (String, Vec<ParameterType>) {
     let (mut places, mut types) = (Vec::new(), Vec::new());
     for (column, other_charset) in table.columns() {
@@ -36,7 +38,7 @@ pub(super) fn places(table: &PlannedTable, flavor: Flavor) -> (String, Vec<Param
     (format!("({})", places.join(", ")), types)
 }
 
-/// `LOAD DATA` of what [`line`] writes.
+/// The `LOAD DATA` for lines that [`line`] writes.
 pub(super) fn load_data(table: &PlannedTable) -> String {
     let (mut places, mut values) = (Vec::new(), Vec::new());
     for (number, (column, other_charset)) in table.columns().enumerate() {
@@ -61,7 +63,7 @@ pub(super) fn load_data(table: &PlannedTable) -> String {
     statement
 }
 
-/// What the bytes of a column, in a variable or parameter, go through.
+/// The conversion that the bytes of a column, in a variable or parameter, go through.
 fn conversion(column: &ColumnDefinition, other_charset: Option<&str>, variable: &str) -> Option<String> {
     let text_in = |charset: &str| Some(format!("CONVERT({variable} USING {charset})"));
     if let Some(charset) = other_charset {
@@ -69,10 +71,10 @@ fn conversion(column: &ColumnDefinition, other_charset: Option<&str>, variable: 
     }
     let column_type = column.column_type.to_ascii_lowercase();
     match column.form {
-        // Members may have names that are numbers.
+        // Names of members may be numbers.
         Form::Members => Some(format!("CAST({variable} AS UNSIGNED)")),
         Form::Json => text_in("utf8mb4"),
-        // As bytes they would be what the server stores, not what it shows.
+        // Bytes would be taken for the stored form, not for the shown one.
         Form::Ascii if column_type.starts_with("inet") || column_type == "uuid" => text_in("ascii"),
         _ => None,
     }
@@ -82,7 +84,7 @@ fn wrong() -> Error {
     Error::new(ErrorKind::Damaged, "a row is not one of its table")
 }
 
-/// Adds a row to those that go as parameters: bytes are stored as they are sent.
+/// Adds a row as parameters: bytes are stored as they are sent.
 pub(super) fn parameters(out: &mut dyn ForMany, types: &[ParameterType], row: &[u8]) -> Result<()> {
     let mut values = Values { bytes: row };
     for parameter_type in types {
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
     use crate::server::{Session, SqlError, bulk::Done};
 
-    /// What a line says is the row; what is no row of the table is none.
+    /// A line spells its row; what is not a row of the table is refused.
     #[test]
     fn lines() {
         let mut out = Vec::new();
@@ -173,7 +175,7 @@ mod tests {
         assert!(line(&mut out, 1, b"\x01a\x01b").is_err());
     }
 
-    /// Writes down what it is given.
+    /// Records what it is given.
     #[derive(Default)]
     struct Given(Vec<u8>);
 
@@ -208,7 +210,7 @@ mod tests {
         }
     }
 
-    /// What parameters say is the row; what is no row of the table is none.
+    /// Parameters spell their row; what is not a row of the table is refused.
     #[test]
     fn values_as_parameters() {
         use ParameterType::{Bytes, Number};

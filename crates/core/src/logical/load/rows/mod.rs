@@ -1,9 +1,9 @@
-//! Tables with their rows and indexes, by several sessions.
+//! Makes tables with their rows and indexes, in several sessions.
 //!
-//! A table is made by whoever takes it, largest first. Its rows are loaded in units of some tens of chunks, each unit one
-//! transaction that notes itself; whoever has nothing to do takes half of what is left of another's stretch, so several
-//! sessions fill one table, each in the order of its key. When the last unit is in, its indexes are built at once, while
-//! others read its rows again.
+//! The session that takes a table makes it, largest first. Its rows are loaded in units of some tens of
+//! chunks, each unit one transaction that records itself. An idle session takes half of what is left of
+//! another's stretch, so several sessions fill one table, each in key order. When the last unit is in, the
+//! indexes are built at once, while others read the rows again.
 
 mod encode;
 mod queue;
@@ -50,32 +50,33 @@ use crate::{
 
 use queue::{Job, Queue, Unit};
 
-/// What a statement needs besides its rows, and more.
+/// Bytes that a statement needs besides its rows, with a margin.
 const STATEMENT_SPARE_BYTES: usize = 1 << 10;
-/// A statement with rows is ended when it is so long.
+/// A statement with rows is ended at this length.
 const STATEMENT_BYTES: usize = 1 << 20;
 
-/// What servers warn of where they have changed a value: out of range, truncated, not of the type, without such a
-/// character, NULL where none may be.
+/// Warnings about a changed value: out of range, truncated, not of the type, without such a character, NULL
+/// where none may be.
 const CHANGED: [u16; 11] = [1048, 1263, 1264, NOT_IN_LIST, 1292, 1300, 1366, 1411, 1406, 1977, 3854];
-/// The same where the value is none of an enumeration.
+/// Same, for a value that is not in an enumeration.
 const NOT_IN_LIST: u16 = 1265;
-/// What servers warn of that changes no row: what is deprecated, and that a binlog of statements may not say all.
+/// Warnings that mean no change to a row: deprecation, and that a binlog of statements may not record
+/// everything.
 const NO_CHANGE: [u16; 5] = [1287, 1592, 1681, 3719, 3778];
 
-/// A tablespace is missing; the engine knows nothing of the table.
+/// Errors for a half-made table: its tablespace is missing; the engine knows nothing of it.
 const HALF_MADE: [u16; 2] = [1812, 1932];
-/// What servers only note where they make an index of the beginnings of values, or a text of a short string.
+/// Notes about an index made of the beginnings of values, or a text made of a short string.
 const MADE_OTHERWISE: [u16; 2] = [1071, 1246];
-/// Members of an enumeration that are the same: they may have been on the source, in the same character set.
+/// Members of an enumeration are the same: they may have been on the source, in the same character set.
 const SAME_MEMBERS: u16 = 1291;
-/// What servers warn of that changes nothing: what is deprecated, an index that is there twice or is of little use, rows
-/// that may turn out too long (which are found out), directories (which the plan names).
+/// Warnings that mean no difference: deprecation, a duplicate index or one of little use, rows that may turn
+/// out too long (which will show), directories (which the plan names).
 const MADE_ALL_THE_SAME: [u16; 9] = [139, 1287, 1618, 1681, 1831, 3674, 3719, 3778, 4079];
 
 const DROP_TRIES: u32 = 3;
 
-/// Gives rows, one after the other, and says what they come to.
+/// Passes on rows, one after the other, and returns their totals.
 type EachRow<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<RowTotals> + 'a;
 
 /// What was loaded.
@@ -83,13 +84,13 @@ type EachRow<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<RowT
 pub(super) struct Loaded {
     pub(super) rows: u64,
     pub(super) bytes: u64,
-    /// Whether rows went as parameters.
+    /// Whether rows were sent as parameters.
     pub(super) are_parameters: bool,
-    /// What the server has made otherwise than it was told, with a warning only.
+    /// Objects that the server has made differently than told, with only a warning.
     pub(super) adapted: Vec<Adaptation>,
 }
 
-/// A table's `INSERT`, and of what types its parameters are.
+/// A table's prepared `INSERT`, and the types of its parameters.
 struct PreparedInsert {
     for_many: Box<dyn ForMany>,
     types: Vec<ParameterType>,
@@ -110,7 +111,7 @@ struct Loading<'a> {
     adapted: Mutex<Vec<Adaptation>>,
 }
 
-/// Makes and fills all tables of the plan that are not there yet, and lets `verifying` read them meanwhile.
+/// Makes and fills all tables of the plan that are not done yet, and lets `verifying` read them meanwhile.
 pub(super) fn load(
     backup: &Backup,
     plan: &Plan,
@@ -225,15 +226,15 @@ impl Loading<'_> {
             )?;
         }
         point("load.table.made");
-        // A table that is filled at once needs no note of its own before.
+        // A table filled in one transaction needs no note of its own before.
         if table.is_transactional && table.chunks > self.options.chunks_per_commit {
             self.progress.note(&mut link.session, table.object, Stage::Made)?;
         }
         Ok(())
     }
 
-    /// A table with transactions that an earlier try was about to make has no rows yet: those that are committed are noted
-    /// with it. What has some in its place was made by somebody else.
+    /// Refuses a table that someone else has made. A table with transactions that an earlier try was about to
+    /// make has no rows yet: committed ones are noted with it. So one that has rows was made by someone else.
     fn refuse_others(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
         let name = &table.name;
         let Some(existing) = Target::existing_by_now(&mut link.session, self.target, name)? else {
@@ -245,7 +246,7 @@ impl Loading<'_> {
             Existing::Table => {
                 match link.session.value(&format!("SELECT 1 FROM {} LIMIT 1", name.quoted())) {
                     Ok(row) => row.is_some(),
-                    // Nobody can have used what a crash of the server has left half made.
+                    // No one can have used a table that a crash of the server has left half made.
                     Err(error) if error.code().is_some_and(|code| HALF_MADE.contains(&code)) => false,
                     Err(error) => return Err(error.into()),
                 }
@@ -326,7 +327,7 @@ impl Loading<'_> {
         each_row(&reader, unit.first..unit.end, ReadRows::default(), &go_on, each)
     }
 
-    /// Prepares the table's `INSERT`, if the server prepares any.
+    /// Prepares the table's `INSERT`, if the server prepares one.
     fn prepare(&self, link: &mut Link, table: &PlannedTable) -> Result<Option<PreparedInsert>, SqlError> {
         let begin = encode::insert(table);
         let (places, types) = encode::places(table, self.target.flavor);
@@ -340,8 +341,8 @@ impl Loading<'_> {
         Ok(for_many?.map(|for_many| PreparedInsert { for_many, types }))
     }
 
-    /// The server neither looks for the ends of values nor takes escapes out of them. `None`: it did not take the first of
-    /// them, and takes none.
+    /// Sends rows as parameters, so that the server neither looks for the ends of values nor takes escapes
+    /// out of them. `None`: it refused the first of them, and takes none.
     fn fill_by_parameters(
         &self,
         link: &mut Link,
@@ -370,7 +371,7 @@ impl Loading<'_> {
             if bytes <= for_many.row_bytes_max() {
                 return encode::parameters(&mut *for_many, &types, row);
             }
-            // Behind those before it, and by a way that takes longer ones.
+            // After the rows before it, and by a way that takes longer ones.
             send(link, &mut *for_many, &mut rows_taken)?;
             let mut once = |each: &mut dyn FnMut(&[u8]) -> Result<()>| {
                 each(row)?;
@@ -460,8 +461,8 @@ impl Loading<'_> {
         Ok(totals)
     }
 
-    /// Where nobody reads the rows again, a value that the server says it has changed fails the load; and where text goes into
-    /// another character set, at once, since what is computed of it is not read.
+    /// Fails the load if the server reports that it has changed a value and the rows are not read again; and
+    /// at once if text goes into another character set, since what is computed from it is not read.
     fn refuse_changes(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<()> {
         let is_read_again = self.options.verify;
         if is_read_again && !table.is_converted.contains(&true) {
@@ -470,9 +471,9 @@ impl Loading<'_> {
         self.look_at_warnings(link, table, done, |code| CHANGED.contains(&code))
     }
 
-    /// `LOAD DATA LOCAL` cannot fail in the midst of what it is sent: whatever would be an error elsewhere is a warning, and goes
-    /// with a value that was changed or a row that was left out. So anything that it warns of fails the load, whether rows are
-    /// read again or not.
+    /// `LOAD DATA LOCAL` cannot fail in the middle of what it is sent: anything that would be an error
+    /// elsewhere is a warning, with a changed value or an omitted row. So any warning that may mean a change
+    /// fails the load, whether rows are read again or not.
     fn refuse_warnings(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<()> {
         self.look_at_warnings(link, table, done, |code| !NO_CHANGE.contains(&code))
     }
@@ -495,7 +496,7 @@ impl Loading<'_> {
         }
         for row in &rows {
             let (code, message) = (row.number("Code")?, row.text("Message")?);
-            // What stands before the column's name is the value.
+            // The value comes before the column's name.
             let place = message.rfind(" for column ").map_or("", |at| &message[at..]);
             let is_named = |column: &ColumnDefinition| {
                 ['\'', '`'].iter().any(|quote| place.contains(&format!("{quote}{}{quote}", column.name)))
@@ -504,9 +505,9 @@ impl Loading<'_> {
                 ["enum", "set"].iter().any(|word| column.column_type.to_lowercase().starts_with(word))
                     && is_named(column)
             };
-            // A value that is none of the list is stored just so.
+            // A value that is not in the list is stored exactly so.
             let is_stored = code == NOT_IN_LIST && table.definition.columns.iter().any(is_member);
-            // What is computed may be rounded, as it was on the source; what came of it is compared with the rows.
+            // Computed values may be rounded, as on the source; the result is compared with the rows.
             let may_be_computed =
                 computed::is_any(&table.sql) && !table.definition.columns.iter().any(is_named);
             if may_be_computed && (self.options.verify || row.text("Level")? == "Note") {
@@ -521,7 +522,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Names what of a table the server has made otherwise.
+    /// Names what the server has made differently in a table.
     fn name_changes(&self, link: &mut Link, table: &PlannedTable, done: Done) -> Result<(), SqlError> {
         if done.warnings == 0 {
             return Ok(());
@@ -559,8 +560,8 @@ impl Loading<'_> {
     }
 }
 
-/// Drops what is in the place of a table. A server that drops a table and those that lead to it at the same time may have
-/// them wait for each other.
+/// Drops what is in the place of a table. A server that drops a table and those that lead to it at the same
+/// time may have them wait for each other.
 fn drop_patiently(link: &mut Link, word: &str, table: &PlannedTable) -> Result<(), SqlError> {
     let statement = format!("DROP {word} IF EXISTS {}", table.name.quoted());
     for _ in 1..DROP_TRIES {
@@ -572,7 +573,7 @@ fn drop_patiently(link: &mut Link, word: &str, table: &PlannedTable) -> Result<(
     link.exec(statement.as_bytes()).map(drop)
 }
 
-/// The server says how many rows it has taken: all of them.
+/// Checks that the server has taken all rows.
 fn taken(rows: u64, sent: RowTotals) -> Result<()> {
     if rows == sent.rows {
         return Ok(());

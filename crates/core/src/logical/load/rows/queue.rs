@@ -1,7 +1,7 @@
-//! Who does what: tables to be made, stretches of chunks to be loaded, indexes to be built, rows to be read again.
+//! Distributes the work: tables to make, stretches of chunks to load, indexes to build, rows to read again.
 //!
-//! Where the target is of another series than the source, all tables are made before the first is filled: what a server
-//! refuses is known before hours are spent on rows.
+//! If the target is of another series than the source, all tables are made before the first is filled, so
+//! that a server's refusals are known before hours are spent on rows.
 
 use std::{
     collections::VecDeque,
@@ -23,7 +23,7 @@ pub(super) struct Unit {
     pub(super) table: usize,
     pub(super) first: u64,
     pub(super) end: u64,
-    /// Whether these are all of them.
+    /// Whether these are all chunks of the table.
     pub(super) is_whole: bool,
 }
 
@@ -33,13 +33,13 @@ pub(super) enum Job {
     Make(usize),
     Fill(Unit),
     Index(usize),
-    /// Say in which ranges a table is read again.
+    /// Determine the ranges in which a table is read again.
     Divide(usize),
     Verify(Range),
     Over,
 }
 
-/// Chunks that lie next to each other and are not loaded.
+/// Adjacent chunks that are not loaded yet.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     table: usize,
@@ -56,12 +56,12 @@ pub(super) struct Queue {
 }
 
 struct State {
-    /// The largest last.
+    /// The largest comes last.
     to_make: Vec<usize>,
     to_index: Vec<usize>,
     to_divide: Vec<usize>,
     to_verify: Vec<Range>,
-    /// The largest last.
+    /// The largest comes last.
     waiting: VecDeque<Stretch>,
     makes_first: bool,
     /// By worker.
@@ -80,13 +80,13 @@ struct TableState {
     chunks: u64,
     chunks_left: u64,
     is_one: bool,
-    /// Its rows are what they are while its indexes are built.
+    /// Its rows do not change while its indexes are built.
     is_transactional: bool,
     has_indexes: bool,
 }
 
 impl Queue {
-    /// What is left to do, and its bytes.
+    /// Returns the queue of the work that is left, and its bytes.
     pub(super) fn new(
         plan: &Plan,
         (unit_chunks, verifies): (u64, bool),
@@ -160,13 +160,14 @@ impl Queue {
         }
     }
 
-    /// A table is there: whoever made it begins to fill it, if there is nothing else to make before.
+    /// Notes that a table was made. The worker that made it begins to fill it, unless others must be made
+    /// first.
     pub(super) fn made(&self, worker: usize, table: usize) {
         let mut state = self.state();
         let TableState { chunks, is_one, .. } = state.tables[table];
         let stretch = Stretch { table, next: 0, end: chunks, is_one, is_whole: is_one };
         if state.makes_first {
-            // They are made from the largest on.
+            // Tables are made from the largest on.
             state.waiting.push_front(stretch);
         } else {
             state.set_running(worker, Some(stretch));
@@ -174,7 +175,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The rows of a unit are in.
+    /// Notes that the rows of a unit are in.
     pub(super) fn filled(&self, worker: usize, unit: &Unit) {
         let mut state = self.state();
         let table = &mut state.tables[unit.table];
@@ -185,7 +186,7 @@ impl Queue {
         }
         if table.chunks_left == 0 {
             state.filled(unit.table, table);
-            // It is noted with its rows that nothing is left to build.
+            // The note with its rows says that nothing is left to build.
             if unit.is_whole && !table.has_indexes {
                 state.to_index.pop();
                 state.open -= 1;
@@ -194,7 +195,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// A table is to be read again in these ranges.
+    /// Notes the ranges in which a table is to be read again.
     pub(super) fn divided(&self, ranges: Vec<Range>) {
         let mut state = self.state();
         state.open = state.open - 1 + ranges.len();
@@ -202,7 +203,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Indexes of a table are built, or a range is read again.
+    /// Notes that the indexes of a table are built, or that a range was read again.
     pub(super) fn done(&self) {
         self.state().open -= 1;
         self.changed.notify_all();
@@ -219,7 +220,7 @@ impl Queue {
 }
 
 impl State {
-    /// All rows of a table are in.
+    /// Schedules the next steps for a table whose rows are all in.
     fn filled(&mut self, number: usize, table: TableState) {
         self.to_index.push(number);
         if self.verifies && table.is_transactional {
@@ -247,7 +248,7 @@ impl State {
         if let Some(table) = self.to_index.pop() {
             return Some(Job::Index(table));
         }
-        // While an index is built, and what is read for it is at hand.
+        // While an index is built, the data that was read for it is still at hand.
         if let Some(range) = self.to_verify.pop() {
             return Some(Job::Verify(range));
         }
@@ -273,14 +274,14 @@ impl State {
         let end = if stretch.is_one { stretch.end } else { stretch.end.min(first + self.unit_chunks) };
         stretch.next = end;
         let unit = Unit { table: stretch.table, first, end, is_whole: stretch.is_whole };
-        // An empty table is a unit once.
+        // An empty table is a single unit.
         if stretch.end == 0 {
             self.running[worker] = None;
         }
         Some(unit)
     }
 
-    /// The second half of the longest stretch that somebody has before him.
+    /// Takes the second half of the longest stretch that a worker still has before it.
     fn half_of_another(&mut self) -> Option<Stretch> {
         let running = self.running.iter_mut().flatten().filter(|stretch| !stretch.is_one);
         let longest = running.max_by_key(|stretch| stretch.end.saturating_sub(stretch.next))?;
@@ -295,7 +296,7 @@ impl State {
     }
 }
 
-/// What is not covered of 0..`end`.
+/// The parts of 0..`end` that are not covered.
 fn gaps(done: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
     let mut gaps = Vec::new();
     let mut next = 0;
@@ -350,7 +351,7 @@ mod tests {
         Queue { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// However many work, every chunk is loaded once, and the index is built behind the last.
+    /// However many workers there are, every chunk is loaded once, and the index is built after the last.
     #[test]
     fn every_chunk_once() {
         for chunks in [65, 200, 1_000, 6_400] {
@@ -377,7 +378,7 @@ mod tests {
         }
     }
 
-    /// What another server may refuse is asked for before anything is filled, the largest table first in both.
+    /// Tables that another server may refuse are made before any is filled, the largest first in both cases.
     #[test]
     fn all_tables_before_the_first_rows() {
         let queue = queue(200, false, false);
@@ -397,7 +398,7 @@ mod tests {
         assert_eq!(queue.next(1), Job::Fill(Unit { table: 1, first: 0, end: 3, is_whole: true }));
     }
 
-    /// A table that is filled at once is one unit, even if it is empty.
+    /// A table filled in one transaction is one unit, even if it is empty.
     #[test]
     fn one_unit() {
         for chunks in [0, 3] {
