@@ -50,7 +50,7 @@ impl Script {
 
     /// Appends a command.
     #[must_use]
-    pub(crate) fn behind(mut self, text: &str) -> Script {
+    pub(crate) fn after(mut self, text: &str) -> Script {
         self.text.push_str(text);
         self
     }

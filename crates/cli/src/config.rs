@@ -113,7 +113,7 @@ fn read_trusted(path: &Path) -> io::Result<String> {
     let about = file.metadata()?;
     if about.is_file() && about.mode() & OTHERS_WRITE != 0 {
         let text = format!(
-            "everybody may write to it (mode {:o}): chmod o-w, or name a copy by --config",
+            "everybody can write to it (mode {:o}): run chmod o-w, or name a copy with --config",
             about.mode() & 0o777
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));

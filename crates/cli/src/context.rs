@@ -49,7 +49,7 @@ impl Context<'_> {
         }
         let output = Arc::clone(self.output);
         signals::end_in_order(self.cancel, move || {
-            output.notice("interrupted: ending in good order; again to end at once");
+            output.notice("interrupted: ending cleanly; interrupt again to end at once");
         })
     }
 }

@@ -128,7 +128,7 @@ pub(crate) fn new_of_key(file: Option<&Path>) -> Result<Secret> {
     if !io::stdin().is_terminal() {
         return Err(Error::new(
             ErrorKind::Usage,
-            "no new password was given, and there is no terminal to ask",
+            "no new password was given, and there is no terminal to ask for one",
         )
         .hinted(
             "use --new-password-file, HOLDFAST_NEW_PASSWORD_FILE, HOLDFAST_NEW_PASSWORD or --public-key",
@@ -161,7 +161,7 @@ fn terminal_or(kind: ErrorKind, give: &str) -> Result<()> {
     if io::stdin().is_terminal() {
         return Ok(());
     }
-    let text = "no password for the repository was given, and there is no terminal to ask";
+    let text = "no password for the repository was given, and there is no terminal to ask for one";
     Err(Error::new(kind, text).hinted(give))
 }
 
@@ -183,7 +183,7 @@ pub(crate) fn of_server(asked: bool, file: Option<&Path>) -> Result<Option<Secre
         return Ok(None);
     }
     if !io::stdin().is_terminal() {
-        return Err(Error::new(ErrorKind::Usage, "there is no terminal to ask for the server's password")
+        return Err(Error::new(ErrorKind::Usage, "cannot ask for the server's password without a terminal")
             .hinted("use --server-password-file or an option file instead of -p"));
     }
     ask("password of the server: ").map(Some)
@@ -204,8 +204,8 @@ fn ask(prompt: &str) -> Result<Secret> {
 }
 
 /// Hint on how to create a password file.
-const MAKE_FILE: &str = "for a new repository make one, and keep a copy of it elsewhere, since nobody reads the backups \
-    without it: (umask 077; openssl rand -base64 32 > FILE)";
+const MAKE_FILE: &str = "for a new repository, create one, and keep a copy elsewhere, since the backups \
+    cannot be read without it: (umask 077; openssl rand -base64 32 > FILE)";
 
 fn first_line(path: &Path) -> Result<Secret> {
     let doing = || format!("read the password file {}", path.display());
@@ -242,7 +242,7 @@ fn line_of(text: &str) -> Secret {
 
 fn not_empty(password: Secret, place: &str) -> Result<Secret> {
     if password.reveal().is_empty() {
-        Err(Error::new(ErrorKind::Usage, format!("{place} holds no password")))
+        Err(Error::new(ErrorKind::Usage, format!("{place} contains no password")))
     } else {
         Ok(password)
     }

@@ -188,7 +188,7 @@ fn a_number_is_enough_while_there_is_one_source() {
     let absent = program.run(&["show", "db1#17"]).expect_code(1);
     assert!(absent.err.contains("no run #17"), "{absent:#?}");
     let stranger = program.run(&["list", "--name", "db3"]).expect_code(1);
-    assert!(stranger.err.contains("holds nothing of db3"), "{stranger:#?}");
+    assert!(stranger.err.contains("contains nothing of db3"), "{stranger:#?}");
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn expire_drops_by_rule_and_by_name_and_prune_frees() {
     let again = program.run(&["expire", "--keep-last", "1"]).expect_code(0);
     assert!(again.out.contains("nothing to drop"), "{again:#?}");
     let last = program.run(&["expire", "3"]).expect_code(1);
-    assert!(last.err.contains("last good one of db1") && last.err.contains("--last-too"), "{last:#?}");
+    assert!(last.err.contains("last good backup of db1") && last.err.contains("--last-too"), "{last:#?}");
     program.run(&["expire", "3", "--last-too", "--dry-run"]).expect_code(0);
     program.run(&["expire", "--keep-last", "1", "--last-too"]).expect_code(2);
 
@@ -450,7 +450,7 @@ fn doctor_tells_backups_that_are_too_old() {
     take_part(&program, "db1", Some(PartId::of("shop.orders")), 2, 4, |_| ());
     let stopped = ["doctor", "--no-server", "--max-age", "2d"];
     let late = program.run(&stopped).expect_code(3);
-    assert!(late.out.contains("db1/physical: 2 backups stand, the newest, #1, is of "), "{late:#?}");
+    assert!(late.out.contains("db1/physical: 2 backups stand; the newest, #1, is from "), "{late:#?}");
     program.run(&[&stopped[..], &["--kind", "physical"]].concat()).expect_code(3);
     let none = program.run(&[&stopped[..], &["--kind", "logical"]].concat()).expect_code(3);
     assert!(none.out.contains("db1 has no logical backup"), "{none:#?}");
@@ -469,7 +469,7 @@ fn doctor_says_what_stands_as_it_is() {
     for part in [
         "holds 2 sources",
         "dump/physical: 2 imports stand, the newest is #2",
-        "db1/binlog: an archiver runs",
+        "db1/binlog: an archiver is running",
         "nothing is wrong",
     ] {
         assert!(all.out.contains(part), "{part}: {all:#?}");
@@ -478,7 +478,7 @@ fn doctor_says_what_stands_as_it_is() {
     let one = program.run(&["doctor", "--no-server", "--name", "dump"]).expect_code(0);
     assert!(one.out.contains("dump/physical") && !one.out.contains("db1/"), "{one:#?}");
     let none = program.run(&["doctor", "--no-server", "--name", "nosuch"]).expect_code(3);
-    assert!(none.out.contains("holds nothing of nosuch"), "{none:#?}");
+    assert!(none.out.contains("contains nothing of nosuch"), "{none:#?}");
 }
 
 /// If nothing can be written, no backup can be taken, which is a problem when a server is examined.
@@ -494,7 +494,7 @@ fn doctor_finds_a_repository_that_cannot_be_written() {
     let verdicts = |words: &[&str], code: i32| -> Vec<Value> {
         let last = program.run(&[&["doctor", "--json"], words].concat()).expect_code(code).last();
         let findings = last["data"]["repository"].as_array().unwrap().clone();
-        let is_it = |it: &Value| it["text"].as_str().unwrap().contains("nothing can be written");
+        let is_it = |it: &Value| it["text"].as_str().unwrap().contains("cannot write");
         findings.into_iter().filter(is_it).map(|it| it["verdict"].clone()).collect()
     };
     assert_eq!(verdicts(&["--no-server"], 0), ["notice"]);
@@ -600,6 +600,36 @@ fn a_backup_that_is_not_understood_is_listed_as_that() {
     );
 }
 
+/// Damage that a check has found is shown wherever backups are listed, until it is repaired.
+#[test]
+fn a_backup_that_a_check_calls_lost_is_listed_as_that() {
+    let program = three();
+    let packs = fs::read_dir(program.repository().join("sources/db1/physical/packs")).unwrap();
+    let of_third = packs
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("0000000003-"));
+    for pack in of_third {
+        let mut bytes = fs::read(&pack).unwrap();
+        bytes[300] ^= 1;
+        fs::write(&pack, bytes).unwrap();
+    }
+    let lost = |list: &crate::program::Run| -> Vec<bool> {
+        let backups = list.last()["data"]["backups"].as_array().unwrap().clone();
+        backups.iter().map(|backup| backup["has_lost_data"].as_bool().unwrap()).collect()
+    };
+    // Nobody has looked yet.
+    assert_eq!(lost(&program.run(&["list", "--json"]).expect_code(0)), [false, false, false]);
+    program.run(&["check", "--read-data"]).expect_code(3);
+    let list = program.run(&["list"]).expect_code(3);
+    let row = list.out.lines().find(|line| line.starts_with("db1#3")).unwrap();
+    assert!(row.contains("!lost-data") && list.err.contains("db1#3: a check has found"), "{list:#?}");
+    assert_eq!(lost(&program.run(&["list", "--json"]).expect_code(3)), [false, false, true]);
+    let examined = program.run(&["doctor"]);
+    assert!(examined.out.contains("needed by db1#3"), "{examined:#?}");
+    program.run(&["repair", "--yes"]);
+    assert_eq!(lost(&program.run(&["list", "--json"]).expect_code(0)), [false, false]);
+}
+
 /// What a repair has dropped for one source is reported, whatever happens to the next.
 #[test]
 fn a_busy_source_does_not_hide_what_repair_has_dropped() {
@@ -633,7 +663,7 @@ fn repair_shows_what_it_would_do_and_does_it_when_told() {
     program.run(&["check"]).expect_code(3);
     for words in [&["repair"][..], &["repair", "--dry-run"]] {
         let planned = program.run(words).expect_code(3);
-        assert!(planned.out.contains("db1#2: made anew"), "{planned:#?}");
+        assert!(planned.out.contains("db1#2: rebuilt"), "{planned:#?}");
         assert!(planned.out.contains("nothing was changed"), "{planned:#?}");
     }
     program.run(&["check"]).expect_code(3);

@@ -45,12 +45,12 @@ fn copies_are_listed_as_what_they_are_and_made_once() {
     let one = copy(&program, &["2"]).expect_code(0);
     assert!(one.out.contains("db1#2 copied as db1#1") && one.out.contains("completed OK"), "{one:#?}");
     let again = copy(&program, &["2"]).expect_code(0);
-    assert!(again.out.contains("db1#2 is there already, as db1#1"), "{again:#?}");
+    assert!(again.out.contains("db1#2 exists there already, as db1#1"), "{again:#?}");
     let all = copy(&program, &["--all", "--json"]).expect_code(0).last();
     assert_eq!(states(&all), ["older", "was-there", "copied"]);
     assert_eq!(all["data"]["backups"][2]["report"]["compared_by_maps"], true);
     let older = copy(&program, &["1"]).expect_code(1);
-    assert!(older.err.contains("taken before backup #2") && older.err.contains("--as"), "{older:#?}");
+    assert!(older.err.contains("older than backup #2") && older.err.contains("--as"), "{older:#?}");
 
     let list = at_other(&program, &["list"]).expect_code(0);
     assert!(list.out.contains("COPY OF") && list.out.contains("db1#3"), "{list:#?}");
@@ -82,6 +82,9 @@ fn what_is_in_the_way_of_a_copy_is_told_with_the_repository_that_it_is_about() {
     let absent =
         run(program.command(&["copy", "latest", "--to"]).arg(program.path("nowhere"))).expect_code(5);
     assert!(absent.err.contains("nowhere"), "{absent:#?}");
+    let relative = run(program.command(&["copy", "latest", "--to"]).arg("./other")).expect_code(2);
+    let meant = format!("is {} meant?", program.path("other").display());
+    assert!(relative.err.contains("\"./other\"") && relative.err.contains(&meant), "{relative:#?}");
 
     // Damage in the source: backups before and after it are copied, and the exit code reports a failure.
     let pack = program.repository().join("sources/db1/physical/packs/0000000002-000000");
@@ -139,8 +142,9 @@ fn a_copy_that_only_another_writer_tells_of_is_named() {
     by("of db1", &["2"]).expect_code(0);
     for password in ["of another", OTHER_PASSWORD] {
         let told = by(password, &["--all", "--dry-run"]).expect_code(0);
-        for line in ["db1#1 stays: db1#1 is there, and younger", "db1#2 is there already, as db1#1"] {
-            let line = format!("{line}, on the word of the writer's key {host}");
+        let older = "db1#1 is not copied: db1#1 in the target is newer";
+        for line in [older, "db1#2 exists there already, as db1#1"] {
+            let line = format!("{line}, according to the writer's key {host}");
             assert!(told.out.contains(&line), "{line}: {told:#?}");
         }
         assert!(told.out.contains("db1#3 is to be copied"), "{told:#?}");
@@ -150,6 +154,7 @@ fn a_copy_that_only_another_writer_tells_of_is_named() {
     assert!(own["data"]["backups"].as_array().unwrap().iter().all(|it| it["word_of"].is_null()), "{own}");
 }
 
+/// One reading of a server for two repositories; a copy makes up for what one has missed.
 #[test]
 fn a_backup_goes_to_several_repositories() {
     let program = Program::with_repository();
@@ -278,7 +283,7 @@ fn moments_are_recovered_from_a_copy(kind: ServerKind) {
     archive();
     // The first repository could recover it; the copy does not have it yet.
     let early = restore(&["--gtid", &wanted]).expect_code(2);
-    assert!(early.err.contains("does not have transaction"), "{early:#?}");
+    assert!(early.err.contains("does not contain transaction"), "{early:#?}");
     assert!(!target.exists());
     assert_eq!(copied(), 2);
     fs::rename(program.repository(), program.path("gone")).unwrap();

@@ -175,11 +175,11 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
     hide("/packs/0000000001-");
     let found = scene.run(&["check"]).expect_code(3);
     assert!(
-        found.out.contains("what it held is still there") && found.out.contains("drop nothing"),
+        found.out.contains("its earlier content still exists") && found.out.contains("drop nothing"),
         "{found:#?}"
     );
     let refused = scene.run(&["repair", "--yes"]);
-    assert!(refused.code != 0 && refused.err.contains("is still there: nothing is repaired"), "{refused:#?}");
+    assert!(refused.code != 0 && refused.err.contains("older version: nothing was repaired"), "{refused:#?}");
     storage.boto(SHOW).unwrap();
     scene.run(&["check", "--read-data"]).expect_code(0);
 
@@ -187,7 +187,7 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
     let outcome = "r/sources/db1/physical/outcomes/0000000001";
     storage.boto(&format!("s3.put_object(Bucket=BUCKET, Key='{outcome}', Body=b'theirs')")).unwrap();
     let refused = scene.run(&["repair", "--yes"]);
-    assert!(refused.code != 0 && refused.err.contains("was written over"), "{refused:#?}");
+    assert!(refused.code != 0 && refused.err.contains("was overwritten"), "{refused:#?}");
     let cover = format!(
         "for it in s3.list_object_versions(Bucket=BUCKET, Prefix='{outcome}')['Versions']:\n\
          \x20   if it['Size'] == 6:\n\
@@ -209,14 +209,14 @@ fn what_is_only_hidden_is_given_up_by_nobody() {
         let done = scene.run(&["lock", "--extend", "--margin", "1h", "--json"]).expect_code(3).last();
         let parts = done["data"]["parts"].as_array().unwrap();
         assert_eq!(parts[0]["odd_names"], 1, "{done:#}");
-        assert!(parts[1]["problem"].as_str().unwrap().contains("its bytes are still there"), "{done:#}");
+        assert!(parts[1]["problem"].as_str().unwrap().contains("its bytes still exist"), "{done:#}");
         let now = locks(&storage);
         let packs = || now.iter().filter(|(name, _)| name.starts_with(PACKS));
         assert!(packs().count() > 1 && packs().all(|(_, lock)| lock.until > before), "{part}");
         before = now.values().filter_map(|lock| lock.until).max();
         let found = scene.run(&["check", "--json"]).expect_code(3).last();
         let told = found["data"]["findings"].as_array().unwrap();
-        let is_it = |it: &&Value| it["problem"].as_str().unwrap().contains("by nobody of ours");
+        let is_it = |it: &&Value| it["problem"].as_str().unwrap().contains("but not by Holdfast");
         assert!(told.iter().filter(is_it).count() > 1, "{found:#}");
     }
     storage.boto(SHOW).unwrap();

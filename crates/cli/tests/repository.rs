@@ -47,7 +47,7 @@ fn a_repository_that_is_not_there_is_exit_5() {
     }
     std::fs::create_dir(program.repository()).unwrap();
     let it = program.run(&["list"]).expect_code(5);
-    assert!(it.err.contains("holds no repository"), "{it:#?}");
+    assert!(it.err.contains("there is no repository at"), "{it:#?}");
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn backed_up_and_restored(kind: ServerKind) {
     // No is a valid answer, and Ctrl-C works while the question is shown.
     for (typed, code) in [("n\n", 1), ("\x03", 130)] {
         let mut asked = Terminal::start(&scene.restore_command("latest", &target, &["--delta"]));
-        asked.type_shown("go on? [y/N] ", typed);
+        asked.type_shown("continue? [y/N] ", typed);
         asked.ended().expect_code(code);
     }
     assert_eq!(scene.rows_in(&target), before);
@@ -224,7 +224,7 @@ fn by_a_writer(scene: &Scene) {
         let mut backup = scene.backup_as_account(&[]);
         let taken = run(backup.env("HOLDFAST_PASSWORD", "of the host")).expect_code(0);
         assert!(taken.out.ends_with("completed OK\n"), "{taken:#?}");
-        assert_eq!(taken.err.contains("everything is stored anew"), is_first, "{taken:#?}");
+        assert_eq!(taken.err.contains("everything is stored again"), is_first, "{taken:#?}");
         let list = scene.list();
         new_bytes.push(list["data"]["backups"].as_array().unwrap().last().unwrap()["new_bytes"].as_u64());
     }

@@ -305,7 +305,7 @@ fn after_an_attack_the_repository_is_read_as_it_was() {
     let count: usize = storage.boto(ATTACK).unwrap().trim().parse().unwrap();
     assert!(count > 10, "{count}");
     let lost = scene.run(&["list"]);
-    assert!(lost.code == 5 && lost.err.contains("holds no repository"), "{lost:#?}");
+    assert!(lost.code == 5 && lost.err.contains("there is no repository at"), "{lost:#?}");
     assert!(lost.err.contains("hint: ") && lost.err.contains("--as-of"), "{lost:#?}");
     assert_eq!(list(scene.run(&["list", "--as-of", &time, "--json"])), was);
     let checked = scene.run(&["check", "--as-of", &time, "--read-data", "--json"]).expect_code(0).last();

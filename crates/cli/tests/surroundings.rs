@@ -43,7 +43,7 @@ fn a_configuration_that_everybody_may_write_is_refused() {
     program.run(&list).expect_code(0);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
     let refused = program.run(&list).expect_code(2);
-    assert!(refused.err.contains("everybody may write to it (mode 666)"), "{refused:#?}");
+    assert!(refused.err.contains("everybody can write to it (mode 666)"), "{refused:#?}");
 }
 
 /// As with `nohup`: the caller decides which signals are ignored.

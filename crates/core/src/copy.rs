@@ -34,9 +34,10 @@ pub fn check_server(
     let (log, newest) = (to.log(), newest.run);
     let (was, is) = (identity::described(&known), identity::described(&found));
     let text = format!(
-        "{log} of the other repository is of another server: backup {newest} is of {was}, this is of {is}"
+        "{log} in the other repository belongs to another server: backup {newest} is of {was}, this one is \
+         of {is}"
     );
-    Err(Error::new(ErrorKind::Usage, text).hinted("give the copies a name of their own there (--as)"))
+    Err(Error::new(ErrorKind::Usage, text).hinted("give the copies a different name there (--as)"))
 }
 
 /// Converts a copy's failure into an operation's, with the repository that it concerns.

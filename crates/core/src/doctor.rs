@@ -20,6 +20,7 @@ use holdfast_repo::{
         history::History,
         run::{self, Standing, standing},
     },
+    ops::harmed,
     store::{
         ObjectPath,
         locks::{LockMode, ObjectLock},
@@ -149,7 +150,7 @@ fn through(tunnel: &Tunnel, options: &BackupOptions, findings: &Findings) -> Res
     let mut session = Session::open(&options.connect, Purpose::Control)?;
     let facts = ServerFacts::probe(&mut session)?;
     findings.add(Finding::good(format!(
-        "{} at {}, {tunnel}: logical backups and the binlog archive can be had this way",
+        "{} at {}, {tunnel}: logical backups and a binlog archive are possible this way",
         facts.version, facts.identity.hostname
     )));
     examine_binlog(&facts, findings);
@@ -164,8 +165,8 @@ fn examine_binlog(facts: &ServerFacts, findings: &Findings) {
     match &facts.binlog {
         Some(_) => findings.add(Finding::good("the binlog is on: a restored copy can become a replica")),
         None => findings.add(Finding::notice(
-            "the binlog is off: no restored copy can become a replica or be brought up to a moment",
-            "switch it on (log_bin), or go on knowing that each backup is all there is",
+            "the binlog is off: a restored copy cannot become a replica or be recovered to a later moment",
+            "switch it on (log_bin), or accept that nothing after a backup can be recovered",
         )),
     }
 }
@@ -176,7 +177,8 @@ fn examine_events(session: &mut Session, findings: &Findings) -> Result<()> {
         && session.variable("event_scheduler")?.as_deref() == Some("DISABLED")
     {
         findings.add(Finding::notice(
-            "event_scheduler is DISABLED: the server shows no events, so a logical backup of it fails, and a load into it",
+            "event_scheduler is DISABLED: the server shows no events, so a logical backup of it, and a load \
+             into it, would fail",
             "start the server with event_scheduler=OFF, unless backups are physical only",
         ));
     }
@@ -190,7 +192,8 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
     if facts.innodb.redo_size < REDO_SMALL_BYTES {
         findings.add(Finding::notice(
             format!(
-                "the redo log has {}: a burst of writes can overwrite it before it is captured, or has to wait for that",
+                "the redo log has only {}: a burst of writes can overwrite it before it is captured, or has \
+                 to wait until it is",
                 ByteSize(facts.innodb.redo_size)
             ),
             "make it larger (innodb_log_file_size, MySQL: innodb_redo_log_capacity): a gigabyte is cheap",
@@ -224,7 +227,8 @@ fn readable(reached: &Reached, options: &BackupOptions) -> Result<()> {
     for path in system.chain(redo) {
         File::open(&path).map_err(|error| {
             Error::failed(format!("open {}", path.display())).caused_by(error).hinted(
-                "run holdfast as a user who may read all data files: the server's own, or root; its group does for MySQL only",
+                "run holdfast as a user who may read all data files: the server's own user or root; \
+                 membership in its group suffices for MySQL only",
             )
         })?;
     }
@@ -269,7 +273,7 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
     let mut logs = repo.logs()?;
     let sources: BTreeSet<&SourceName> = logs.iter().map(|log| &log.source).collect();
     findings.add(Finding::good(format!(
-        "{} opens, {}, and holds {}",
+        "{} opens, is {}, and holds {}",
         repo.store().location(),
         if repo.info().suite == Suite::None { "not encrypted" } else { "encrypted" },
         match sources.len() {
@@ -287,15 +291,15 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
     }
     if repo.info().suite != Suite::None {
         findings.add(Finding::good(match repo.keys().role() {
-            Role::Operator => "the key is an operator's: it can do all",
+            Role::Operator => "the key is an operator's: it can do everything",
             Role::Writer => "the key is a writer's: it adds backups, and reads none",
             Role::Keeper => "the key is a keeper's: it expires, prunes and checks, and reads no backup",
         }));
     }
     for (object, damage) in repo.key_problems() {
-        let text = format!("{object}: {damage}: it counts for nothing");
+        let text = format!("{object}: {damage}: ignored");
         findings
-            .add(Finding::notice(text, "\"holdfast key list\" shows the keys; find out who put it there"));
+            .add(Finding::notice(text, "\"holdfast key list\" shows the keys; find out where it came from"));
     }
     match protection(repo) {
         Ok(found) => found.into_iter().flatten().for_each(|finding| findings.add(finding)),
@@ -324,8 +328,10 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
     if let Some(lag_max) = *lag_max {
         let archives: Vec<&LogName> = logs.iter().filter(|log| log.kind == Kind::Binlog).collect();
         if archives.is_empty() {
-            findings
-                .add(Error::failed("there is no binlog archive").hinted("holdfast binlog archive begins it"));
+            findings.add(
+                Error::failed("there is no binlog archive")
+                    .hinted("start one with \"holdfast binlog archive\""),
+            );
         }
         for log in archives {
             match archiver(repo, log, lag_max) {
@@ -357,8 +363,8 @@ fn written(repo: &Repo) -> Result<()> {
     let deleted = store.delete(&[path]);
     let failed =
         |doing: &str, error| Error::from(RepoError::from(error)).context(format!("{location}: {doing}"));
-    created.map_err(|error| failed("nothing can be written", error))?;
-    deleted.map_err(|error| failed("what is written cannot be deleted", error))
+    created.map_err(|error| failed("cannot write", error))?;
+    deleted.map_err(|error| failed("can write, but not delete", error))
 }
 
 /// Reports the last gap in an archive: as good if there is a physical backup after it, otherwise as a notice.
@@ -373,10 +379,12 @@ fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
     let is_behind = archive.chains()?.last().is_some_and(|chain| !chain.bases.is_empty());
     let text = format!("{log}: the archive has a gap: {}", gap.text);
     Ok(Some(if is_behind {
-        Finding::good(format!("{text}; a physical backup stands behind it"))
+        Finding::good(format!("{text}; there is a physical backup after it"))
     } else {
         Finding::notice(
-            format!("{text}; no physical backup stands behind it: none can be brought up to a later moment"),
+            format!(
+                "{text}; there is no physical backup after it: no backup can be recovered to a later moment"
+            ),
             "take a backup; \"holdfast binlog list\" shows what is archived",
         )
     }))
@@ -387,9 +395,9 @@ fn findings_of_none<'a>(
     backed_up: &'a BTreeMap<&SourceName, bool>,
     age_max: &'a AgeMax,
 ) -> impl Iterator<Item = Error> + 'a {
-    let nowhere = backed_up
-        .is_empty()
-        .then(|| Error::failed("there is no backup").hinted("take one; is it the right repository?"));
+    let nowhere = backed_up.is_empty().then(|| {
+        Error::failed("there is no backup").hinted("take one, or check that this is the right repository")
+    });
     let kinds: Vec<String> = age_max.kinds.iter().map(|kind| format!(" {kind}")).collect();
     let kinds = kinds.join(" or");
     let without = backed_up
@@ -410,21 +418,22 @@ enum Stands {
 /// Whether an archiver is running, or was not long ago.
 fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<Finding> {
     if run::active(repo, log)?.is_some_and(|run| !run.keeps_house()) {
-        return Ok(Finding::good(format!("{log}: an archiver runs")));
+        return Ok(Finding::good(format!("{log}: an archiver is running")));
     }
     let history = History::salvage(repo, log, &mut |_, _| {})?;
     let last = history.standing().map(|outcome| outcome.taken_at()).max();
     if last.is_some_and(|at| !is_old(at, lag_max)) {
-        return Ok(Finding::good(format!(
-            "{log}: a run of the archiver has ended within the time asked for"
-        )));
+        return Ok(Finding::good(format!("{log}: the last run of the archiver ended within --max-lag")));
     }
     let since =
         last.map_or_else(|| "nothing was archived".to_owned(), |at| format!("the last run ended at {at:.0}"));
-    let what =
-        if standing(repo, log)? == Standing::Dead { "its archiver has died" } else { "no archiver runs" };
+    let what = if standing(repo, log)? == Standing::Dead {
+        "its archiver has died"
+    } else {
+        "no archiver is running"
+    };
     Err(Error::failed(format!("{log}: {what}: {since}"))
-        .hinted("start it again before the server purges what is not archived"))
+        .hinted("start it again before the server purges binlogs that are not archived"))
 }
 
 /// Whether a backup is too old, or from a future that only a wrong clock can have shown.
@@ -442,7 +451,7 @@ pub fn protection(repo: &Repo) -> Result<Option<Vec<Finding>>> {
     let mut found = Vec::new();
     found.push(match (is.versions, lock) {
         (None, _) => Finding::notice(
-            "whether the bucket keeps versions cannot be seen",
+            "cannot tell whether the bucket keeps versions",
             "allow s3:GetBucketVersioning to find out",
         ),
         (Some(true), None) => Finding::good(
@@ -452,8 +461,10 @@ pub fn protection(repo: &Repo) -> Result<Option<Vec<Finding>>> {
             Finding::good("the bucket keeps versions: what is deleted or overwritten can be read with --as-of")
         }
         (Some(false), _) if is.suspended => Finding::notice(
-            "somebody has ended that the bucket keeps versions: whoever has this host's credentials can destroy what is stored since",
-            "let the bucket keep versions again (s3:PutBucketVersioning), find out who ended it, and give no host that permission",
+            "versioning of the bucket was suspended: whoever has this host's credentials can destroy what \
+             has been stored since",
+            "enable versioning again (s3:PutBucketVersioning), find out who suspended it, and give no host \
+             that permission",
         ),
         (Some(false), _) => Finding::notice(
             "the bucket keeps no versions: whoever has this host's credentials can destroy all backups",
@@ -462,25 +473,31 @@ pub fn protection(repo: &Repo) -> Result<Option<Vec<Finding>>> {
     });
     match (lock, is.locks) {
         (Some(lock), Some(false)) => {
-            let text = format!("all that is written is to be locked for {}, and the bucket has no Object Lock", days(lock));
-            found.push(Error::failed(text).hinted("nothing can be stored; was the repository copied here?").into());
+            let text = format!(
+                "the repository locks its objects for {}, but the bucket has no Object Lock",
+                days(lock)
+            );
+            found.push(
+                Error::failed(text).hinted("nothing can be stored; was the repository copied here?").into(),
+            );
         }
         (Some(lock), _) => found.push(Finding::good(format!(
-            "what is stored is locked for {} ({}): nobody {}can delete it sooner; \"holdfast lock --extend\" makes the locks of what is needed longer",
+            "stored objects are locked for {} ({}): nobody {}can delete them sooner; \"holdfast lock \
+             --extend\" extends the locks of those still needed",
             days(lock),
             lock.mode,
             if lock.mode == LockMode::Governance { "without s3:BypassGovernanceRetention " } else { "" },
         ))),
         (None, Some(true)) => found.push(Finding::notice(
             "the bucket has Object Lock, and the repository does not use it",
-            "a repository that is made with \"init --object-lock\" does; copy the backups into it",
+            "create a repository with \"init --object-lock\", and copy the backups into it",
         )),
         (None, Some(false) | None) => {}
     }
     if is.locks_by_default {
         found.push(Finding::notice(
             "the bucket locks every object by default, also leases and other objects that are deleted within hours",
-            "take the default retention away: what is to last is locked by Holdfast",
+            "remove the default retention: Holdfast locks what must last",
         ));
     }
     Ok(Some(found))
@@ -499,18 +516,18 @@ fn nothing_taken(repo: &Repo, log: &LogName, history: &History) -> Result<Findin
     Ok(match &imports[..] {
         [] if log.kind == Kind::Binlog => {
             if run::active(repo, log)?.is_some_and(|run| !run.keeps_house()) {
-                Finding::good(format!("{log}: an archiver runs, and no run of it has ended yet"))
+                Finding::good(format!("{log}: an archiver is running, and no run of it has ended yet"))
             } else {
                 Finding::notice(
-                    format!("{log}: nothing is archived by a run that has ended"),
-                    "\"holdfast binlog archive\" takes it up again",
+                    format!("{log}: no finished run has archived anything"),
+                    "continue with \"holdfast binlog archive\"",
                 )
             }
         }
         [] => Finding::notice(format!("{log} has no backup"), "take one"),
-        [only] => Finding::good(format!("{log}: one import stands, {only}: no rule about age holds for it")),
+        [only] => Finding::good(format!("{log}: one import stands, {only}: no age limit applies to it")),
         [.., newest] => Finding::good(format!(
-            "{log}: {} imports stand, the newest is {newest}: no rule about age holds for them",
+            "{log}: {} imports stand, the newest is {newest}: no age limit applies to them",
             imports.len()
         )),
     })
@@ -551,6 +568,8 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
         None => Stands::Nothing,
     };
     match (newest, age_max) {
+        // None of those taken can be read, which findings say already.
+        (None, _) if !taken.is_empty() => {}
         (None, _) => findings.add(nothing_taken(repo, log, &history)?),
         (Some(&(run, at)), age_max) => {
             let one = if log.kind == Kind::Binlog { "run" } else { "backup" };
@@ -559,36 +578,47 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
                 count => format!("{count} {one}s stand"),
             };
             let what = if is_whole(run) { "" } else { " of a part" };
-            let text = format!("{log}: {standing}, the newest{what}, {run}, is of {at:.0}");
+            let text = format!("{log}: {standing}; the newest{what}, {run}, is from {at:.0}");
             match age_max {
                 Some(age_max) if is_old(at, age_max) => {
-                    findings.add(Error::failed(format!("{text}: older than asked for")).hinted(TAKEN_STILL));
+                    findings.add(Error::failed(format!("{text}: older than the limit")).hinted(TAKEN_STILL));
                 }
                 // How far an archive reaches does not depend on when its last run ended.
                 None if log.kind != Kind::Binlog && is_old(at, OLD) => findings.add(Finding::notice(
-                    format!("{text}: older than two days, or of the future"),
+                    format!("{text}: older than two days, or dated in the future"),
                     TAKEN_STILL,
                 )),
                 _ => findings.add(Finding::good(text)),
             }
         }
     }
+    if repo.can_read() {
+        let harmed = harmed(repo, &history)?;
+        if !harmed.is_empty() {
+            let ids: Vec<String> = harmed.iter().map(|run| log.backup_id(*run)).collect();
+            findings.add(
+                Error::new(ErrorKind::Damaged, format!("a check has found data damaged that is needed by {}", ids.join(", ")))
+                    .hinted("\"holdfast check\" says what is lost; the next backup stores it again, as far as the server still has it"),
+            );
+        }
+    }
     if !damaged.is_empty() {
         let runs: Vec<String> = damaged.iter().map(ToString::to_string).collect();
         findings.add(Finding::notice(
-            format!("{log}: damaged on the source when they were taken: {}", runs.join(" ")),
-            "\"holdfast report\" names the pages; mend the server, and take a backup without --allow-corrupt",
+            format!("{log}: the source had damaged pages when these were taken: {}", runs.join(" ")),
+            "\"holdfast report\" names the pages; repair the server, and take a backup without \
+             --allow-corrupt",
         ));
     }
     let unfinished = history.adoptable().len();
     if unfinished > 0 {
         findings.add(Finding::notice(
             format!(
-                "{log}: {} ended before {} done since then",
+                "{log}: {} ended before {} complete",
                 if unfinished == 1 { "a run".to_owned() } else { format!("{unfinished} runs") },
                 if unfinished == 1 { "it was" } else { "they were" }
             ),
-            "the next backup takes up what they have stored; why they ended is in their messages",
+            "the next backup reuses what was stored; why a run ended is in its messages",
         ));
     }
     Ok(stands)

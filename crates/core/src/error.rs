@@ -36,17 +36,17 @@ pub enum ErrorKind {
 
 /// Hint for [`RepoError::History`], which fails every run of a source.
 pub const HISTORY_HINT: &str = "\
-put the object back from a copy of the repository; without one, \"holdfast repair\" says what can be made anew and what
-would be dropped. What stands can still be listed, checked and restored, and backups go on under another name (backup --name NEW)";
+put the object back from a copy of the repository; without one, \"holdfast repair\" says what can be rebuilt and what
+would be dropped. What stands can still be listed, checked and restored, and new backups can use another name (backup --name NEW)";
 
 /// Hint for an object that is damaged or missing.
 const DAMAGE_HINT: &str = "\
 put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which,
-and \"holdfast repair\" what can be made anew";
+and \"holdfast repair\" what can be rebuilt";
 
 /// Hint for when somebody has hidden or covered what seems lost.
 pub const BENEATH_HINT: &str = "\
-somebody with access to the bucket was at work: drop nothing; delete the mark of deletion, or the version that lies over it
+somebody with access to the bucket has hidden or overwritten objects: drop nothing; delete the delete marker, or the version on top
 (aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/guide/stores.md)";
 
 /// Hint for a key that does not permit what was requested.
@@ -225,7 +225,7 @@ fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
     };
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("make room where the repository is, and run it again: what was stored is taken up")
+            Some("make room where the repository is, and run it again: what was stored is reused")
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             Some("the file system of the repository is mounted read-only: mount it for writing")
@@ -249,8 +249,12 @@ impl From<WriteError> for Error {
 impl From<BeginError> for Error {
     fn from(error: BeginError) -> Self {
         match error {
-            BeginError::Active(_) | BeginError::Crowded { .. } => Self::new(ErrorKind::Active, error.to_string())
-                .hinted("wait for it; if it died on another host, it is passed over 15 minutes after its last sign of life, an archiver of binlogs after one"),
+            BeginError::Active(_) | BeginError::Crowded { .. } => {
+                Self::new(ErrorKind::Active, error.to_string()).hinted(
+                    "wait for it; if it died on another host, its lease expires 15 minutes after its last \
+                     sign of life, or one minute for a binlog archiver",
+                )
+            }
             BeginError::Thread(_) => Self::failed(error.to_string()),
             BeginError::Repo(error) => error.into(),
         }
@@ -268,7 +272,8 @@ impl From<FinishError> for Error {
             ),
             FinishError::Unsure { cause, .. } => {
                 let cause = Self::from(*cause);
-                let sure = "\"holdfast list\" tells whether it stands, as soon as the repository can be reached: if not, run it again";
+                let sure = "\"holdfast list\" shows whether it stands, once the repository can be reached: \
+                            if not, run it again";
                 Self { message: format!("{said}: {cause}"), ..cause }.also_hinted(sure)
             }
             FinishError::Repo(error) => error.into(),

@@ -365,10 +365,11 @@ impl FromStr for MySqlGtid {
             let server = parts.next()?.parse().ok()?;
             let next = parts.next()?;
             let (tag, number) = match parts.next() {
+                Some(_) if next.is_empty() => return None,
                 Some(number) => (next, number),
                 None => ("", next),
             };
-            let gtid = MySqlGtid::new(server, tag, number.parse().ok()?)?;
+            let gtid = MySqlGtid::new(server, tag, self::number(number)?)?;
             parts.next().is_none().then_some(gtid)
         };
         parse().ok_or_else(|| malformed(text, "a GTID server:number or server:tag:number"))
@@ -525,11 +526,13 @@ impl FromStr for MySqlGtidSet {
     }
 }
 
-/// Tags are up to 32 letters, digits and underscores, not case-sensitive.
+/// Tags are up to 32 letters, digits and underscores, not case-sensitive, and do not begin with a digit. The
+/// empty text stands for no tag.
 fn parse_tag(text: &str) -> Result<String, GtidError> {
     const LENGTH_MAX: usize = 32;
-    let valid =
-        text.len() <= LENGTH_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let valid = text.len() <= LENGTH_MAX
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !text.starts_with(|first: char| first.is_ascii_digit());
     if valid { Ok(text.to_ascii_lowercase()) } else { Err(malformed(text, "a GTID tag")) }
 }
 
@@ -615,6 +618,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_of_one_transaction_is_one_of_a_set_too() {
+        for rest in [":5", ":tag:5", ":_1:5"] {
+            let gtid: MySqlGtid = format!("{A}{rest}").parse().unwrap();
+            assert!(mysql(&gtid.to_string()).unwrap().contains(&gtid), "{rest}");
+        }
+        for rest in [":1:5", ":1a:5", "::5", ":+5", ":tag:+5", ":tag:5:6"] {
+            assert!(format!("{A}{rest}").parse::<MySqlGtid>().is_err(), "{rest}");
+        }
+    }
+
+    #[test]
     fn what_is_no_set_is_refused() {
         for rest in [
             "",
@@ -627,6 +641,7 @@ mod tests {
             ":tag",
             ":1:tag",
             ":a:b:1",
+            ":1a:1",
             ":1 2",
             ":ta-g:1",
             ":a234567890123456789012345678901234:1",

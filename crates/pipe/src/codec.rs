@@ -138,7 +138,7 @@ pub enum CodecError {
         plain_len: usize,
     },
     /// The bytes were compressed with a prefix that was not given.
-    #[error("compressed bytes need those that were their prefix")]
+    #[error("compressed bytes need the prefix that they were compressed with")]
     WithoutPrefix,
     /// The codec failed.
     #[error("compression failed")]

@@ -35,7 +35,7 @@ pub enum RepoError {
         damage: Box<RepoError>,
     },
     /// The opened key lacks the private key for this kind of object.
-    #[error("this key is a {role}'s: to read {object} takes an operator's")]
+    #[error("this is a {role}'s key: reading {object} takes an operator's")]
     NotReadable {
         /// The object's name.
         object: String,
@@ -43,7 +43,7 @@ pub enum RepoError {
         role: Role,
     },
     /// The role of the opened key does not allow the operation.
-    #[error("this key is a {role}'s: {doing} takes {needs}")]
+    #[error("this is a {role}'s key: {doing} takes {needs}")]
     NotAllowed {
         /// The role of the opened key.
         role: Role,
@@ -54,7 +54,7 @@ pub enum RepoError {
     },
     /// Everything written to this repository must be locked, and the store cannot lock.
     #[error(
-        "{doing} writes, and everything in this repository is to be locked, which {location} does not do"
+        "{doing} writes, and everything in this repository must be locked, but {location} cannot lock objects"
     )]
     NoLocks {
         /// Location of the store.
@@ -63,13 +63,13 @@ pub enum RepoError {
         doing: &'static str,
     },
     /// The repository was made without locks.
-    #[error("{location} was made without locks")]
+    #[error("the repository {location} was created without object locks")]
     NothingToLock {
         /// Location of the store.
         location: String,
     },
     /// Signatures of the opened key are not believed, or no longer.
-    #[error("nothing can be added to {log} with this key: what it signs {damage}")]
+    #[error("nothing can be added to {log} with this key: its outcome {damage}")]
     NotBelieved {
         /// The log.
         log: LogName,
@@ -77,7 +77,7 @@ pub enum RepoError {
         damage: Damage,
     },
     /// An object would be larger than the format allows.
-    #[error("{object}: its {what} would be {size_bytes} bytes, more than the {limit_bytes} that it can be")]
+    #[error("{object}: its {what} would be {size_bytes} bytes, more than the limit of {limit_bytes}")]
     TooLarge {
         /// The object's name.
         object: String,
@@ -174,7 +174,7 @@ impl RepoError {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Damage {
     /// It does not begin with the header of this format.
-    #[error("is no object of this format")]
+    #[error("is not an object of this format")]
     NoHeader,
     /// Its header names another repository.
     #[error("belongs to another repository")]
@@ -186,7 +186,7 @@ pub enum Damage {
         found: String,
     },
     /// A secret was not wrapped for this repository, or a seal does not open.
-    #[error("does not open: damaged, exchanged or forged ({what})")]
+    #[error("does not open: damaged, swapped or forged ({what})")]
     Sealed {
         /// The part that does not open.
         what: &'static str,
@@ -207,16 +207,16 @@ pub enum Damage {
         what: String,
     },
     /// It was deleted, in a store that keeps versions.
-    #[error("was deleted, and its bytes are still there")]
+    #[error("was deleted, but its bytes still exist as an older version")]
     Hidden,
     /// It was overwritten, in a store that keeps versions.
-    #[error("was written over, and what it was is still there")]
+    #[error("was overwritten, but the original still exists as an older version")]
     Covered,
     /// Its signer is unknown, or its signature is wrong.
     #[error("is signed by nobody known to this repository, or its signature is wrong")]
     Signature,
     /// It is signed by a key that had already been removed.
-    #[error("is signed by the key {key_id}, which was removed before")]
+    #[error("is signed by the key {key_id}, which had already been removed")]
     SignerRemoved {
         /// The key.
         key_id: KeyId,
@@ -229,7 +229,7 @@ pub enum Damage {
     },
     /// A chunk of page maps that a writer should have kept on its host, since it
     /// cannot read it from the repository.
-    #[error("is not among the page maps that this host has kept, or is damaged there")]
+    #[error("is missing or damaged in the page maps that this host has kept")]
     NotRemembered,
     /// It is sealed with the keys of a rotation that came after the repository was opened,
     /// or that has no share for this key.
@@ -250,7 +250,7 @@ pub enum Damage {
     #[error("does not continue the outcome before it: the history was altered")]
     Chain,
     /// It does not continue the segment before it.
-    #[error("does not continue the segment or outcome before it: some were taken away or exchanged")]
+    #[error("does not continue the segment or outcome before it: some were removed or swapped")]
     SegmentChain,
     /// It should exist, and does not.
     #[error("is missing")]

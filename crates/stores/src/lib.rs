@@ -83,7 +83,7 @@ fn connect(
                 return bad(format!("{location} cannot be read as of a time: that is for s3:// only"));
             }
             Location::Directory(_) | Location::Sftp(_) => {
-                let what = "keeps no versions of its objects: what it was before cannot be read";
+                let what = "keeps no versions of its objects, so an earlier state cannot be read";
                 return bad(format!("{location} {what}"));
             }
         };

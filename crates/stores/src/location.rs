@@ -6,14 +6,23 @@ use thiserror::Error;
 
 use crate::{bucket::Service, sftp::Place};
 
-/// A location that names no place. The error does not repeat the location, which may hold a password.
+/// A location that names no place.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error(
-    "this is not a repository: {why}; use /directory, s3://bucket/prefix, az://container/prefix or sftp://user@host/directory"
-)]
-pub struct BadLocation {
-    /// What is wrong with it.
-    pub why: &'static str,
+pub enum BadLocation {
+    /// Refused, since a typo would create a directory in whatever the current directory is.
+    #[error("\"{path}\" is not a repository: the path of a directory must begin with /")]
+    Relative {
+        /// The relative path.
+        path: String,
+    },
+    /// Anything else. The error does not repeat the location, which may hold a password.
+    #[error(
+        "this is not a repository: {why}; use /directory, s3://bucket/prefix, az://container/prefix or sftp://user@host/directory"
+    )]
+    Malformed {
+        /// What is wrong with it.
+        why: &'static str,
+    },
 }
 
 /// A place for a repository.
@@ -38,10 +47,10 @@ impl Location {
     /// Reads `/directory`, `file:///directory`, `s3://bucket/prefix`, `az://container/prefix` or
     /// `sftp://[user@]host[:port]/directory`.
     pub fn parse(location: &str) -> Result<Self, BadLocation> {
-        let bad = |why| Err(BadLocation { why });
+        let bad = |why| Err(BadLocation::Malformed { why });
         let Some((scheme, rest)) = location.split_once("://") else {
             return match location.split_once(':') {
-                Some(("s3" | "az" | "sftp" | "file", _)) => bad("behind the scheme there is \"://\""),
+                Some(("s3" | "az" | "sftp" | "file", _)) => bad("\"://\" must follow the scheme"),
                 _ => directory(location),
             };
         };
@@ -52,7 +61,7 @@ impl Location {
             "azure" | "abfs" | "abfss" | "wasb" | "wasbs" => {
                 bad("Azure Blob Storage is az://container/prefix")
             }
-            "gs" | "gcs" => bad("Google Cloud Storage is not among the stores"),
+            "gs" | "gcs" => bad("Google Cloud Storage is not supported"),
             "sftp" => Place::parse(rest).map(Self::Sftp),
             _ => bad("its scheme is unknown"),
         }
@@ -62,8 +71,11 @@ impl Location {
 fn directory(path: &str) -> Result<Location, BadLocation> {
     if path.starts_with('/') {
         Ok(Location::Directory(PathBuf::from(path)))
+    } else if path.is_empty() || path.contains([':', '@']) {
+        Err(BadLocation::Malformed { why: "the path of a directory must begin with /" })
     } else {
-        Err(BadLocation { why: "the path of a directory begins with /" })
+        // Without these characters, it holds no password.
+        Err(BadLocation::Relative { path: path.to_owned() })
     }
 }
 
@@ -77,17 +89,19 @@ fn bucket(service: Service, rest: &str) -> Result<Location, BadLocation> {
                 .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b':'))
     };
     if rest.contains('@') {
-        return Err(BadLocation { why: "credentials do not belong into it" });
+        return Err(BadLocation::Malformed { why: "it must not contain credentials" });
     }
     if !is_name(bucket) || bucket.contains(':') {
-        return Err(BadLocation { why: "the bucket's name has characters that such a name cannot have" });
+        return Err(BadLocation::Malformed { why: "the bucket name has characters that are not allowed" });
     }
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
         return Ok(Location::Bucket { service, bucket: bucket.to_owned(), prefix: String::new() });
     }
     if prefix.len() > 256 || !prefix.split('/').all(is_name) {
-        return Err(BadLocation { why: "a prefix is up to 256 of A-Z a-z 0-9 . _ - : between slashes" });
+        return Err(BadLocation::Malformed {
+            why: "the prefix may have at most 256 characters: A-Z a-z 0-9 . _ - : and single slashes",
+        });
     }
     Ok(Location::Bucket { service, bucket: bucket.to_owned(), prefix: format!("{prefix}/") })
 }
@@ -137,6 +151,14 @@ mod tests {
         ] {
             let error = parse(bad).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");
+        }
+        for relative in ["relative", "./a/b", "~/a"] {
+            let expected = BadLocation::Relative { path: relative.to_owned() };
+            assert_eq!(parse(relative).as_ref(), Err(&expected));
+            assert_eq!(parse(&format!("file://{relative}")), Err(expected));
+        }
+        for bad in ["", "user:secret@host/dir", "file://secret@host/dir"] {
+            assert!(matches!(parse(bad), Err(BadLocation::Malformed { .. })), "{bad}");
         }
     }
 }

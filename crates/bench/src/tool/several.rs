@@ -40,10 +40,10 @@ impl Tool for FiveBackups {
     fn backup(&self, source: &Source, dir: &Path) -> Result<Job> {
         let job = self.holdfast.backup(source, dir)?;
         let timed = match self.at_once {
-            true => job.timed.before("running=()\nfor n in 1 2 3 4 5; do\n").behind(
+            true => job.timed.before("running=()\nfor n in 1 2 3 4 5; do\n").after(
                 " --parallel 1 &\nrunning+=($!)\ndone\nfor one in \"${running[@]}\"; do wait \"$one\"; done",
             ),
-            false => job.timed.before("for n in 1 2 3 4 5; do\n").behind(" --parallel 1\ndone"),
+            false => job.timed.before("for n in 1 2 3 4 5; do\n").after(" --parallel 1\ndone"),
         };
         Ok(Job { timed, ..job })
     }

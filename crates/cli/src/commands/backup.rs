@@ -203,8 +203,8 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
     const WHOLE: &str = "a physical backup is of the whole server: add --method logical";
     const FILES: &str =
         "a physical backup reads the data files on this host: run it there, or add --method logical";
-    const ROWS: &str = "a server gives no rows of damaged pages: see --exclude-table";
-    const NO_FILES: &str = "a logical backup reads no data files and no redo: leave it out";
+    const ROWS: &str = "a server cannot return rows from damaged pages: see --exclude-table";
+    const NO_FILES: &str = "a logical backup reads no data files and no redo: omit the option";
     let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
     let of_files = args.resources.first_typed(OF_DATA_FILES);
     let (wrong, other, hint) = match args.method {
@@ -264,7 +264,7 @@ fn take_into(
     .into_iter();
     let mut results = Vec::new();
     for (location, repo) in opened {
-        let nothing = || Err(Error::failed("nothing came of it"));
+        let nothing = || Err(Error::failed("the backup ended without a result"));
         results.push((location, repo.and_then(|_| taken.next().unwrap_or_else(nothing))));
     }
     if results.iter().all(|(_, taken)| taken.is_err()) {
@@ -273,7 +273,7 @@ fn take_into(
         let mut errors = results.into_iter().filter_map(|(location, taken)| Some((location, taken.err()?)));
         let first = errors.next().map_or_else(|| Error::failed("there is no repository"), |(_, error)| error);
         for (location, error) in errors {
-            context.output.warning(format!("backup to {location} failed, too: {error}"));
+            context.output.warning(format!("backup to {location} also failed: {error}"));
         }
         return Err(first);
     }

@@ -1,7 +1,7 @@
 //! `cat`: writes the rows and statements of a logical backup to standard output.
 
 use std::{
-    io::{self, Write},
+    io::{self, StdoutLock, Write},
     sync::Arc,
 };
 
@@ -32,21 +32,31 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     id.kind.get_or_insert(Kind::Logical);
     let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
     let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
-    let mut out = Reader { out: io::stdout().lock(), has_gone: false };
+    let mut out = Reader::stdout();
     match write(args, &backup, &mut out, context) {
-        // The reader has seen enough, as with "| head".
-        Err(_) if out.has_gone => Ok(Exit::Done),
+        Err(_) if out.has_gone() => Ok(Exit::Done),
         written => written.map(|()| Exit::Done),
     }
 }
 
 /// Standard output, whose reader may close it early.
-struct Reader<W> {
+pub(super) struct Reader<W> {
     out: W,
     has_gone: bool,
 }
 
+impl Reader<StdoutLock<'static>> {
+    pub(super) fn stdout() -> Self {
+        Self { out: io::stdout().lock(), has_gone: false }
+    }
+}
+
 impl<W: Write> Reader<W> {
+    /// Whether the reader has seen enough, as with "| head".
+    pub(super) fn has_gone(&self) -> bool {
+        self.has_gone
+    }
+
     fn noted<T>(&mut self, written: io::Result<T>) -> io::Result<T> {
         self.has_gone |= written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
         written
@@ -68,7 +78,7 @@ impl<W: Write> Write for Reader<W> {
 fn write(args: &CatArgs, backup: &Backup, out: &mut dyn Write, context: &Context<'_>) -> Result<()> {
     let rows = |format| {
         let table = args.table.as_ref().ok_or_else(|| {
-            Error::new(ErrorKind::Usage, "rows of which table?")
+            Error::new(ErrorKind::Usage, "no table is named")
                 .hinted("write \"holdfast cat ID shop.orders\", or all tables with \"holdfast export\"")
         })?;
         Ok::<_, Error>((table, format))

@@ -37,10 +37,10 @@ use crate::{
 
 /// Hint for when backups have lost data.
 const LOST_HINT: &str = "\
-take a backup, which stores again what is lost (backup --full shares nothing with earlier ones), check again, then drop
-the backups that are named here (expire ID, or \"holdfast repair\", which says what it is about to do)";
+take a new backup, which stores the lost data again (backup --full reuses nothing of earlier ones),
+check again, then drop the backups listed here (expire ID; or \"holdfast repair\", which shows its plan)";
 /// Hint for when damage exists, but no backup has lost data.
-const REPAIR_HINT: &str = "\"holdfast repair\" says what it would make anew; no backup has lost anything";
+const REPAIR_HINT: &str = "no backup has lost data; \"holdfast repair\" shows what it would rebuild";
 
 /// At most this many overwritten objects are reported individually.
 const OVERWRITTEN_MAX: usize = 1_000;
@@ -50,8 +50,8 @@ const VERSIONS_TOLD: usize = 4;
 const SUSPICIOUS: &str = "suspicious";
 /// Hint for when someone has tampered with the bucket.
 const OVERWRITTEN_HINT: &str = "\
-somebody with access to the bucket has written over what is written once: find out who, and look with --as-of
-at the time before (docs/guide/stores.md)";
+somebody with access to the bucket has overwritten objects that Holdfast never overwrites: find out who, and
+read the repository as of an earlier time with --as-of (docs/guide/stores.md)";
 
 /// Severity of objects whose locks have ended.
 const UNLOCKED: &str = "unlocked";
@@ -61,7 +61,7 @@ const UNLOCKED_HINT: &str = "run \"holdfast lock --extend\", and have it run onc
 const LOCKS_END_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Hint for when the store does not reveal whether missing objects are only hidden.
 const UNSEEN_HINT: &str = "\
-somebody may only have hidden what is missing: before anything is dropped, allow s3:ListBucketVersions and
+the missing objects may only be hidden: before you drop anything, allow s3:ListBucketVersions and
 s3:GetBucketVersioning, and check again (docs/guide/stores.md)";
 
 /// For at most this many seemingly lost objects, the store is asked whether they are only hidden.
@@ -120,7 +120,7 @@ impl Found {
     fn hidden(object: String, since: SystemTime) -> Self {
         Self::suspicious(
             object,
-            format!("was deleted at {}, by nobody of ours, and its bytes are still there", moment(since)),
+            format!("was deleted at {}, but not by Holdfast; its bytes still exist", moment(since)),
         )
     }
 
@@ -133,10 +133,10 @@ impl Found {
             if owner.is_empty() { at } else { format!("{at} by {owner}") }
         });
         let told = told.collect::<Vec<_>>().join(", ");
-        let more = if versions.len() > VERSIONS_TOLD { " and before" } else { "" };
+        let more = if versions.len() > VERSIONS_TOLD { " and earlier" } else { "" };
         Self::suspicious(
             object,
-            format!("has {} versions, and is written once: of {told}{more}", versions.len()),
+            format!("has {} versions but should have one: from {told}{more}", versions.len()),
         )
     }
 
@@ -227,9 +227,8 @@ impl Checked {
         });
         // These findings are informational; no later step depends on them.
         if let Some(why) = unless_refused(looked.map_err(RepoError::from))?.err() {
-            let text = format!(
-                "whether objects were hidden or overwritten was not looked at (s3:ListBucketVersions): {why}"
-            );
+            let text =
+                format!("could not check for hidden or overwritten objects (s3:ListBucketVersions): {why}");
             context.output.warning(text);
         }
         if !told.is_empty() {
@@ -237,8 +236,7 @@ impl Checked {
         }
         self.findings.extend(told);
         if more > 0 {
-            let problem =
-                format!("{} more have several versions, or are hidden", text::count(more, "object"));
+            let problem = format!("{} with several versions, or hidden", text::count(more, "more object"));
             self.findings.push(Found::suspicious(repo.store().location(), problem));
         }
         Ok(())
@@ -257,26 +255,26 @@ impl Checked {
             soon += extended - unlocked;
             let object = part.log.map_or_else(|| "keys/".to_owned(), |log| format!("sources/{log}/"));
             if unlocked > 0 {
-                let problem =
-                    format!("{} that backups need not locked any more", text::count(unlocked, "object"));
+                let problem = format!("no lock on {} that backups need", text::count(unlocked, "object"));
                 self.findings.push(Found::unlocked(object.clone(), problem));
             }
             if refused > 0 {
                 let why = first_refusal.unwrap_or_default();
                 let text = format!(
-                    "{object}: the locks of {} cannot be seen: {why}",
+                    "{object}: the locks of {} cannot be read: {why}",
                     text::count(refused, "version")
                 );
                 context.output.warning(text);
             }
         });
         if let Some(why) = unless_refused(looked)?.err() {
-            context.output.warning(format!("whether locks have ended was not looked at: {why}"));
+            context.output.warning(format!("could not check whether locks have ended: {why}"));
         }
         if soon > 0 {
             let objects = text::count(soon, "object");
             let text = format!(
-                "the locks of {objects} that backups need end within {}: \"holdfast lock --extend\" makes them longer",
+                "the locks of {objects} that backups need end within {}: extend them with \
+                 \"holdfast lock --extend\"",
                 Span(margin)
             );
             context.output.warning(text);
@@ -302,14 +300,14 @@ impl Checked {
             match unless_refused(finder.look(&finding.object))? {
                 Ok(Some((_, Beneath { is_hidden, since }))) => {
                     let since = moment(since);
-                    let how = if is_hidden { "deleted" } else { "written over" };
-                    let problem = format!("; it was {how} at {since}, and what it held is still there");
+                    let how = if is_hidden { "deleted" } else { "overwritten" };
+                    let problem = format!("; it was {how} at {since}, and its earlier content still exists");
                     finding.problem.push_str(&problem);
                     hint = Some(BENEATH_HINT);
                 }
                 Ok(None) => {}
                 Err(why) => {
-                    let text = format!("whether what is lost is only hidden cannot be seen: {why}");
+                    let text = format!("cannot tell whether the lost objects are only hidden: {why}");
                     context.output.warning(text);
                     return Ok(hint.or(Some(UNSEEN_HINT)));
                 }
@@ -389,13 +387,7 @@ impl Render for Checked {
             if !found.backups.is_empty() {
                 text::fact(out, "  backups", found.backups.join(" "))?;
             }
-            if !found.files.is_empty() {
-                let mut files = found.files.join("\n");
-                if found.files_more > 0 {
-                    write!(files, "\nand {} more", found.files_more)?;
-                }
-                text::fact(out, "  files", files)?;
-            }
+            text::files(out, "  files", &found.files, found.files_more)?;
         }
         let (backups, packs) = (text::count(self.backups, "backup"), text::count(self.packs, "pack"));
         write!(out, "checked {backups}, {packs}")?;
@@ -408,24 +400,24 @@ impl Render for Checked {
             n => writeln!(out, ": {}", text::count(n, "finding")),
         }?;
         for Failed { log, error } in &self.failed {
-            writeln!(out, "{log} was not checked to the end: {error}")?;
+            writeln!(out, "the check of {log} was not completed: {error}")?;
         }
         if !self.not_checked.is_empty() {
-            writeln!(out, "not checked, since it takes an operator's key:")?;
+            writeln!(out, "not checked, because that takes an operator's key:")?;
             for what in &self.not_checked {
                 writeln!(out, "  {what}")?;
             }
         }
         if self.packs_left > 0 {
             let left = text::count(self.packs_left, "pack");
-            writeln!(out, "{left}, {}, left for another time", ByteSize(self.bytes_left))?;
+            writeln!(out, "{left}, {}, left for a later check", ByteSize(self.bytes_left))?;
         }
         if let Some(since) = self.unread_since {
             let unread = text::unread(since, self.never_read_packs, self.never_read_bytes);
             writeln!(out, "{unread}")?;
         }
         if let Some(error) = &self.not_recorded {
-            writeln!(out, "what was read is not recorded: {error}")?;
+            writeln!(out, "could not record which packs were read: {error}")?;
         }
         self.hint.map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))
     }

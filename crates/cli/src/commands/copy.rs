@@ -89,7 +89,7 @@ impl Render for Backup {
     fn render(&self, out: &mut String) -> fmt::Result {
         let there = self.there.as_deref().unwrap_or_default();
         let word = match &self.word_of {
-            Some(key) => format!(", on the word of the writer's key {key}"),
+            Some(key) => format!(", according to the writer's key {key}"),
             None => String::new(),
         };
         match (self.state, &self.report) {
@@ -102,8 +102,10 @@ impl Render for Backup {
                 text::millis(report.total_ms)
             ),
             (State::Copied | State::ToCopy, _) => writeln!(out, "{} is to be copied", self.id),
-            (State::WasThere, _) => writeln!(out, "{} is there already, as {there}{word}", self.id),
-            (State::Older, _) => writeln!(out, "{} stays: {there} is there, and younger{word}", self.id),
+            (State::WasThere, _) => writeln!(out, "{} exists there already, as {there}{word}", self.id),
+            (State::Older, _) => {
+                writeln!(out, "{} is not copied: {there} in the target is newer{word}", self.id)
+            }
             (State::Failed, _) => {
                 writeln!(out, "{} failed: {}", self.id, self.error.as_deref().unwrap_or_default())
             }
@@ -125,7 +127,7 @@ impl Render for Done {
         let (copied, there) = (count(State::Copied), count(State::WasThere));
         let end = if self.error.is_none() { " completed OK" } else { "; not all could be copied" };
         let copied = text::count(copied, "backup");
-        writeln!(out, "copy to {}: {copied} copied, {there} there already{end}", self.to)
+        writeln!(out, "copy to {}: {copied} copied, {there} already there{end}", self.to)
     }
 }
 
@@ -208,12 +210,12 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     sources.dedup();
     match (sources.len(), name, &args.as_name) {
         (0, Some(name), _) => {
-            return Err(Error::failed(format!("the repository holds nothing of {name}"))
+            return Err(Error::failed(format!("the repository contains nothing of {name}"))
                 .hinted("\"holdfast list\" shows the names"));
         }
         (2.., _, Some(_)) => {
             let text = "several sources cannot be copied to one name";
-            return Err(Error::new(ErrorKind::Usage, text).hinted("say which by --name"));
+            return Err(Error::new(ErrorKind::Usage, text).hinted("name one with --name"));
         }
         _ => {}
     }

@@ -79,7 +79,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
     examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
     if args.kind.contains(&Kind::Binlog) {
         let error = Error::new(ErrorKind::Usage, "--kind is for backups, physical or logical");
-        return Err(error.hinted("--max-lag tells whether somebody archives binlogs"));
+        return Err(error.hinted("--max-lag checks whether binlogs are being archived"));
     }
     let asked = Asked {
         // A server that is being examined may have no backup yet.

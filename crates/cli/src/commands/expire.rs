@@ -100,7 +100,9 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         is_by_name: !args.ids.is_empty(),
     };
     if args.ids.is_empty() && !repo.can_read() {
-        let text = "whether backups were taken with damaged pages takes an operator's key to tell: whatever the rules are, the newest of each source is kept, and the newest of which nothing has been lost since";
+        let text = "only an operator's key can tell whether backups contain damaged pages: regardless of \
+                    the rules, the newest backup of each source is kept, and the newest one that has lost \
+                    nothing since";
         context.output.event(Event::Note { text: text.to_owned() });
     }
     let mut looked = Vec::new();
@@ -133,7 +135,7 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
                 match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
                     Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,
                     Err(error) => {
-                        context.output.warning(format!("what would be freed is not known: {error}"));
+                        context.output.warning(format!("cannot determine how much would be freed: {error}"));
                     }
                 }
                 expired.add(&history, plan);
@@ -177,11 +179,11 @@ fn shown(history: &History, plan: &ExpirePlan) -> Vec<Kept> {
 /// A copy began elsewhere, and its end time is only what it claims. Returns `None` if no run came before.
 fn not_before(history: &History, run: RunNo, at: Timestamp) -> Option<Timestamp> {
     let before = history.outcomes().iter().rev().find(|outcome| outcome.run < run)?;
-    Some(before.at.min(at - POSITION_AGE_MAX))
+    Some(before.at.min(at - POSITION_AGE_MIN))
 }
 
 /// How far before its end a backup's position is assumed to be, at the least.
-const POSITION_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
+const POSITION_AGE_MIN: SignedDuration = SignedDuration::from_hours(24);
 
 /// A log, the request for it, its history, and the resulting plan.
 type Looked = (LogName, ExpireRequest, History, ExpirePlan);
@@ -208,8 +210,9 @@ fn unneeded_binlogs(
             match archive.and_then(|archive| needed_from(&archive, &log.source, looked)) {
                 Ok(needed_from) => dropped.retain(|run| needed_from.is_none_or(|first| *run < first)),
                 Err(error) => {
-                    let text =
-                        format!("{log}: what is needed cannot be told, and nothing is dropped: {error}");
+                    let text = format!(
+                        "{log}: cannot determine which runs are needed, so nothing is dropped: {error}"
+                    );
                     context.output.warning(text);
                     continue;
                 }
@@ -280,8 +283,8 @@ fn named(
     let mut by_log: Vec<(LogName, Vec<RunNo>)> = Vec::new();
     for id in &args.ids {
         let BackupNo::Number(run) = id.which else {
-            return Err(Error::new(ErrorKind::Usage, "the latest backup is not dropped by that name")
-                .hinted("write its number"));
+            return Err(Error::new(ErrorKind::Usage, "expire does not accept \"latest\"")
+                .hinted("name the backup by its number"));
         };
         let log = select::log(context, repo, id.source.as_ref().or(name), id.kind)?;
         match by_log.iter_mut().find(|(known, _)| *known == log) {
@@ -376,7 +379,7 @@ mod tests {
         let history = |kind| History::read(&repo, &log(kind)).unwrap();
         let backups = history(Kind::Logical);
         assert_eq!(not_before(&backups, RunNo(1), first), None);
-        assert_eq!(not_before(&backups, RunNo(2), before), Some(first.min(before - POSITION_AGE_MAX)));
+        assert_eq!(not_before(&backups, RunNo(2), before), Some(first.min(before - POSITION_AGE_MIN)));
         assert_eq!(not_before(&backups, RunNo(3), at), Some(before));
         assert_eq!(ended_before(&history(Kind::Binlog), before, at), [RunNo(1), RunNo(2)]);
         assert_eq!(ended_before(&history(Kind::Binlog), first, at), []);

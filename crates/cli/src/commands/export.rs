@@ -77,7 +77,8 @@ pub(super) fn run(args: ExportArgs, context: &Context<'_>) -> Result<Exit> {
     let target = args.target_dir.display().to_string();
     let done = match &chosen {
         Chosen::Logical(_) if args.dry_run => {
-            let text = "--dry-run shows what is restored of a physical backup, and this is a logical one";
+            let text =
+                "--dry-run shows what would be restored of a physical backup, and this backup is logical";
             return Err(Error::new(ErrorKind::Usage, text));
         }
         Chosen::Logical(chosen) => {

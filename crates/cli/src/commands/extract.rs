@@ -52,7 +52,7 @@ impl Chosen {
             Some(Kind::Logical) => of(Kind::Logical).map(Self::Logical),
             Some(Kind::Physical) => of(Kind::Physical).map(Self::Physical),
             Some(Kind::Binlog) => {
-                let text = format!("{id} is a part of a binlog");
+                let text = format!("{id} is a run of the binlog archive, not a backup");
                 Err(Error::new(ErrorKind::Usage, text).hinted("name a moment in it with --at or --gtid"))
             }
             None => match of(Kind::Logical) {
@@ -138,7 +138,10 @@ impl Render for Planned {
         text::fact(
             out,
             "restored",
-            format!("{bytes} in {files}, of {}, and what recovery asks for besides", ByteSize(*backup_bytes)),
+            format!(
+                "{bytes} in {files}, of {}, and further files if recovery needs them",
+                ByteSize(*backup_bytes)
+            ),
         )?;
         if let Some(why) = whole {
             text::fact(out, "all of it", format!("because {why}"))?;

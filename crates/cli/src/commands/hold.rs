@@ -85,7 +85,7 @@ struct Released {
 
 impl Render for Released {
     fn render(&self, out: &mut String) -> fmt::Result {
-        self.released.iter().try_for_each(|id| writeln!(out, "{id} is not held any more"))
+        self.released.iter().try_for_each(|id| writeln!(out, "{id} is no longer held"))
     }
 }
 

@@ -64,7 +64,7 @@ fn imported(report: &LogicalReport) -> Result<Imported> {
 
 fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, BackupOptions)> {
     if let Some(option) = args.resources.first_typed(OF_A_BUSY_SERVER) {
-        let error = Error::new(ErrorKind::Usage, format!("{option} means nothing to an import"));
+        let error = Error::new(ErrorKind::Usage, format!("{option} has no effect on an import"));
         return Err(error.hinted("the server that is read is a private one, which nobody else uses"));
     }
     let chosen = ImportOptions::new(Input::of(&args.dump)?);
@@ -95,7 +95,7 @@ fn run_as(typed: Option<Owner>) -> Result<Option<RunAs>> {
     if !rustix::process::geteuid().is_root() {
         return match typed {
             Some(_) => {
-                Err(Error::new(ErrorKind::Usage, "only root can run a server as somebody else (--owner)"))
+                Err(Error::new(ErrorKind::Usage, "only root can run a server as another user (--owner)"))
             }
             None => Ok(None),
         };

@@ -46,7 +46,7 @@ impl Render for Made {
         if self.encrypted {
             writeln!(
                 out,
-                "Keep a copy of the password away from the server: nothing here can be read without it."
+                "Keep a copy of the password away from the server: without it, no backup can be read."
             )?;
         }
         Ok(())

@@ -33,9 +33,10 @@ use crate::{
 
 /// What former holders of a key can still do; printed when a key is removed.
 const NOT_UNDONE: &str = "\
-Whoever has a copy of an operator's key can read what has been stored so far, and until \"holdfast key rotate\" what
-will be. Rotate to keep from it what comes; nothing takes back what it could read. What it has added stays, and later
-backups build on it: if somebody else had it, expire what is not yours and take the next backup with --full.";
+Anyone who has a copy of an operator's key can read everything stored so far, and everything stored until
+\"holdfast key rotate\". Rotate the keys to protect later backups; what the key could read stays readable.
+Backups that it added remain, and later ones build on them: if the key was stolen, expire the backups that are
+not yours and take the next one with --full.";
 
 /// A key.
 #[derive(Serialize)]
@@ -118,7 +119,7 @@ impl Render for Listed {
             writeln!(out, "rotated {}", text::count(self.rotations.into(), "time"))?;
         }
         for Problem { object, problem } in &self.problems {
-            writeln!(out, "counts for nothing: {object}: {problem}")?;
+            writeln!(out, "ignored: {object}: {problem}")?;
         }
         Ok(())
     }
@@ -142,7 +143,7 @@ impl Render for Made {
         let Self { key, trust, replaced, may_end } = self;
         writeln!(out, "added the {}'s key {}", key.role, key.id)?;
         if let Some(trust) = trust {
-            writeln!(out, "to be opened by it, the identity file needs this line:\n{trust}")?;
+            writeln!(out, "add this line to the identity file, so that it opens the repository:\n{trust}")?;
         }
         if let Some(replaced) = replaced {
             writeln!(out, "removed the key {replaced}\n{NOT_UNDONE}")?;
@@ -155,7 +156,8 @@ fn render_may_end(out: &mut String, runs: &[String]) -> fmt::Result {
     runs.iter().try_for_each(|run| {
         writeln!(
             out,
-            "{run} is under way, and may end with the key that was removed; \"holdfast key remove --at-once\" refuses that"
+            "{run} is still running and may finish with the removed key; \"holdfast key remove --at-once\" \
+             prevents that"
         )
     })
 }
@@ -170,7 +172,7 @@ struct Removed {
 impl Render for Removed {
     fn render(&self, out: &mut String) -> fmt::Result {
         for id in &self.removed {
-            writeln!(out, "removed the key {id}: what it signs from now on is not believed")?;
+            writeln!(out, "removed the key {id}: anything it signs from now on is rejected")?;
         }
         render_may_end(out, &self.may_end)?;
         writeln!(out, "{NOT_UNDONE}")
@@ -193,7 +195,7 @@ impl Render for RotatedKeys {
         )?;
         writeln!(
             out,
-            "What has been stored so far stays as it is, for whoever had the old keys; backup --full, expire and prune replace it."
+            "Existing data stay readable with the old keys; backup --full, expire and prune replace them."
         )
     }
 }
@@ -208,7 +210,10 @@ impl Render for Generated {
     fn render(&self, out: &mut String) -> fmt::Result {
         writeln!(out, "made the identity {}", self.file)?;
         text::fact(out, "public key", &self.public_key)?;
-        writeln!(out, "An operator adds it by \"holdfast key add --public-key …\". Keep a copy of the file.")
+        writeln!(
+            out,
+            "An operator adds it with \"holdfast key add --public-key …\". Keep a copy of the file."
+        )
     }
 }
 
@@ -277,9 +282,11 @@ fn public_key(typed: &str) -> Result<PublicKey> {
     };
     if let Ok(identity) = Identity::parse(&text) {
         let text =
-            format!("{typed} is an identity: it opens what is locked for it, and is nobody else's to have");
-        let hint =
-            format!("its public key, as \"key generate\" has printed it: --public-key {}", identity.public());
+            format!("{typed} is an identity (a secret key), not a public key: never give it to anyone");
+        let hint = format!(
+            "give its public key, as \"key generate\" printed it: --public-key {}",
+            identity.public()
+        );
         return Err(Error::new(ErrorKind::Usage, text).hinted(hint));
     }
     let key = text.split_ascii_whitespace().next().unwrap_or_default().parse();
@@ -330,7 +337,8 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
 fn signed_too_late(late: &[ObjectPath], context: &Context<'_>) -> Exit {
     for object in late {
         context.output.warning(format!(
-            "{object} was signed by the removed key while that was being removed: nobody believes it, and its log goes on after \"holdfast repair\""
+            "{object} was signed by the key while it was being removed: the outcome is rejected, and its log \
+             is blocked until \"holdfast repair\""
         ));
     }
     if late.is_empty() { Exit::Done } else { Exit::Finding }

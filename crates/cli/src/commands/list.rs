@@ -12,6 +12,7 @@ use holdfast_repo::{
     Act, LogName, Repo, RunNo,
     format::manifest::Head,
     log::{history::History, outcome::Outcome},
+    ops::harmed,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -46,6 +47,8 @@ pub(super) struct Listed {
     copy_of: Option<CopyShown>,
     /// Why the manifest's facts cannot be shown; null if they can, or if the key is not allowed to read them.
     problem: Option<String>,
+    /// Whether something that the backup needs is damaged, as a check has found; null if the key cannot tell.
+    has_lost_data: Option<bool>,
     /// The manifest's facts; absent if the key cannot read them, or if there is a problem.
     #[serde(flatten)]
     details: Option<Details>,
@@ -81,6 +84,7 @@ impl Listed {
             hold: HoldShown::of(history, run),
             copy_of: CopyShown::of(history, run),
             problem: None,
+            has_lost_data: None,
             details,
         }
     }
@@ -94,6 +98,9 @@ impl Listed {
             self.details.as_ref().map(|details| details.row(self.finished_at)).unwrap_or_default();
         if self.problem.is_some() {
             tags = "!unreadable".to_owned();
+        }
+        if self.has_lost_data == Some(true) {
+            tags = format!("!lost-data {tags}").trim_end().to_owned();
         }
         let hold = self.hold.as_ref().map(ToString::to_string).unwrap_or_default();
         // Shown because users look for the original's number where it differs.
@@ -182,7 +189,7 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
     match args.tag {
         Some(_) => repo.require(Act::Read, "finding backups by tag")?,
         None if !repo.can_read() => {
-            let text = "what backups consist of is not shown: reading manifests takes an operator's key";
+            let text = "details of backups are not shown: only an operator's key can read manifests";
             context.output.event(Event::Note { text: text.to_owned() });
         }
         None => {}
@@ -196,6 +203,13 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
         if let Some(problem) = &it.problem {
             exit = Exit::Finding;
             context.output.warning(format!("{}: {problem}", it.id));
+        }
+        if it.has_lost_data == Some(true) {
+            exit = Exit::Finding;
+            context.output.warning(format!(
+                "{}: a check has found data that it needs damaged: \"holdfast check\" says what is lost",
+                it.id
+            ));
         }
     }
     context.output.result(exit, &List { repository: repo.store().location(), backups });
@@ -215,17 +229,21 @@ fn append(
         backups.extend(history.standing().map(listed));
         return Ok(());
     }
+    let harmed = harmed(repo, &history)?;
+    let mut add = |listed: Listed, run| {
+        backups.push(Listed { has_lost_data: Some(harmed.contains(&run)), ..listed });
+    };
     let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
     read_heads(repo, &history, &standing, |run, head| {
         match head {
             Ok(head) if args.tag.as_ref().is_none_or(|tag| head.tags.contains(tag)) => {
-                backups.push(Listed::new(&history, run, head.finished_at, Some(head.into())));
+                add(Listed::new(&history, run, head.finished_at, Some(head.into())), run);
             }
             Ok(_) => {}
             // One unreadable backup does not hide the others.
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let taken_at = history.outcome(run).map(Outcome::taken_at).unwrap_or_default();
-                backups.push(Listed::unreadable(&history, run, taken_at, error.to_string()));
+                add(Listed::unreadable(&history, run, taken_at, error.to_string()), run);
             }
             Err(error) => return Err(error),
         }

@@ -87,7 +87,7 @@ fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
     for (name, value) in plan.import.iter().flat_map(Origin::facts) {
         text::fact(out, name, value)?;
     }
-    let goes_on = if plan.is_continued { " (an unfinished load goes on)" } else { "" };
+    let goes_on = if plan.is_continued { " (continues an unfinished load)" } else { "" };
     text::fact(out, "into", format!("{}{goes_on}", plan.target_version))?;
     let tables = text::count(plan.tables, "table");
     let rows = text::count(plan.rows, "row");
@@ -106,14 +106,14 @@ fn show_plan(out: &mut String, plan: &LoadPlan) -> fmt::Result {
 pub(super) fn refuse_contradictions(args: &RestoreArgs) -> Result<()> {
     let RestoreArgs { id, moment, target_dir, load: args, recovery, .. } = args;
     let wrong = |option: &str, hint: &str| {
-        Err(Error::new(ErrorKind::Usage, format!("{option} means nothing here")).hinted(hint.to_owned()))
+        Err(Error::new(ErrorKind::Usage, format!("{option} has no effect here")).hinted(hint.to_owned()))
     };
     if id.is_none() && moment.until().is_none() {
-        return Err(Error::new(ErrorKind::Usage, "what is to be restored?")
+        return Err(Error::new(ErrorKind::Usage, "neither a backup nor a moment was named")
             .hinted("name a backup (latest, 42, db1#42), or a moment (--at, --gtid, --before-gtid)"));
     }
     if target_dir.is_none() && !args.to_server {
-        return Err(Error::new(ErrorKind::Usage, "where is it to be restored to?")
+        return Err(Error::new(ErrorKind::Usage, "no target was named")
             .hinted("--target-dir DIR, or --to-server to load it into a running server"));
     }
     if args.to_server {

@@ -63,28 +63,25 @@ impl Render for Locked {
             write!(out, "{what}: {extended} of {}, {bytes}", part.versions)?;
             match part.unlocked {
                 0 => writeln!(out)?,
-                n => writeln!(out, "; {} not locked any more, or never", text::count(n, "object"))?,
+                n => writeln!(out, "; {} with no lock, or an expired one", text::count(n, "object"))?,
             }
             if part.refused > 0 {
                 let why = part.refusal.as_deref().unwrap_or_default();
-                writeln!(out, "  {} left as they are: {why}", text::count(part.refused, "version"))?;
+                writeln!(out, "  {} not extended: {why}", text::count(part.refused, "version"))?;
             }
             if part.crowded > 0 {
                 let names = text::count(part.crowded, "name");
                 writeln!(
                     out,
-                    "  {names} with so many versions that only the newest and the oldest were looked at"
+                    "  {names} with so many versions that only the newest and the oldest were examined"
                 )?;
             }
             if part.odd_names > 0 {
-                writeln!(
-                    out,
-                    "  {} passed over that nobody of ours has written",
-                    text::count(part.odd_names, "name")
-                )?;
+                let names = text::count(part.odd_names, "name");
+                writeln!(out, "  {names} skipped, not written by Holdfast")?;
             }
             if let Some(problem) = &part.problem {
-                writeln!(out, "  everything there was taken for needed: {problem}")?;
+                writeln!(out, "  everything there was treated as needed: {problem}")?;
             }
         }
         let period = Span(std::time::Duration::from_secs(self.period_s));
@@ -94,7 +91,8 @@ impl Render for Locked {
             let writes: u64 = self.parts.iter().map(|part| part.extended).sum();
             writeln!(
                 out,
-                "nothing was changed: locks ({}, {period}) that end within {margin} would last{until}; {} to look, {} to lock",
+                "nothing was changed: locks ({}, {period}) that end within {margin} would be extended\
+                 {until}; {} to examine, {} to lock",
                 self.mode,
                 text::count(self.reads, "request"),
                 text::count(writes, "request")
@@ -102,7 +100,8 @@ impl Render for Locked {
         } else {
             writeln!(
                 out,
-                "locks ({}, {period}) that ended within {margin} last{until}; {} to look, {} to lock",
+                "locks ({}, {period}) that would have ended within {margin} extended{until}; \
+                 {} to examine, {} to lock",
                 self.mode,
                 text::count(self.reads, "request"),
                 text::count(self.writes, "request")
@@ -112,12 +111,12 @@ impl Render for Locked {
 }
 
 pub(super) fn run(args: &LockArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = repository::open_for(context, Act::Prune, "making locks longer")?;
+    let repo = repository::open_for(context, Act::Prune, "extending locks")?;
     let Some(lock) = repo.info().object_lock else {
         let what =
             format!("{} was made without --object-lock: nothing in it is locked", repo.store().location());
         return Err(Error::failed(what).hinted(
-            "make another with init --object-lock, and copy what is here into it (docs/guide/stores.md)",
+            "make another with init --object-lock, and copy the backups into it (docs/guide/stores.md)",
         ));
     };
     let margin = args.margin.map_or(lock.period() / 4 * 3, |margin| margin.0);

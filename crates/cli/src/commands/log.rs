@@ -138,7 +138,7 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
     }
     if entries.is_empty() {
         return Err(Error::failed(format!(
-            "no logical backup of {} holds a table {}",
+            "no logical backup of {} contains a table {}",
             log.source, args.table
         )));
     }

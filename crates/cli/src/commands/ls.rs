@@ -198,7 +198,7 @@ pub(super) fn run(args: &LsArgs, context: &Context<'_>) -> Result<Exit> {
         }
     }
     match &args.path {
-        Some(path) if total.items == 0 => Err(Error::failed(format!("{} holds no {path}", total.id))),
+        Some(path) if total.items == 0 => Err(Error::failed(format!("{} does not contain {path}", total.id))),
         _ => {
             context.output.result(Exit::Done, &total);
             Ok(Exit::Done)

@@ -43,7 +43,7 @@ mod version;
 /// Runs the verb.
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
     if cli.global.as_of.is_some() && !cli.verb.only_reads() {
-        let what = format!("--as-of is for reading: {} works on the repository as it is", cli.verb.name());
+        let what = format!("--as-of is for reading only: {} changes the current repository", cli.verb.name());
         return Err(Error::new(ErrorKind::Usage, what));
     }
     let config = Config::load(cli.global.config.as_deref())?;

@@ -148,7 +148,7 @@ impl Render for Pruned {
     fn render(&self, out: &mut String) -> fmt::Result {
         let grace = Span(std::time::Duration::from_secs(self.grace_s));
         if self.logs.is_empty() {
-            writeln!(out, "nothing to free: the repository holds no backups yet")?;
+            writeln!(out, "nothing to free: the repository contains no backups yet")?;
         }
         for log in &self.logs {
             writeln!(out, "{}/{}", log.source, log.kind)?;
@@ -159,7 +159,9 @@ impl Render for Pruned {
             if log.locked_packs > 0 {
                 let until = match log.locked_until {
                     Some(until) => format!("locked in the bucket until {until:.0} at the latest"),
-                    None => "the store keeps them from being deleted (s3:DeleteObjectVersion, s3:GetObjectRetention)".to_owned(),
+                    None => "the store refuses to delete them (s3:DeleteObjectVersion, \
+                             s3:GetObjectRetention)"
+                        .to_owned(),
                 };
                 text::fact(
                     out,
@@ -185,7 +187,7 @@ impl Render for Pruned {
                     ByteSize(log.rewritten_bytes),
                     text::count(log.rewritten_packs, "pack")
                 );
-                text::fact(out, "  written anew", what)?;
+                text::fact(out, "  rewritten", what)?;
             }
             if log.postponed_bytes > 0 {
                 let what = format!(
@@ -198,14 +200,14 @@ impl Render for Pruned {
                 text::fact(
                     out,
                     "  waiting",
-                    format!("{}, named by an earlier prune", ByteSize(log.waiting_bytes)),
+                    format!("{}, declared dead by an earlier prune", ByteSize(log.waiting_bytes)),
                 )?;
             }
             if log.unfinished_bytes > 0 {
                 text::fact(
                     out,
                     "  unfinished",
-                    format!("{}, kept for the next backup to take up", ByteSize(log.unfinished_bytes)),
+                    format!("{}, kept for the next backup to continue", ByteSize(log.unfinished_bytes)),
                 )?;
             }
             text::fact(out, "  needed", ByteSize(log.live_bytes))?;
@@ -230,7 +232,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let memory = args.memory.bytes_or(&context.config.resources);
     if !repo.can_read() {
-        let text = "mostly dead packs stay as they are: to write anew what is needed of them takes an operator's key";
+        let text = "mostly dead packs are not rewritten: that takes an operator's key";
         context.output.event(Event::Note { text: text.to_owned() });
     }
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
@@ -271,7 +273,7 @@ fn of_prune(error: PruneError) -> Error {
         PruneError::Begin(error) => error.into(),
         PruneError::Finish(error) => error.into(),
         PruneError::NotRewritten { error, .. } => {
-            Error::from(error).context("mostly dead packs could not be written anew")
+            Error::from(error).context("could not rewrite mostly dead packs")
         }
         PruneError::Repo(error) => error.into(),
     }

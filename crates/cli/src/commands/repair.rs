@@ -25,18 +25,20 @@ use crate::{
 };
 
 const HELD_HINT: &str = "\
-what is held is not dropped: save its tables that are whole (holdfast restore ID --to-server --table), then \"holdfast release ID\" and repair again";
+a held backup is not dropped: save its intact tables (holdfast restore ID --to-server --table), then \
+\"holdfast release ID\" and repair again";
 const LEFT_HINT: &str = "\
-no backup needs what is damaged there; once less than half of the pack is needed, prune takes that out of it";
-const AGAIN_HINT: &str = "run it again: one repair makes as much anew as fits into one object";
-const LOST_HINT: &str = "nothing tells what was in it: put the object back from a copy of the repository";
+no backup needs the damaged part; once less than half of the pack is needed, prune moves that part \
+elsewhere and deletes the pack";
+const AGAIN_HINT: &str = "run it again: one repair rebuilds only as much as fits into one object";
+const LOST_HINT: &str = "its content cannot be rebuilt: put the object back from a copy of the repository";
 const KEYS_HINT: &str = "\
-a key cannot be made anew from packs: add another (holdfast key add) and remove the one that is gone (holdfast key remove)";
+a key cannot be rebuilt: add another (holdfast key add) and remove the lost one (holdfast key remove)";
 
 const MOVED_HINT: &str = "put the outcome of that prune and its refs back from a copy of the repository";
 const SIGNERS_HINT: &str = "\
-put the records of keys (keys/, signers/, removals/) back from a copy of the repository, or remove the key that is gone \
-(holdfast key remove); holdfast key list tells of them";
+put the records of keys (keys/, signers/, removals/) back from a copy of the repository, or remove the lost \
+key (holdfast key remove); holdfast key list shows them";
 
 /// A lost object.
 #[derive(Serialize)]
@@ -125,7 +127,7 @@ impl Log {
         writeln!(out, "{}/{}", self.source, self.kind)?;
         for it in &self.lost_outcomes {
             let what =
-                format!("{}: {}; what its run came to is lost, and counts as nothing", it.object, it.problem);
+                format!("{}: {}; the outcome of its run is lost and does not count", it.object, it.problem);
             text::fact(out, "  outcome", what)?;
         }
         for it in &self.prunes_made_anew {
@@ -134,12 +136,12 @@ impl Log {
             text::fact(
                 out,
                 "  prune",
-                format!("{}: {chunks} found where it moved them, {packs} unneeded", it.id),
+                format!("{}: {chunks} found at their new places, {packs} unneeded", it.id),
             )?;
         }
         for (name, ids) in [("  refs", &self.refs_made_anew), ("  index", &self.indexes_made_anew)] {
             if !ids.is_empty() {
-                text::fact(out, name, format!("{}: made anew", ids.join(" ")))?;
+                text::fact(out, name, format!("{}: rebuilt", ids.join(" ")))?;
             }
         }
         for it in &self.given_up {
@@ -150,13 +152,7 @@ impl Log {
                 text::fact(out, name, &it.id)?;
                 for lost in &it.lost {
                     text::fact(out, "    lost", format!("{}: {}", lost.object, lost.problem))?;
-                    if !lost.files.is_empty() {
-                        let mut files = lost.files.join("\n");
-                        if lost.files_more > 0 {
-                            write!(files, "\nand {} more", lost.files_more)?;
-                        }
-                        text::fact(out, "    files", files)?;
-                    }
+                    text::files(out, "    files", &lost.files, lost.files_more)?;
                 }
             }
         }
@@ -193,7 +189,7 @@ impl Render for Repaired {
             (false, true) if is_any => {
                 writeln!(out, "nothing was changed: with --yes, the backups above are dropped for good")?;
             }
-            (false, true) => writeln!(out, "nothing was changed: --yes does it")?,
+            (false, true) => writeln!(out, "nothing was changed: run it with --yes to apply this")?,
             (false, false) if self.logs.iter().all(|log| log.error.is_some()) => {}
             (false, false) => writeln!(out, "done; \"holdfast check\" says whether all is well")?,
         }
@@ -246,9 +242,8 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
             }
         };
         if let Some(error) = &plan.not_deleted {
-            let text = format!(
-                "{name}: what is useless now could not be deleted, which the next prune does: {error}"
-            );
+            let text =
+                format!("{name}: objects that are no longer needed are left to the next prune: {error}");
             context.output.warning(text);
         }
         is_mended &= plan.held.is_empty() && plan.left.is_empty() && (args.yes || plan.is_empty());
@@ -276,7 +271,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 /// Hint for when a hold may be lost.
-pub(super) const MAY_BE_HELD_HINT: &str = "say once more what is to be held, by \"holdfast hold\"";
+pub(super) const MAY_BE_HELD_HINT: &str = "set the holds again with \"holdfast hold\"";
 
 fn of_repair(error: RepairError) -> Error {
     match error {

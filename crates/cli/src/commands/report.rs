@@ -197,7 +197,7 @@ pub(super) fn rows_fact(out: &mut String, read: &ReadFacts) -> fmt::Result {
 /// Writes what the consistent view guarantees.
 pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
     text::fact(out, "view", &view.promise)?;
-    for (name, tables) in [("not of it", &view.inconsistent), ("without rows", &view.without_rows)] {
+    for (name, tables) in [("not in the view", &view.inconsistent), ("without rows", &view.without_rows)] {
         if !tables.is_empty() {
             text::fact(out, name, tables.join(" "))?;
         }
@@ -209,7 +209,7 @@ pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
 pub(super) fn position_facts(out: &mut String, position: &Position) -> fmt::Result {
     let precision = match position.precision {
         holdfast_core::physical::Precision::Exact => "",
-        holdfast_core::physical::Precision::AtRestore => " (the restored server says it exactly)",
+        holdfast_core::physical::Precision::AtRestore => " (the restored server shows the exact one)",
     };
     if let Some(binlog) = &position.binlog {
         text::fact(out, "binlog", format!("{}:{}{precision}", binlog.file, binlog.offset))?;
@@ -246,7 +246,7 @@ impl Render for Report {
             );
             text::fact(out, "checked", torn)?;
             let unverifiable = (capture.pages_unverifiable > 0)
-                .then(|| format!("none that can be checked {}", capture.pages_unverifiable));
+                .then(|| format!("not verifiable {}", capture.pages_unverifiable));
             let known = capture.pages_by_checksum.iter().map(|(name, pages)| format!("{name} {pages}"));
             let checksums: Vec<_> = known.chain(unverifiable).collect();
             if !checksums.is_empty() {

@@ -66,7 +66,8 @@ pub(super) fn show_reached(out: &mut String, label: &str, reached: &Reached, how
     said.push_str(how);
     text::fact(out, label, said)?;
     for filters in &reached.leaves_out {
-        text::fact(out, "NOT IN THEM", format!("what the server left out of its binlog by {filters}"))?;
+        let what = format!("changes that the server kept out of its binlog by {filters}");
+        text::fact(out, "NOT REPLAYED", what)?;
     }
     Ok(())
 }
@@ -141,7 +142,7 @@ impl Render for Restored {
         text::fact(out, "server", &report.server_version)?;
         let mut data = format!("{} in {}", ByteSize(written.bytes), text::count(written.files, "file"));
         if written.files_reused > 0 {
-            write!(data, ", {} of pages were right already", ByteSize(written.bytes_kept))?;
+            write!(data, ", {} of pages already up to date", ByteSize(written.bytes_kept))?;
         }
         text::fact(out, "data", data)?;
         if written.deleted > 0 {
@@ -182,7 +183,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     let Some(target_dir) = args.target_dir.clone() else { return load::run(args, context) };
     let (dry_run, ask) = (args.dry_run, args.delta && !args.yes);
     if ask && !dry_run && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let text = "--delta changes and deletes what is in the target, and there is no terminal to ask at";
+        let text = "--delta changes and deletes files in the target, and there is no terminal to ask on";
         return Err(Error::new(ErrorKind::Usage, text).hinted("look at what --dry-run shows, then add --yes"));
     }
     let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
@@ -212,14 +213,15 @@ pub(super) fn recovery(
     if let Some(id) = id
         && let Some(kind) = id.kind.filter(|kind| *kind != Kind::Physical)
     {
-        let text = format!("{id} is no backup after which a moment can be recovered: its kind is {kind}");
+        let text = format!("a restore cannot recover to a moment after {id}: its kind is {kind}");
         let hint = match kind {
             Kind::Logical => format!(
-                "load it (restore {id} --to-server), and have the server execute what follows it (binlog cat --after {id}); or \
-                 leave ID out, and the last physical backup before the moment is taken"
+                "load it (restore {id} --to-server) and let the server execute what follows \
+                 (binlog cat --after {id}); or omit ID to start from the last physical backup before the \
+                 moment"
             ),
-            _ => "recovery to a moment begins with a physical backup: leave ID out, and the last one before the moment is \
-                  taken"
+            _ => "recovery to a moment begins with a physical backup: omit ID to start from the last one \
+                  before it"
                 .to_owned(),
         };
         return Err(Error::new(ErrorKind::Usage, text).hinted(hint));
@@ -287,7 +289,7 @@ fn confirm(plan: &Plan, context: &Context<'_>) -> Result<()> {
     let mut shown = String::new();
     show_plan(&mut shown, plan).context("show the plan")?;
     context.output.notice(shown.trim_end());
-    context.output.ask("go on? [y/N] ");
+    context.output.ask("continue? [y/N] ");
     if matches!(answer(context.cancel)?.trim(), "y" | "Y" | "yes") {
         Ok(())
     } else {
@@ -310,7 +312,7 @@ fn answer(cancel: &Cancel) -> Result<String> {
             Ok(answer) => return answer.context("read the answer"),
             Err(mpsc::RecvTimeoutError::Timeout) => cancel.check()?,
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(Error::failed("nobody reads the answer"));
+                return Err(Error::failed("the answer cannot be read"));
             }
         }
     }

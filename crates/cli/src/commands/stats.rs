@@ -116,7 +116,7 @@ struct Stats {
 }
 
 pub(super) fn run(args: &StatsArgs, context: &Context<'_>) -> Result<Exit> {
-    let repo = Arc::new(repository::open_for(context, Act::Read, "to tell what takes the space")?);
+    let repo = Arc::new(repository::open_for(context, Act::Read, "to show what takes up space")?);
     let mut sources = Vec::new();
     let mut exit = Exit::Done;
     for log in select::logs_named(&repo, args.name.as_ref())? {
@@ -269,14 +269,14 @@ impl LogStats {
         let packs = text::count(self.packs, "pack");
         writeln!(out, "{}/{}: {backups}, {} in {packs}", self.source, self.kind, ByteSize(self.pack_bytes))?;
         if self.unneeded_bytes > 0 {
-            writeln!(out, "  no backup needs {} of it: prune frees that", ByteSize(self.unneeded_bytes))?;
+            writeln!(out, "  no backup needs {} of that: prune frees it", ByteSize(self.unneeded_bytes))?;
         }
         if let Some(since) = self.unread_since {
             let unread = text::unread(since, self.never_read_packs, self.never_read_bytes);
             writeln!(out, "  {unread}")?;
         }
         if let Some(ratio) = self.ratio {
-            writeln!(out, "  {ratio:.1} bytes of pages for each that is stored")?;
+            writeln!(out, "  compression ratio {ratio:.1} (bytes of pages per stored byte)")?;
         }
         if let Some(growth) = &self.growth {
             let became = if growth.size_bytes < 0 { "smaller" } else { "larger" };
@@ -328,7 +328,7 @@ impl LogStats {
         if self.unlisted_packs > 0 {
             let packs = text::count(self.unlisted_packs, "pack");
             let bytes = ByteSize(self.unlisted_bytes);
-            writeln!(out, "\n  no index tells what is in {packs}, {bytes}: not among these")?;
+            writeln!(out, "\n  not included: {packs}, {bytes}, which no index describes")?;
         } else if !self.codecs.is_empty() {
             writeln!(out)?;
         }

@@ -106,7 +106,7 @@ impl Output {
         let cause = lock(&LOST).take()?;
         let error = Error::failed("not all of the result could be written to standard output")
             .caused_by(cause)
-            .hinted("make room where it goes, and run it again");
+            .hinted("make room at the destination, and run it again");
         if only_prints {
             return Some(Err(error));
         }

@@ -31,7 +31,7 @@ pub(crate) fn unread(since: Timestamp, never_packs: u64, never_bytes: u64) -> St
     match never_packs {
         0 => format!("every pack was read by a check within {oldest}"),
         _ => format!(
-            "no check has read {}, {}; what is unread longest, for {oldest}",
+            "never read by a check: {}, {}; longest unread: {oldest}",
             count(never_packs, "pack"),
             ByteSize(never_bytes),
         ),
@@ -125,6 +125,15 @@ pub(crate) fn first(
     if lines.is_empty() { Ok(()) } else { fact(out, name, lines.join("\n")) }
 }
 
+/// Like [`first`] for the files that a finding concerns, and `more` that it does not name.
+pub(crate) fn files(out: &mut String, name: &str, files: &[String], more: u64) -> fmt::Result {
+    const MOST: usize = 20;
+    let more = more + files.len().saturating_sub(MOST) as u64;
+    let more = (more > 0).then(|| format!("and {}", count(more, "more file")));
+    let lines: Vec<&str> = files.iter().take(MOST).chain(&more).map(String::as_str).collect();
+    if files.is_empty() { Ok(()) } else { fact(out, name, lines.join("\n")) }
+}
+
 /// `connect 12 ms, read 3 s`.
 pub(crate) fn phases(phases: &[PhaseTime]) -> String {
     let phases = phases.iter().map(|phase| format!("{} {}", phase.name, millis(phase.ms)));
@@ -171,6 +180,21 @@ mod tests {
         ];
         table(&mut out, &[words("ID"), words("TAGS"), numbers("SIZE")], &rows).unwrap();
         assert_eq!(out, "ID     SIZE\n1   1.0 KiB\n10    512 B\n");
+    }
+
+    #[test]
+    fn twenty_files_are_named_and_the_others_counted() {
+        let shown = |files: usize, more| {
+            let files: Vec<String> = (1..=files).map(|number| format!("t{number}.ibd")).collect();
+            let mut out = String::new();
+            super::files(&mut out, "files", &files, more).unwrap();
+            out
+        };
+        assert_eq!(shown(0, 0), "");
+        assert_eq!(shown(1, 0), "files           t1.ibd\n");
+        assert!(shown(20, 0).ends_with(" t20.ibd\n"));
+        assert!(shown(20, 1).ends_with(" t20.ibd\n                and 1 more file\n"));
+        assert!(shown(25, 3).ends_with(" t20.ibd\n                and 8 more files\n"));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use holdfast_repo::{
     keys::{KeyId, Unlock},
     store::{Store, StoreError, writers},
 };
-use holdfast_stores::{OpenStoreError, StoreOptions, create_store, open_store};
+use holdfast_stores::{BadLocation, Location, OpenStoreError, StoreOptions, create_store, open_store};
 
 use crate::{
     args::{copy::OtherArgs, store::StoreArgs},
@@ -23,16 +23,8 @@ pub(crate) fn location(context: &Context<'_>) -> Result<String> {
         Error::new(ErrorKind::Usage, "no repository was named")
             .hinted("use --repo, HOLDFAST_REPO, or \"repo\" in the configuration file")
     })?;
-    // A relative path is refused: a typo would create a directory in whatever the current directory is.
-    // Text with neither of these characters contains no password, so the error can show it.
-    if !location.is_empty() && !location.starts_with('/') && !location.contains([':', '@']) {
-        let text = format!("\"{location}\" is not a repository: the path of a directory begins with /");
-        let error = Error::new(ErrorKind::Usage, text);
-        return Err(match std::path::absolute(&location) {
-            Ok(path) => error.hinted(format!("is {} meant?", path.display())),
-            Err(_) => error,
-        });
-    }
+    // Before a password is asked for.
+    Location::parse(&location).map_err(of_location)?;
     Ok(location)
 }
 
@@ -60,11 +52,22 @@ fn reached(context: &Context<'_>) -> StoreOptions {
     context.store.clone().options(context.config.store.clone())
 }
 
+/// Converts the error for a location, with the path that a relative one may stand for.
+fn of_location(error: BadLocation) -> Error {
+    let it = Error::new(ErrorKind::Usage, error.to_string());
+    match error {
+        BadLocation::Relative { path } => match std::path::absolute(path) {
+            Ok(path) => it.hinted(format!("is {} meant?", path.display())),
+            Err(_) => it,
+        },
+        BadLocation::Malformed { .. } => it,
+    }
+}
+
 fn of_opening(error: OpenStoreError, doing: &str) -> Error {
     match error {
-        OpenStoreError::BadLocation(_) | OpenStoreError::BadOption(_) => {
-            Error::new(ErrorKind::Usage, error.to_string())
-        }
+        OpenStoreError::BadLocation(error) => of_location(error),
+        OpenStoreError::BadOption(_) => Error::new(ErrorKind::Usage, error.to_string()),
         OpenStoreError::Store(error) => {
             let error = of_store(error).context(doing);
             match error.hint() {
@@ -76,8 +79,8 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
 }
 
 /// Explains that a repository supports only one writer.
-pub(crate) const ONE_WRITER: &str = "this store lets several create one name: see to it that never two runs (backup, \
-    expire, prune) of one source go on at once, also not from two hosts (docs/guide/stores.md)";
+pub(crate) const ONE_WRITER: &str = "this store cannot keep concurrent writers apart: make sure that two \
+    runs (backup, expire, prune) of one source never overlap, not even from two hosts (docs/guide/stores.md)";
 
 /// Opens the named repository with the given password or identity. Asks for a password only if one is needed.
 pub(crate) fn open(context: &Context<'_>) -> Result<Repo> {
@@ -298,13 +301,14 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
             (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
         }
         KeyError::NotEmpty { object, .. } if object == "holdfast.json" => {
-            (ErrorKind::Failed, Some("a repository is there already: use it, or name another place"))
+            (ErrorKind::Failed, Some("a repository exists there already: use it, or name another place"))
         }
         KeyError::NotEmpty { .. } => (ErrorKind::Failed, Some("name an empty or a new directory")),
         KeyError::NoLocks { location, .. } if !location.starts_with("s3://") => (
             ErrorKind::Failed,
             Some(
-                "Object Lock is of s3:// only; docs/guide/stores.md says how others are protected; without --object-lock the repository is made without it",
+                "Object Lock is for s3:// only; docs/guide/stores.md says how others are protected; without \
+                 --object-lock the repository is made without it",
             ),
         ),
         KeyError::NoLocks { .. } => (
@@ -319,7 +323,8 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
         KeyError::OlderFormat { .. } => (
             ErrorKind::Failed,
             Some(
-                "it is of a time before the first release: make a new repository, and keep this one with the version that wrote it",
+                "it was made by a version before the first release: make a new repository, and keep this one \
+                 with the version that wrote it",
             ),
         ),
         KeyError::WrongPassword { .. } => (
@@ -349,10 +354,10 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
         KeyError::TooManyLogs { .. } => (
             ErrorKind::Failed,
             Some(
-                "--at-once tells of those only that have ended runs; are there folders below sources/ that are nobody's?",
+                "with --at-once, only logs with finished runs count; are there stray folders below sources/?",
             ),
         ),
-        KeyError::TooMany { .. } => (ErrorKind::Failed, Some("remove one that is not used any more")),
+        KeyError::TooMany { .. } => (ErrorKind::Failed, Some("remove one that is no longer used")),
         KeyError::NothingToProtect { .. } | KeyError::BadLabel { .. } | KeyError::OperatorOfSources => {
             (ErrorKind::Usage, None)
         }
@@ -361,12 +366,13 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
             Some("put another in its place first: \"holdfast key change\", or key add and key remove"),
         ),
         KeyError::RotatedOut { .. } => {
-            (ErrorKind::Failed, Some("make a new repository, and let this one expire"))
+            let hint = "make a new repository, and keep this one until its backups are no longer needed";
+            (ErrorKind::Failed, Some(hint))
         }
         KeyError::Crowded => (ErrorKind::Failed, Some("run it again")),
         KeyError::NotEncrypted { .. } => (
             ErrorKind::Key,
-            Some("if this is right, leave the password out; if not, find out who exchanged the repository"),
+            Some("if it should not be encrypted, omit the password; if it should, find out who replaced it"),
         ),
         KeyError::Damaged { .. } | KeyError::Kdf { .. } => {
             (ErrorKind::Damaged, Some("put this object back from a copy of the repository"))

@@ -47,7 +47,7 @@ pub(crate) fn log(
             Kind::Physical if all == 0 => "\"holdfast backup\" makes the first",
             Kind::Physical | Kind::Logical => "\"holdfast list\" shows what there is",
         };
-        return Err(Error::failed(format!("the repository holds nothing of kind {kind}")).hinted(hint));
+        return Err(Error::failed(format!("the repository contains nothing of kind {kind}")).hinted(hint));
     }
     only(context, logs, name, |first| format!("use --name, or write {first}#42"))
 }
@@ -83,7 +83,7 @@ pub(crate) fn logs_named(repo: &Repo, name: Option<&SourceName>) -> Result<Vec<L
 }
 
 fn holds_nothing_of(name: &SourceName) -> Error {
-    Error::failed(format!("the repository holds nothing of {name}"))
+    Error::failed(format!("the repository contains nothing of {name}"))
         .hinted("\"holdfast list\" shows the names")
 }
 
@@ -100,15 +100,13 @@ fn only(
     match (logs.len(), name) {
         (1, _) => Ok(logs.remove(0)),
         (0, Some(name)) if all > 0 => Err(holds_nothing_of(name)),
-        (0, _) => {
-            Err(Error::failed("the repository holds no backup yet")
-                .hinted("\"holdfast backup\" makes the first"))
-        }
+        (0, _) => Err(Error::failed("the repository contains no backup yet")
+            .hinted("\"holdfast backup\" makes the first")),
         _ => {
             let names: Vec<&str> = logs.iter().map(|log| log.source.as_str()).collect();
             Err(Error::new(
                 ErrorKind::Usage,
-                format!("the repository holds {}: which one?", names.join(", ")),
+                format!("the repository contains {}: which one?", names.join(", ")),
             )
             .hinted(how_to_say(&logs[0].source)))
         }
@@ -150,12 +148,12 @@ pub(crate) fn backup(
             })?;
             if taken != newest {
                 let text = format!(
-                    "the latest backup of all of {log} is {taken}: imports, and backups of parts of it, that came later are \
-                     passed over"
+                    "the latest backup of all of {log} is {taken}: later imports and partial backups are \
+                     skipped"
                 );
                 context.output.event(Event::Note { text });
             } else if history.outcome(taken).is_some_and(|outcome| outcome.part.is_some()) {
-                let text = format!("backup {taken} of {log} is of a part of it, and none is of all");
+                let text = format!("backup {taken} of {log} is partial, and none covers the whole source");
                 context.output.event(Event::Note { text });
             }
             taken

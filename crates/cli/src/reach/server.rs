@@ -18,7 +18,7 @@ const USER_FILE: &str = ".my.cnf";
 pub(crate) fn connect_options(typed: &source::SourceArgs, context: &Context<'_>) -> Result<ConnectOptions> {
     let files = option_files(typed)?;
     for path in files.ignored() {
-        context.output.warning(format!("{} is ignored: everybody may write it", path.display()));
+        context.output.warning(format!("{} is ignored: everybody can write to it", path.display()));
     }
     let password = password::of_server(typed.password, typed.server_password_file.as_deref())?;
     let mut options = ConnectOptions {

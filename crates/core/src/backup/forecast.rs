@@ -84,10 +84,10 @@ pub(crate) fn room(
     if free < forecast.least_bytes {
         let (free, data) = (ByteSize(free), ByteSize(reached.data_bytes()));
         let hint = match options.compression {
-            Compression::None => "make room, choose another repository, or compress by --compress",
+            Compression::None => "make room, choose another repository, or compress (--compress)",
             _ => "make room, or choose another repository",
         };
-        let text = format!("{free} are free, too little for a full backup of {data}");
+        let text = format!("only {free} free, too little for a full backup of {data}");
         return Err(Error::new(ErrorKind::Store, text).hinted(hint));
     }
     if free < forecast.likely_bytes {
@@ -117,8 +117,9 @@ pub(super) fn spool_dir(options: &BackupOptions) -> PathBuf {
 
 /// On a busy server, the redo from one checkpoint on is as much as the log holds, and all of it is captured.
 fn room_for_redo(dir: &Path, redo_bytes: u64, reserve_bytes: u64) -> Result<()> {
-    const CHOOSE: &str = "choose a directory with room for it by --spool-dir, or allow less by --spool-max";
-    const ELSEWHERE: &str = "choose a directory on another file system by --spool-dir";
+    const CHOOSE: &str =
+        "choose a directory with enough room (--spool-dir), or allow less redo (--spool-max)";
+    const ELSEWHERE: &str = "choose a directory on another file system (--spool-dir)";
     let space = rustix::fs::statvfs(dir)
         .context(format_args!("look at the directory {} for the redo spool", dir.display()))
         .map_err(|error| error.hinted(CHOOSE))?;
@@ -128,7 +129,7 @@ fn room_for_redo(dir: &Path, redo_bytes: u64, reserve_bytes: u64) -> Result<()> 
     }
     let (free, needed) = (ByteSize(free_bytes), ByteSize(redo_bytes));
     let mut text = format!(
-        "{free} are free in {}, too little for the {needed} of redo that a backup may have to capture",
+        "only {free} free in {}, too little for the {needed} of redo that a backup may have to capture",
         dir.display()
     );
     if reserve_bytes > 0 {

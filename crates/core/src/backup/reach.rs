@@ -81,8 +81,8 @@ pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Ju
     let data_bytes = readable_bytes(&datadir, &facts).or_else(|error| judge(error).map(|()| 0))?;
     for key in KeyFiles::of(&facts).found_in(&datadir) {
         let text = format!(
-            "{} opens what is encrypted, so it is left out of the backup: keep it where the data directory's loss does not \
-             reach it, a restore needs it",
+            "{} holds encryption keys, so it is left out of the backup: keep a copy apart from the data \
+             directory, a restore needs it",
             datadir.join(key).display()
         );
         listener.event(Event::Warning { text });
@@ -122,11 +122,11 @@ pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
 fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
     let skip: Box<Skip<'_>> = match facts.flavor() {
         Flavor::MariaDb => {
-            let layout = mariadb::Layout::new(facts);
+            let layout = mariadb::Layout::new(facts)?;
             Box::new(move |path, is_dir| layout.skips(path, is_dir))
         }
         Flavor::MySql => {
-            let layout = mysql::Layout::new(facts);
+            let layout = mysql::Layout::new(facts)?;
             Box::new(move |path, is_dir| layout.skips(path, is_dir))
         }
     };

@@ -18,12 +18,11 @@ pub(super) fn require_all(session: &mut Session, stands_in: bool, may_filter: bo
     if may_filter || filters.is_empty() {
         return Ok(());
     }
-    let text = format!(
-        "this server leaves out some of what it replicates, and so does its binlog: {}",
-        filters.join(", ")
-    );
+    let text =
+        format!("this server has replication filters, so its binlog is incomplete: {}", filters.join(", "));
     Err(Error::new(ErrorKind::Usage, text).hinted(
-        "archive the server that it replicates; or, where that may be missing, say so by --allow-replica-filters",
+        "archive the server that it replicates from; or, if what is filtered out may be missing, allow that \
+         with --allow-replica-filters",
     ))
 }
 
@@ -38,7 +37,7 @@ pub(super) fn stopped_replica(session: &mut Session) -> Result<Option<String>> {
     let applies = channels.iter().any(|channel| channel.is_applying);
     Ok(channels.into_iter().next().filter(|_| !applies).map(|of| {
         let (host, port) = (of.host, of.port);
-        format!("this server is a replica of {host}:{port}, and has stopped applying what comes from there")
+        format!("this server is a replica of {host}:{port}, and has stopped applying changes from it")
     }))
 }
 
@@ -71,9 +70,12 @@ fn require_replica_updates(session: &mut Session) -> Result<()> {
         match session.variable(name)?.as_deref() {
             None => {}
             Some("0" | "OFF") => {
-                let text = format!("what this server replicates is not in its binlog: {name} is off");
+                let text = format!(
+                    "this server does not write to its binlog what it applies as a replica: {name} is off"
+                );
                 return Err(Error::new(ErrorKind::Usage, text).hinted(format!(
-                    "archive the server that it replicates; or set {name}=ON in the server's configuration, and start it anew"
+                    "archive the server that it replicates from; or set {name}=ON in this server's \
+                     configuration, and restart it"
                 )));
             }
             Some(_) => return Ok(()),
@@ -99,6 +101,6 @@ pub(super) fn filters(session: &mut Session) -> Result<Option<String>> {
 /// A warning that says what these settings mean.
 pub(super) fn of_filters(filters: &str) -> String {
     format!(
-        "the server leaves something out of its binlog ({filters}): what happens there cannot be recovered from the archive"
+        "the server leaves changes out of its binlog ({filters}): these cannot be recovered from the archive"
     )
 }

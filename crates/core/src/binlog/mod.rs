@@ -15,7 +15,6 @@
 
 mod archive;
 mod left_out;
-mod look;
 mod queue;
 mod read;
 mod recorder;
@@ -25,7 +24,6 @@ mod run;
 mod segments;
 mod semi_sync;
 mod spool;
-mod standby;
 mod stream;
 mod stretch;
 mod wire;

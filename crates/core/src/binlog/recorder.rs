@@ -70,10 +70,10 @@ pub(super) trait Sink {
 #[derive(Debug, Error)]
 pub(super) enum RecordError {
     /// It differs from what was archived: this is another server, or its binlogs were reset.
-    #[error("what {0} holds is not what was archived from there")]
+    #[error("what the server has at {0} is not what was archived from there")]
     NotAsArchived(Place),
     /// Something is left out.
-    #[error("the server left out what stands between {from} and {to} in {file}")]
+    #[error("the server left out the events between {from} and {to} in {file}")]
     Hole { file: String, from: u64, to: u64 },
     /// An event is damaged.
     #[error("{at}: {error}")]
@@ -551,7 +551,7 @@ impl Recorder {
         }
         if !is_first && !follows_gap {
             let text = format!(
-                "transactions are missing: {} names {said} as older, archived is {}",
+                "transactions are missing: {} lists {said} as earlier, but the archive contains only {}",
                 self.place.file, self.gtids
             );
             self.missing = Some(text.clone());

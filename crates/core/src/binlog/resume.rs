@@ -47,7 +47,7 @@ impl Binlog {
         let is_on = session.variable("log_bin")?.is_some_and(|value| value != "0");
         if !is_on {
             return Err(Error::new(ErrorKind::Server, "the server writes no binlog")
-                .hinted("set log_bin in its configuration, and start it anew"));
+                .hinted("set log_bin in its configuration, and restart it"));
         }
         let uuid = match version.flavor {
             Flavor::MySql => session.variable("server_uuid")?,
@@ -235,8 +235,8 @@ pub(super) fn first(
             return Ok((begin(&place.file), None));
         }
         let warning = format!(
-            "the server does not have the binlog file any more at which the newest backup of {at:.0} stands: the archive \
-             begins behind it"
+            "the server no longer has the binlog file in which the newest backup, of {at:.0}, ends: \
+             the archive begins after it"
         );
         return Ok((Start::at(binlog.oldest()?), Some(warning)));
     }
@@ -249,8 +249,8 @@ pub(super) fn first(
         return Ok((begin(&place.file), None));
     }
     let warning = format!(
-        "it cannot be told where the server's binlog goes on behind the newest backup of {at:.0}, or the server does not have \
-         that any more: the archive begins with the oldest file"
+        "it is unknown where the server's binlog continues after the newest backup, of {at:.0}, or the \
+         server no longer has that: the archive begins with the oldest file"
     );
     Ok((Start::at(binlog.oldest()?), Some(warning)))
 }
@@ -285,7 +285,7 @@ pub(super) fn next(
     let archived = tail.gtids()?.filter(|gtids| !gtids.is_empty());
     if tail.server.flavor() != binlog.server.flavor() {
         let text = format!(
-            "the archive is of a {} server, and this is {}",
+            "the archive is from a {} server, but this is {}",
             tail.server.flavor(),
             binlog.server.version
         );
@@ -326,7 +326,7 @@ pub(super) fn next(
             false => GapKind::Purged,
         },
         (Some(_), _) if !is_same => GapKind::OtherServer,
-        (Some(archived), Some(executed)) if shares(executed, archived) => GapKind::Diverged,
+        (Some(archived), Some(executed)) if shows_no_reset(executed, archived) => GapKind::Diverged,
         (Some(_), _) => GapKind::Reset,
         (None, _) if !is_same => GapKind::OtherServer,
         (None, _) if has_lost => GapKind::Reset,
@@ -337,26 +337,25 @@ pub(super) fn next(
     };
     if kind == GapKind::OtherServer && !new_identity {
         let why = match &lack {
-            Some(Lack::Otherwise(what)) => format!("went on otherwise, for {what}"),
-            _ => "nothing tells where it goes on from there".to_owned(),
+            Some(Lack::Otherwise(what)) => format!("cannot be shown to have the same transactions: {what}"),
+            _ => "there is no way to tell where its binlog continues from there".to_owned(),
         };
-        let text =
-            format!("this is another server than the one that was archived until {}, and {why}", tail.place);
+        let text = format!("this is not the server that was archived until {}, and {why}", tail.place);
         return Err(Error::new(ErrorKind::Usage, text).hinted(
-            "give it a name of its own (--name); or, if it has taken the other's place for good, say so once by \
-             --new-identity: the archive then has a gap here",
+            "give it a name of its own (--name); or, if it has replaced the other for good, confirm that \
+             once with --new-identity: the archive then has a gap here",
         ));
     }
     let oldest = binlog.oldest()?;
     let what = match kind {
         GapKind::Purged => "the server has purged what came after",
         GapKind::Diverged => {
-            "the server was reset, or lost the end of its binlog, and went on otherwise, after"
+            "the server was reset, or lost the end of its binlog, and its history differs after"
         }
-        GapKind::OtherServer => "another server took the place of the one that was archived until",
-        _ => "the server has begun its binlogs anew since",
+        GapKind::OtherServer => "another server has replaced the one that was archived until",
+        _ => "the server has reset its binlogs since",
     };
-    let text = format!("{what} {}; its oldest is {}", tail.place, oldest.file);
+    let text = format!("{what} {}; its oldest file is {}", tail.place, oldest.file);
     Ok(Start { place: oldest, known: None, gap: Some(Gap { kind, text }) })
 }
 
@@ -374,11 +373,15 @@ impl Lack {
     pub(super) fn of_another(self, until: &Place) -> Error {
         let text = match self {
             Lack::Behind => {
-                format!("this server has not yet all that is archived, which is until {until} of another")
+                format!(
+                    "this server does not yet have everything that is archived, up to {until} of another \
+                     server"
+                )
             }
             Lack::Otherwise(what) => {
                 format!(
-                    "this server went on otherwise than the one that is archived until {until}, for {what}"
+                    "this server cannot be shown to have the transactions of the one that is archived until \
+                     {until}: {what}"
                 )
             }
         };
@@ -405,7 +408,7 @@ fn lack(
         return Ok(None);
     }
     let Some(last) = &tail.last_transaction else {
-        let what = format!("the archive has no transaction by which {behind} could be known again");
+        let what = format!("the archive has no transaction by which {behind} could be verified");
         return Ok(Some(Lack::Otherwise(what)));
     };
     let parse = |gtid: &str| {
@@ -419,7 +422,7 @@ fn lack(
     let begin = StreamBegin::BehindGtids(Gtids::MariaDb(behind));
     let what = match begun_s(gtid, &begin, connect, options)? {
         Some(begun_s) if begun_s == last.begun_s => return Ok(None),
-        Some(_) => format!("its {gtid} is another transaction than the archived one"),
+        Some(_) => format!("its {gtid} is not the archived transaction"),
         None => format!("it does not have the archived transaction {gtid}, or has purged it"),
     };
     Ok(Some(Lack::Otherwise(what)))
@@ -438,9 +441,9 @@ pub(super) fn another_lacks(
     }
 }
 
-/// Whether both have transactions of one server, and the executed ones have holes:
-/// then the server was not reset.
-fn shares(executed: &Gtids, archived: &Gtids) -> bool {
+/// Whether the executed transactions show that the server was not reset: both sets name one server, and the
+/// executed ones have a hole, be it among another server's.
+fn shows_no_reset(executed: &Gtids, archived: &Gtids) -> bool {
     match (executed, archived) {
         (Gtids::MySql(executed), Gtids::MySql(archived)) => {
             // After a reset, transactions are counted from 1 again: that numbers are alike proves nothing.
@@ -471,8 +474,10 @@ fn begins_with_any(
         First::End => Ok(false),
         First::Gone => {
             let text = format!("the server does not send its oldest binlog file {}", oldest.file);
-            Err(Error::new(ErrorKind::Server, text)
-                .hinted("try again, if it was purged just now; PURGE BINARY LOGS takes a file off the list that is not there"))
+            Err(Error::new(ErrorKind::Server, text).hinted(
+                "try again if it was purged just now; if the file is gone from disk, PURGE BINARY LOGS \
+                     removes it from the list",
+            ))
         }
     }
 }

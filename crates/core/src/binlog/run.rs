@@ -295,7 +295,7 @@ impl ArchiveRun {
     }
 
     fn failed(&self, error: WriteError) -> Error {
-        let first = self.writer.as_ref().and_then(BackupWriter::failure);
+        let first = self.writer.as_ref().and_then(BackupWriter::take_failure);
         first.unwrap_or(error).into()
     }
 }

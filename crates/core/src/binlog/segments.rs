@@ -381,7 +381,9 @@ impl Near {
                     Ok(()) => break,
                     Err(error) => error.to_string(),
                 },
-                false => "it has as much as it may of what the repository does not take".to_owned(),
+                false => {
+                    "its size limit is reached by segments that are not yet in the repository".to_owned()
+                }
             };
             if shared.is_given_up.load(Ordering::Acquire) {
                 return Err(Error::failed(format!("spool in {}: {why}", self.spool.dir().display())));

@@ -82,11 +82,11 @@ impl Source {
     /// Explains why the server did not say which files it has, if commits wait.
     pub(super) fn explain_silence(&self, error: Error) -> Error {
         let Some(settings) = self.settings.as_ref().filter(|_| self.waiting > 0) else { return error };
-        let text = "the server does not list its binlog files as long as commits wait for an acknowledgement, and where the \
-                    archive goes on cannot be told without";
+        let text = "the server does not list its binlog files while commits wait for an acknowledgement; \
+                    without the list, it is unknown where the archive continues";
         Error::new(ErrorKind::Server, text).caused_by(error).hinted(format!(
-            "SET GLOBAL {}_enabled = OFF lets them go on without one; set it ON again when the archiver is connected, or has \
-             archived --once without --semi-sync",
+            "SET GLOBAL {}_enabled = OFF lets them continue without one; set it to ON again when the \
+             archiver is connected, or has archived --once without --semi-sync",
             settings.prefix
         ))
     }
@@ -98,7 +98,11 @@ impl Source {
             Some(Settings { prefix, .. }) => {
                 format!("the server's commits wait for no acknowledgement: {prefix}_enabled is off")
             }
-            None => "the server's commits wait for no acknowledgement: it has no plugin for it".to_owned(),
+            None => {
+                "the server's commits wait for no acknowledgement: it has no plugin for semi-synchronous \
+                     replication"
+                    .to_owned()
+            }
         };
         Err(Error::new(ErrorKind::Usage, text).hinted(
             "enable semi-synchronous replication on it as a source (docs/guide/connections.md), or leave out --semi-sync",

@@ -37,7 +37,9 @@ impl Filter {
     pub(super) fn new(tables: Vec<TableName>, is_open: bool) -> Self {
         // A statement can spell such names in several ways, and a server option cannot name them at all.
         let odd = tables.iter().find(|it| !is_plain(&it.schema) || !is_plain(&it.table));
-        let refused = odd.map(|name| format!("the name of {name} is not of letters and digits only"));
+        let refused = odd.map(|name| {
+            format!("the name of {name} has characters other than letters, digits and underscores")
+        });
         Self { tables, is_open, refused }
     }
 
@@ -70,7 +72,7 @@ impl Filter {
                     Ok(()) => self.refused.take(),
                 }
             }
-            Body::XaPrepare => Some("there are transactions of XA".to_owned()),
+            Body::XaPrepare => Some("there are XA transactions".to_owned()),
             Body::Incident { .. } => Some("the binlog has an incident".to_owned()),
             Body::FormatDescription(_)
             | Body::Rotate { .. }
@@ -102,11 +104,11 @@ impl Filter {
         }
         // A leading comment does not tell what the statement does.
         let Some(mut behind) = Words::of(text) else {
-            return why("a statement is in a character set of its own");
+            return why("a statement is not in UTF-8");
         };
         behind.skip_comment();
         if !behind.rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
-            return why("a statement cannot be told from its beginning");
+            return why("the kind of a statement is not clear from its beginning");
         }
         let kind = words(behind.rest.as_bytes());
         let words = words(text);
@@ -137,13 +139,13 @@ impl Filter {
             || words.iter().any(|word| ["RENAME", "CONVERT"].contains(&&**word));
         if concerned.is_empty() {
             return match self.is_open && makes_names {
-                true => why("a table may come into the selection"),
+                true => why("a statement may add a table to the selection"),
                 false => None,
             };
         }
         match self.is_of_one_table(query, &words) {
             true => None,
-            false => why("a wanted table is named in"),
+            false => why("a statement names a wanted table"),
         }
     }
 

@@ -175,13 +175,16 @@ pub fn run(
     point("extract.begun");
     let has_target = options.target.is_some();
     if let Some(taken) = taken {
-        watch.event(Event::Note { text: format!("what {} holds is taken up", work.path().display()) });
+        watch.event(Event::Note {
+            text: format!("the rows that an interrupted run left in {} are reused", work.path().display()),
+        });
         return Extracted::of(work, taken, true, has_target);
     }
     if let Some(unfinished) = unfinished {
         // Checked before hours of work.
         return Err(unfinished.refusal().also_hinted(format_args!(
-            "where it is of tables of a physical backup, their rows are in the --work-dir of that command, and not in {}",
+            "if that load is of tables from a physical backup, their rows are in the --work-dir of that \
+             command, not in {}",
             options.work_place.display()
         )));
     }
@@ -216,7 +219,7 @@ impl Attempt {
     /// Adds to a failure why the whole backup is restored, which the user did not ask for.
     fn explain(&self, error: Error) -> Error {
         let Some(why) = &self.whole else { return error };
-        error.also_hinted(format_args!("all of the backup is restored, because {why}"))
+        error.also_hinted(format_args!("the whole backup is restored, because {why}"))
     }
 }
 
@@ -230,8 +233,10 @@ impl<'a> Extraction<'a> {
         let (log, run) = origin.base();
         let selection = &options.selection;
         if selection.is_of_all() {
-            return Err(Error::new(ErrorKind::Usage, "no table is named")
-                .hinted("name tables with --table or databases with --database; all of a backup is restored into a directory"));
+            return Err(Error::new(ErrorKind::Usage, "no table is named").hinted(
+                "name tables with --table or databases with --database; a whole backup is restored into a \
+                 directory",
+            ));
         }
         let id = BackupId::of_physical(repo, log, run)?;
         let history = History::salvage(repo, log, &mut |_, _| {})?;
@@ -267,15 +272,17 @@ impl<'a> Extraction<'a> {
                 Ok(taken) => return Ok(taken),
                 Err(Stopped::NeedsMore(why)) if begun_again < TRIES_MAX => {
                     begun_again += 1;
-                    watch.event(Event::Note { text: format!("{why}: the restore is begun again with that") });
+                    watch.event(Event::Note {
+                        text: format!("{why}: the restore starts again with more of the backup"),
+                    });
                 }
                 Err(Stopped::NeedsMore(why)) => {
-                    let text = format!("{why}, and that was added {TRIES_MAX} times");
-                    return Err(Error::failed(text).hinted("restore all of the backup into a directory"));
+                    let text = format!("{why}, even after {TRIES_MAX} new attempts with more of the backup");
+                    return Err(Error::failed(text).hinted("restore the whole backup into a directory"));
                 }
             }
             if let Some(why) = &attempt.whole {
-                watch.event(Event::Note { text: format!("all of the backup is restored: {why}") });
+                watch.event(Event::Note { text: format!("the whole backup is restored: {why}") });
             }
         }
     }
@@ -522,7 +529,7 @@ impl Errand for Reading<'_, '_> {
         let report = report.map_err(|error| match (error.kind(), self.extraction.names.unknown()) {
             (ErrorKind::Usage, Some(unknown)) => unknown,
             (ErrorKind::Server, _) if self.attempt.whole.is_none() => {
-                let more = "what reads other tables (a view, a MERGE table) needs them: name those, too";
+                let more = "views and MERGE tables need the tables that they read: name those, too";
                 error.context("read the tables").also_hinted(more)
             }
             _ => error.context("read the tables"),
@@ -628,8 +635,8 @@ impl Extracted {
                 let place = self.work.path().display().to_string();
                 self.work.keep();
                 Err(error.also_hinted(format_args!(
-                    "the rows are kept in {place}, and the same command goes on with them; \
-                     who does not want that removes the directory"
+                    "the rows are kept in {place}, and the same command continues with them; to start over, \
+                     remove the directory"
                 )))
             }
             Err(error) => Err(error),
@@ -677,7 +684,7 @@ pub fn look_at_target(options: &LoadOptions) -> Result<Target> {
              WHERE table_schema = {quoted_schema} AND table_name = {quoted_table}"
         );
         if session.row(&query)?.is_some() {
-            let text = format!("is there already: {schema}.{table}");
+            let text = format!("{schema}.{table} exists already");
             return Err(Error::new(ErrorKind::Usage, text)
                 .hinted("load under another name (--as), or drop it: --overwrite"));
         }

@@ -71,7 +71,8 @@ impl WorkDir {
                 Ok(Lock::Ours(lock)) => break lock,
                 Ok(Lock::Theirs) => {
                     let text = format!("another process works in {}", path.display());
-                    let hint = "it extracts the same, or removes what a killed process left: wait for it";
+                    let hint =
+                        "it extracts the same tables, or removes what a killed process left: wait for it";
                     return Err(Error::new(ErrorKind::Active, text).hinted(hint));
                 }
                 // Another process has just removed it, as something that a killed process left.
@@ -184,7 +185,8 @@ impl WorkDir {
         taken.map_err(|error| {
             self.is_kept = true;
             error.also_hinted(format_args!(
-                "an unfinished load may need the rows in {}: who has dropped what it has made removes the directory",
+                "an unfinished load may need the rows in {}: if you have dropped what it created, remove the \
+                 directory",
                 self.path.display()
             ))
         })

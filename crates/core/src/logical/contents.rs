@@ -61,7 +61,7 @@ impl Contents {
                     _ => {}
                 },
                 _ => {
-                    return Err(Error::new(ErrorKind::Usage, "the backup is not a logical one")
+                    return Err(Error::new(ErrorKind::Usage, "this is not a logical backup")
                         .hinted("only logical backups hold rows: backup --method logical"));
                 }
             }

@@ -29,7 +29,7 @@ pub(super) fn all<W: Send>(
         let threads: Vec<_> = workers.into_iter().map(begin).collect();
         for thread in threads {
             if thread.join().is_err() {
-                lock(failure).get_or_insert(Error::failed("a thread of the operation ended without a word"));
+                lock(failure).get_or_insert(Error::failed("a worker thread ended unexpectedly"));
             }
         }
     });
@@ -87,6 +87,6 @@ mod tests {
                 Ok(())
             },
         );
-        assert!(done.unwrap_err().to_string().contains("without a word"));
+        assert!(done.unwrap_err().to_string().contains("ended unexpectedly"));
     }
 }

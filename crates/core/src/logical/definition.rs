@@ -29,7 +29,7 @@ impl TryFrom<StoredSql> for Sql {
     fn try_from(stored: StoredSql) -> Result<Self, Self::Error> {
         match stored {
             StoredSql::Text(text) => Ok(Self(text.into_bytes())),
-            StoredSql::Bytes { hex } => from_hex(&hex).map(Self).ok_or("a statement is not hex"),
+            StoredSql::Bytes { hex } => from_hex(&hex).map(Self).ok_or("a stored statement is not valid hex"),
         }
     }
 }

@@ -76,7 +76,7 @@ fn only_table(backup: &Backup, wanted: &TablePattern, cancel: &Cancel) -> Result
             continue;
         }
         if found.is_some() {
-            let text = format!("{wanted} names several tables, and rows of one can be written so");
+            let text = format!("{wanted} matches several tables, but only one can be written in this format");
             return Err(Error::new(ErrorKind::Usage, text)
                 .hinted("name one table, or write all with \"holdfast export --format csv\""));
         }
@@ -157,7 +157,7 @@ fn cannot_show(column: &ColumnDefinition, value: &[u8]) -> Error {
     const BYTES_SHOWN: usize = 16;
     let bytes: Vec<String> = value.iter().take(BYTES_SHOWN).map(|byte| format!("{byte:02X}")).collect();
     let text = format!(
-        "a value of column {} is not what its type says ({}): {}",
+        "a value of column {} is not valid for its type ({}): {}",
         column.name,
         column.charset.as_deref().unwrap_or(&column.column_type),
         bytes.concat()

@@ -4,6 +4,7 @@
 //! [`hidden`] asks for the names that the server keeps, and [`Hidden::spell`] puts them into the definition
 //! as bytes.
 
+use holdfast_formats::Flavor;
 use holdfast_repo::format::hex::from_hex;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    server::{Session, TableName},
+    server::{Row, Session, SqlError, TableName},
 };
 
 /// The text of a value: the name of an `ENUM` member (empty for the error value), or the names of a `SET`
@@ -72,23 +73,16 @@ pub(super) fn hidden(
         )
     };
     let shown = names(column_type).ok_or_else(wrong)?;
-    // The columns of a recursive query have the types of its first rows, here the column's own; then numbers
-    // are put into it.
-    let number = if is_set(column_type) { "1 << n" } else { "n + 1" };
-    let query = format!(
-        "WITH RECURSIVE c (n, m) AS (SELECT 0, {} FROM (SELECT 1 AS one) AS x LEFT JOIN {} ON FALSE \
-         UNION ALL SELECT n + 1, {number} FROM c WHERE n < {}) \
-         SELECT HEX(m) AS b, LOWER(HEX(CONVERT(m USING utf8mb4))) AS t FROM c WHERE n > 0 ORDER BY n",
-        quoted(column),
-        table.quoted(),
-        shown.len()
-    );
+    let kept = match (session.flavor(), is_set(column_type)) {
+        (Flavor::MariaDb, true) => by_variable(session, table, column, shown.len())?,
+        (_, true) => by_query(session, table, column, "1 << n", shown.len())?,
+        (_, false) => by_query(session, table, column, "n + 1", shown.len())?,
+    };
     let mut members = Vec::with_capacity(shown.len());
-    for row in session.rows(&query)? {
-        let text = from_hex(row.text("t")?).and_then(|text| String::from_utf8(text).ok());
-        let text = text.ok_or_else(wrong)?;
+    for (bytes, text) in kept {
+        let text = from_hex(&text).and_then(|text| String::from_utf8(text).ok()).ok_or_else(wrong)?;
         let is_shown = shown.get(members.len()) == Some(&text);
-        members.push(Member { text, bytes: row.text("b")?.to_owned(), is_shown });
+        members.push(Member { text, bytes, is_shown });
     }
     // What the server keeps must explain what it shows.
     let narrow = |text: &str| text.chars().map(|c| if c > '\u{FFFF}' { '?' } else { c }).collect::<String>();
@@ -99,6 +93,49 @@ pub(super) fn hidden(
     }
     let is_hidden = members.iter().any(|member| !member.is_shown);
     Ok(is_hidden.then(|| Hidden { column: column.to_owned(), members }))
+}
+
+/// Members in their order, each in hex digits: as the server keeps it, and in UTF-8.
+type Kept = Vec<(String, String)>;
+
+/// Reads members by their numbers. The columns of a recursive query have the types of its first rows, here
+/// the column's own; then numbers are put into it.
+fn by_query(
+    session: &mut Session,
+    table: &TableName,
+    column: &str,
+    number: &str,
+    count: usize,
+) -> Result<Kept, SqlError> {
+    let query = format!(
+        "WITH RECURSIVE c (n, m) AS (SELECT 0, {} FROM (SELECT 1 AS one) AS x LEFT JOIN {} ON FALSE \
+         UNION ALL SELECT n + 1, {number} FROM c WHERE n < {count}) \
+         SELECT HEX(m) AS b, LOWER(HEX(CONVERT(m USING utf8mb4))) AS t FROM c WHERE n > 0 ORDER BY n",
+        quoted(column),
+        table.quoted()
+    );
+    let member = |row: &Row| Ok((row.text("b")?.to_owned(), row.text("t")?.to_owned()));
+    session.rows(&query)?.iter().map(member).collect()
+}
+
+/// Same for a `SET` of MariaDB, by a variable of the column's type: in a recursive query, MariaDB gives a set
+/// one byte, whatever its type, and loses all members after the eighth (seen on 11.8).
+fn by_variable(
+    session: &mut Session,
+    table: &TableName,
+    column: &str,
+    count: usize,
+) -> Result<Kept, SqlError> {
+    session.exec(&format!(
+        "BEGIN NOT ATOMIC DECLARE m TYPE OF {}.{}; DECLARE n INT DEFAULT 0; SET @holdfast_members = ''; \
+         WHILE n < {count} DO SET m = 1 << n; SET @holdfast_members = CONCAT(@holdfast_members, HEX(m), ' ', \
+         LOWER(HEX(CONVERT(m USING utf8mb4))), ','); SET n = n + 1; END WHILE; END",
+        table.quoted(),
+        quoted(column)
+    ))?;
+    let members = session.value("SELECT @holdfast_members")?.unwrap_or_default();
+    let member = |(bytes, text): (&str, &str)| (bytes.to_owned(), text.to_owned());
+    Ok(members.split_terminator(',').filter_map(|it| it.split_once(' ')).map(member).collect())
 }
 
 impl Hidden {

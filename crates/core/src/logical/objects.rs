@@ -118,7 +118,8 @@ fn refuse_ndbinfo(session: &mut Session, schemas: &[String], selection: &Selecti
     if session.number::<u64>(query)? > 0 {
         return Ok(());
     }
-    let text = format!("the database {NAME} is called as one of NDB's, which no logical backup has");
+    let text =
+        format!("the database {NAME} has the name of one of NDB's own, which logical backups leave out");
     Err(Error::failed(text).hinted("give it another name, or leave it out: --exclude-database ndbinfo"))
 }
 

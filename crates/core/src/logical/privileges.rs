@@ -61,12 +61,10 @@ impl Privileges {
             (_, Some(rest)) => (rest, false),
             _ => return,
         };
-        let Some((names, object)) = line.split_once(" ON ") else { return };
         // Roles, columns, proxies and single routines do not matter here.
-        if names.contains(['`', '(', '\'']) {
+        let Some((names, object)) = whole_privileges(line).filter(|(names, _)| !names.is_empty()) else {
             return;
-        }
-        let names: BTreeSet<String> = names.split(',').map(|name| name.trim().to_ascii_uppercase()).collect();
+        };
         let Some(scope) = scope(object) else { return };
         match (is_grant, scope) {
             (true, scope) => self.granted.push((names, scope)),
@@ -184,8 +182,10 @@ impl Privileges {
         }
         let names: BTreeSet<&str> = missing.iter().map(|(privilege, _)| *privilege).collect();
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        let text =
-            format!("the account {} lacks {names}: what it may not see would be missing", self.account);
+        let text = format!(
+            "the account {} lacks {names}: objects that it cannot see would be missing from the backup",
+            self.account
+        );
         Err(Error::new(ErrorKind::Server, text).hinted(self.statements(&missing)))
     }
 
@@ -214,6 +214,37 @@ impl Privileges {
 /// An account as written in statements.
 pub(super) fn account(user: &str, host: &str) -> String {
     format!("{}@{}", quoted_text(user), quoted_text(host))
+}
+
+/// Splits what follows `GRANT` or `REVOKE`: the privileges on the whole object, and the text after `ON`.
+/// Privileges on single columns, ``SELECT (`a`, `b`)``, are left out. `None` if it grants roles.
+fn whole_privileges(text: &str) -> Option<(BTreeSet<String>, &str)> {
+    let mut names = BTreeSet::new();
+    let mut add = |name: &str| {
+        if !name.contains('(') {
+            names.insert(name.trim().to_ascii_uppercase());
+        }
+    };
+    let (mut begin, mut depth, mut is_quoted) = (0, 0_usize, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '`' if depth > 0 => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            '`' | '\'' => return None,
+            '(' => depth += 1,
+            ')' => depth = depth.checked_sub(1)?,
+            ',' if depth == 0 => {
+                add(&text[begin..at]);
+                begin = at + 1;
+            }
+            ' ' if depth == 0 && text[at..].starts_with(" ON ") => {
+                add(&text[begin..at]);
+                return Some((names, &text[at + " ON ".len()..]));
+            }
+            _ => {}
+        }
+    }
+    None
 }
 
 /// The object of a grant: the text after ON.
@@ -341,6 +372,24 @@ mod tests {
         assert_eq!(error.hint(), Some("GRANT SELECT ON mysql.* TO 'b'@'%';"));
     }
 
+    /// A privilege on some columns does not hide the privileges on the whole table beside it.
+    #[test]
+    fn privileges_on_columns_stand_beside_others() {
+        let orders = Selection { tables: vec!["shop.orders".parse().unwrap()], ..Selection::default() };
+        let of = |names: &str| {
+            let granted = privileges(&[&format!("GRANT {names} ON `shop`.`orders` TO `b`@`%`")]);
+            check(&granted, Flavor::MySql, &orders).map_err(|error| error.hint().map(str::to_owned))
+        };
+        let lacks = |name: &str| Err(Some(format!("GRANT {name} ON `shop`.`orders` TO 'b'@'%';")));
+        assert_eq!(of("SELECT, INSERT (`a`, `b`), TRIGGER"), Ok(()));
+        assert_eq!(of("INSERT (`a`), SELECT, TRIGGER, UPDATE (`b`)"), Ok(()));
+        assert_eq!(of("SELECT (`a`), TRIGGER"), lacks("SELECT"));
+        assert_eq!(of("SELECT, INSERT (a, TRIGGER)"), lacks("TRIGGER"));
+        // Names of columns may contain anything.
+        assert_eq!(of("INSERT (`a) ON ``, x`), SELECT, TRIGGER"), Ok(()));
+        assert_eq!(of("INSERT (`a), SELECT, b`), TRIGGER"), lacks("SELECT"));
+    }
+
     #[test]
     fn odd_lines_grant_nothing() {
         for odd in [
@@ -351,6 +400,9 @@ mod tests {
             "GRANT `r`@`%` TO `b`@`%`",
             "GRANT PROXY ON ''@'' TO x",
             "GRANT SELECT (`a`) ON `d`.`t` TO x",
+            "GRANT SELECT (`a ON `d`.`t` TO x",
+            "GRANT SELECT) ON `d`.`t` TO x",
+            "GRANT `x ON y` TO `b`@`%`",
         ] {
             assert!(privileges(&[odd]).granted.is_empty(), "{odd}");
         }

@@ -56,6 +56,9 @@ pub(super) fn as_stored(table: &TableReader<'_>, read: RowTotals) -> Result<RowT
     if (read.rows, read.bytes) == (stored.rows, stored.bytes) {
         return Ok(read);
     }
-    let text = format!("{} rows were read where {} were stored", read.rows, stored.rows);
+    let text = format!(
+        "read {} rows ({} bytes), but {} ({} bytes) were stored",
+        read.rows, read.bytes, stored.rows, stored.bytes
+    );
     Err(Error::new(ErrorKind::Damaged, text))
 }

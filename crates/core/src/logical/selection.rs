@@ -284,7 +284,8 @@ impl Selection {
         let named = self.schemas.iter().chain(self.tables.iter().map(|it| &it.schema));
         let own = named.filter(|it| it.is_name()).map(ToString::to_string).find(|it| is_own_schema(it));
         if let Some(own) = own {
-            let text = format!("the database {own} is the server's own, and in no logical backup");
+            let text =
+                format!("the database {own} is the server's own, and logical backups do not include it");
             return Err(Error::new(ErrorKind::Usage, text).hinted(
                 "accounts and programs are in a backup of everything (without --database and --table); its tables as such \
                  are in a physical backup",
@@ -296,11 +297,8 @@ impl Selection {
             .or_else(|| self.tables.iter().find(no_table).map(|name| format!("no table {name}")))
             .or_else(|| filtered.iter().find(no_table).map(|name| format!("no table {name}")));
         match unknown {
-            Some(unknown) => {
-                Err(Error::new(ErrorKind::Usage, format!("there is {unknown} that could be seen")).hinted(
-                    "names are case-sensitive; SHOW TABLES as the same account lists what it may see",
-                ))
-            }
+            Some(unknown) => Err(Error::new(ErrorKind::Usage, format!("{unknown} was found"))
+                .hinted("names are case-sensitive; SHOW TABLES as the same account lists what it may see")),
             None => Ok(()),
         }
     }

@@ -86,7 +86,7 @@ impl Settings {
                 if wanted != usual {
                     settings.say(
                         name,
-                        format!("it was {wanted} on the source, and this server has none that does the same"),
+                        format!("it was {wanted} on the source, and this server has no such setting"),
                     );
                 }
                 continue;
@@ -111,7 +111,7 @@ impl Settings {
                 Err(error) if error.code().is_some() => {
                     settings.say(
                         name,
-                        format!("it was {wanted} on the source, and cannot be that here: {error}"),
+                        format!("it was {wanted} on the source, and cannot be set so here: {error}"),
                     );
                     continue;
                 }
@@ -119,18 +119,21 @@ impl Settings {
             }
             if wanted != own {
                 settings.is_other = true;
-                settings.say(name, format!(
-                    "it was {} on the source, is so for the load, and is {} for who writes here otherwise",
-                    shown(&wanted),
-                    shown(&own)
-                ));
+                settings.say(
+                    name,
+                    format!(
+                        "it was {} on the source and is for the load, but is {} for other sessions here",
+                        shown(&wanted),
+                        shown(&own)
+                    ),
+                );
             }
         }
         Ok(settings)
     }
 
     fn say(&mut self, name: &str, what: String) {
-        self.notes.push((name.to_owned(), format!("columns are computed by it: {what}")));
+        self.notes.push((name.to_owned(), format!("computed columns depend on it: {what}")));
     }
 }
 

@@ -137,7 +137,7 @@ fn definition(
     let TableName { schema, table: name } = &table.name;
     let engine = table.engine.clone().ok_or_else(|| {
         Error::failed("the server cannot open it")
-            .hinted("repair or drop it, or leave it out by --exclude-table")
+            .hinted("repair or drop it, or leave it out (--exclude-table)")
     })?;
     let mut create: Sql =
         sql(&one(session, &format!("SHOW CREATE TABLE {}", table.name.quoted()))?, "Create Table")?;
@@ -237,9 +237,9 @@ impl Period {
                 let (start, end) = (column(start)?, column(end)?);
                 if end.form != Form::Ascii {
                     return Err(Error::failed(
-                        "its history goes by the numbers of transactions, which mean nothing on another server",
+                        "its history is kept by transaction numbers, which mean nothing on another server",
                     )
-                    .hinted("leave it out by --exclude-table, or let its history go by time stamps"));
+                    .hinted("leave it out (--exclude-table), or keep its history by time stamps"));
                 }
                 Ok(Period { start, end })
             }

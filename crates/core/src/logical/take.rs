@@ -54,8 +54,8 @@ const PARTIAL: &str = "partial";
 /// How many tables a warning names.
 const NAMES_SHOWN_MAX: usize = 5;
 /// Warning about a backup without a position.
-const NO_POSITION: &str = "the backup has no position in the binlog, since none can be told with the rights of this \
-    account: nothing can be replayed on it, and no replica made of it (docs/guide/connections.md lists the rights)";
+const NO_POSITION: &str = "the backup has no position in the binlog, which this account may not read: nothing can be \
+    replayed on it, and no replica can be made from it (docs/guide/connections.md lists the rights)";
 
 /// What was taken, before it is published.
 struct Taken {
@@ -216,7 +216,7 @@ impl Taking<'_> {
                 Err(error) if ways_left > 0 && self.options.connect.has_broken_tunnel() => {
                     ways_left -= 1;
                     let error = self.options.connect.explain_loss(error);
-                    let text = format!("the way to the server is lost, trying again: {error}");
+                    let text = format!("the connection to the server is lost, trying again: {error}");
                     self.watch.event(Event::Warning { text });
                     self.cancel.check()?;
                     control = Session::open_patiently(&self.options.connect, Purpose::Control)?;
@@ -300,7 +300,7 @@ impl Taking<'_> {
             }
         }
         for (names, what) in [
-            (&facts.inconsistent, "could not be locked, and are not of the moment of the view"),
+            (&facts.inconsistent, "could not be locked, and are not consistent with the rest of the backup"),
             (&facts.without_rows, "hold no rows of their own here: only their definitions are saved"),
         ] {
             if !names.is_empty() {

@@ -199,15 +199,14 @@ impl View {
                 Err(Stopped::Changed(error)) => {
                     changes += 1;
                     if changes % wanted.tries.max(1) != 0 {
-                        listener.event(Event::Note { text: format!("the view is tried again: {error}") });
+                        listener.event(Event::Note { text: format!("making the view again: {error}") });
                         continue;
                     }
                     (attempt::Stopped::TryAgain(error), false)
                 }
                 Err(Stopped::InTheWay(error)) => (attempt::Stopped::TryAgain(error), false),
                 Err(Stopped::Refused(error)) if methods.refused() => {
-                    listener
-                        .event(Event::Note { text: format!("the view is tried in another way: {error}") });
+                    listener.event(Event::Note { text: format!("making the view in another way: {error}") });
                     continue;
                 }
                 Err(Stopped::Refused(error)) => (attempt::Stopped::TryAgain(error), true),
@@ -310,12 +309,12 @@ impl View {
         let are_views = self.locked_while_read().next().is_none();
         let Some(method) = methods.lock(count, are_views, &in_the_way) else {
             if !methods.has_locks() {
-                let text = "whether a query is in the way of FLUSH TABLES WITH READ LOCK cannot be seen";
+                let text = "cannot see whether a query blocks FLUSH TABLES WITH READ LOCK";
                 return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
             }
             let text = format!("no lock that makes a view was asked for: {}", in_the_way.names());
             return Err(Stopped::Refused(Error::new(ErrorKind::Server, text).hinted(
-                "whoever writes would have to wait behind the lock, which would wait for these: see SHOW PROCESSLIST",
+                "writers would have to wait behind the lock, which would wait for these sessions: see SHOW PROCESSLIST",
             )));
         };
         if !are_views {
@@ -485,7 +484,7 @@ impl View {
             }
         }
         let text = format!(
-            "{} views could not be had of one position in {AGREEMENT_TRIES} tries",
+            "could not make {} views at one position of the binlog in {AGREEMENT_TRIES} tries",
             self.readers.len()
         );
         let error = Error::new(ErrorKind::Server, text).hinted(
@@ -528,7 +527,8 @@ impl View {
     /// there after all views are begun, nothing was committed between them.
     fn begin_while_nothing_is_committed(&mut self, looks: &mut Session) -> Result<Option<Position>, Stopped> {
         if !looks.version().is_verified_mysql() {
-            let text = "how log_status tells of commits under way was never tried on this series";
+            let text =
+                "whether log_status waits for commits under way is not verified for this release series";
             return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
         }
         let before = LogStatus::read(looks).map_err(unanswered)?;
@@ -710,7 +710,7 @@ fn unanswered(error: SqlError) -> Stopped {
 }
 
 fn nothing_to_compare_by() -> Stopped {
-    let text = "nothing may be locked, and there is no binlog of all changes to compare views by";
+    let text = "no lock may be taken, and there is no binlog of all changes to compare views by";
     Stopped::Less(Error::new(ErrorKind::Server, text))
 }
 

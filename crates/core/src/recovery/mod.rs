@@ -67,8 +67,9 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
     };
     let (base, behind) = chosen.map_err(|error| match error.hint() {
         Some(_) => error,
-        None => error
-            .hinted("\"holdfast binlog list\" says from which backups on, and until when, can be recovered"),
+        None => error.hinted(
+            "\"holdfast binlog list\" shows from which backups, and up to which time, recovery is possible",
+        ),
     })?;
     Ok(Recovery { archive, log, base, behind, until })
 }
@@ -117,8 +118,10 @@ pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until:
     let log = LogName { source: source.clone(), kind: Kind::Logical };
     let history = History::salvage(repo, &log, &mut |_, _| {})?;
     if history.outcome(base).is_some_and(|outcome| outcome.part.is_some()) {
-        let text =
-            format!("{log} {base} holds a part of its server: what follows changes what it does not have");
+        let text = format!(
+            "{log} {base} holds only a part of its server: the transactions after it change data that it \
+             does not have"
+        );
         return Err(Error::new(ErrorKind::Usage, text).hinted("name a backup of the whole server"));
     }
     let behind = behind(repo, &history, base, &archive, &until)?;
@@ -129,8 +132,9 @@ pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until:
 fn archive_until(repo: &Arc<Repo>, source: &SourceName, until: &Until) -> Result<Archive> {
     let archive = Archive::open(repo, source)?;
     if archive.stretches().is_empty() {
-        let message = format!("nothing is archived of the binlog of {source}");
-        return Err(Error::new(ErrorKind::Usage, message).hinted("holdfast binlog archive begins with it"));
+        let message = format!("the binlog of {source} is not archived");
+        return Err(Error::new(ErrorKind::Usage, message)
+            .hinted("start archiving it with \"holdfast binlog archive\""));
     }
     until.check_reach(&archive)?;
     Ok(archive)
@@ -142,11 +146,11 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
     let Some(view) = ViewFacts::of(head).filter(|view| !view.inconsistent.is_empty()) else { return Ok(()) };
     let tables = view.inconsistent.join(", ");
     let text = format!(
-        "{log} {base} has tables that are not of its position, since they could not be locked: {tables}"
+        "{log} {base} has tables that do not match its position, because they could not be locked: {tables}"
     );
     Err(Error::failed(text).hinted(
-        "what follows the backup cannot be applied to them; a backup by an account that may lock tables (RELOAD, LOCK TABLES) \
-         can be recovered from",
+        "later transactions cannot be applied to them; take the backup with an account that may lock tables \
+         (RELOAD, LOCK TABLES)",
     ))
 }
 
@@ -163,10 +167,11 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
     }
     let behind = archive.behind(&taken).ok_or_else(|| {
         let text = match taken.is_told_by_gtids() {
-            true => format!("the archive does not go on behind {log} {base}"),
+            true => format!("the archive does not continue after {log} {base}"),
             false => format!(
-                "it cannot be told where the archive goes on behind {log} {base}: its server, a replica, had written \
-                 transactions of its own into a domain of its primary's ({} in its binlog, {} applied)",
+                "it is unknown where the archive continues after {log} {base}: its server, a replica, had \
+                 written transactions of its own into a GTID domain of its primary ({} in its binlog, {} \
+                 applied)",
                 taken.position.gtid.as_deref().unwrap_or_default(),
                 taken.position.replica_gtid.as_deref().unwrap_or_default(),
             ),

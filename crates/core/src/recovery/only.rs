@@ -22,7 +22,7 @@ pub(super) fn occurrence(
     let mut found = archive.occurrences(gtid)?;
     let source = &archive.log().source;
     let Some(newest) = found.pop() else {
-        let text = format!("the archive of {source} does not have transaction {gtid}");
+        let text = format!("the archive of {source} does not contain transaction {gtid}");
         return Err(Error::new(ErrorKind::Usage, text));
     };
     // Another server of the same history is archived from its oldest file on, so what appears again is the
@@ -49,7 +49,7 @@ pub(super) fn occurrence(
     found.push(newest);
     let places: Vec<String> = found.iter().map(committed).collect();
     let text = format!(
-        "{gtid} is in the archive of {source} more than once, since there is a gap in between: {}",
+        "{gtid} is in the archive of {source} more than once, with a gap in between: {}",
         places.join("; ")
     );
     let ways = found.iter().map(|occurrence| {
@@ -57,13 +57,16 @@ pub(super) fn occurrence(
         match base_of(occurrence) {
             Some(run) => {
                 let id = history.log().backup_id(run);
-                format!("restore {id} {} for that of {at}", until.option())
+                format!("restore {id} {} for the one committed at {at}", until.option())
             }
-            None => format!("no backup is kept from which that of {at} can be recovered"),
+            None => format!("no backup is left to recover the one committed at {at} from"),
         }
     });
     let ways: Vec<String> = ways.collect();
-    let hint = format!("name a backup before the one that is meant, or a time (--at):\n{}", ways.join("\n"));
+    let hint = format!(
+        "name a backup that precedes the transaction you mean, or a time (--at):\n{}",
+        ways.join("\n")
+    );
     Err(Error::new(ErrorKind::Usage, text).hinted(hint))
 }
 
@@ -80,7 +83,8 @@ pub(super) fn reaches(archive: &Archive, behind: &Behind, occurrence: &Occurrenc
 pub(super) fn out_of_reach(archive: &Archive, gtid: &Gtid, occurrence: &Occurrence) -> Error {
     let source = &archive.log().source;
     let text = format!(
-        "no physical backup of {source} is kept behind which its archive goes on to transaction {gtid}, {}, without a gap",
+        "no physical backup of {source} is left from which the archive leads to transaction {gtid}, {}, \
+         without a gap",
         committed(occurrence)
     );
     Error::new(ErrorKind::Usage, text)

@@ -104,20 +104,22 @@ impl Until {
             Flavor::MySql if *time == last => return Ok(()),
             // Its binlog has times to the second, and more may have been committed in this one.
             Flavor::MariaDb if time.as_second() == last.as_second() => format!(
-                "the archive of {source} ends within the second {last}: what came later in it is not there"
+                "the archive of {source} ends within the second {last}: transactions later in that second \
+                 are missing"
             ),
             _ => {
                 let in_days = SpanRound::new().smallest(Unit::Second).largest(Unit::Day).days_are_24_hours();
                 let behind = time.since(last).and_then(|span| span.round(in_days));
                 let by = behind.map(|span| format!(", {span:#} before")).unwrap_or_default();
                 format!(
-                    "the last transaction in the archive of {source} was committed at {last}{by} {time}: what came then is \
-                     not there"
+                    "the last transaction in the archive of {source} was committed at {last}{by} {time}: \
+                     later ones are missing"
                 )
             }
         };
         Err(Error::new(ErrorKind::Usage, message).hinted(
-            "--at latest recovers all that is there; binlog archive --once fetches what the server still has",
+            "--at latest recovers everything in the archive; binlog archive --once fetches what the server \
+             still has",
         ))
     }
 }

@@ -97,10 +97,10 @@ impl<'a> Wanted<'a> {
     fn not_there(&self) -> Error {
         let source = &self.archive.log().source;
         let (log, base) = self.base;
-        let text = format!("the archive of {source} does not have {} behind {log} {base}", self.until);
+        let text = format!("the archive of {source} does not contain {} after {log} {base}", self.until);
         Error::new(ErrorKind::Usage, text).hinted(
-            "without the ID of a backup, restore takes the last before the transaction; \"holdfast binlog list\" shows what is \
-             archived",
+            "without the ID of a backup, restore takes the last one before the transaction; \"holdfast \
+             binlog list\" shows what is archived",
         )
     }
 
@@ -129,14 +129,15 @@ impl<'a> Wanted<'a> {
             (None, _) => ("has no transaction".to_owned(), String::new()),
         };
         let text = format!(
-            "the archive of {source} has a gap before {}: {why}; before the gap, what it has behind {log} {base} {ends}",
+            "the archive of {source} has a gap before {}: {why}; what it has between {log} {base} and the \
+             gap {ends}",
             self.until
         );
         let id = log.backup_id(base);
         let hint = match (log.kind, last_at.is_some()) {
-            (Kind::Physical, true) => format!("restore {id} {way} recovers all that is there before the gap"),
+            (Kind::Physical, true) => format!("restore {id} {way} recovers everything before the gap"),
             (Kind::Physical, false) => format!("restore {id} restores the backup itself"),
-            (_, true) => format!("{way} gives all that is there before the gap"),
+            (_, true) => format!("{way} gives everything before the gap"),
             (_, false) => "the backup itself can be loaded".to_owned(),
         };
         let hint =
@@ -287,7 +288,7 @@ impl Later {
         if earlier * 2 <= last {
             return Ok(());
         }
-        Err(self.is_wrong(until, format_args!("{earlier} of {last} in a row behind it")))
+        Err(self.is_wrong(until, format_args!("{earlier} of the {last} transactions after it")))
     }
 
     /// Refuses the moment if the transactions of a whole file after this one are earlier, which the archive
@@ -296,7 +297,9 @@ impl Later {
         for stretch in behind.filter(|stretch| stretch.transactions >= FOLLOWERS_MAX as u64) {
             let is_earlier = |at: Option<u64>| at.is_some_and(|at| !until.is_passed_at(at));
             if is_earlier(stretch.first_at) && is_earlier(stretch.last_at) {
-                return Err(self.is_wrong(until, format_args!("those behind it in {}", stretch.file)));
+                return Err(
+                    self.is_wrong(until, format_args!("the transactions after it in {}", stretch.file))
+                );
             }
         }
         Ok(())
@@ -306,12 +309,13 @@ impl Later {
         let Self { name, .. } = self;
         let committed_at = instant(self.committed_us).map(|at| at.to_string()).unwrap_or_default();
         Error::failed(format!(
-            "transaction {name} was committed at {committed_at}, as it says, and {earlier} at {until} or before: its time \
-             seems wrong (a clock that was ahead, or SET timestamp), and what would be left out cannot be told by times"
+            "transaction {name} says that it was committed at {committed_at}, but {earlier} at {until} or \
+             before: its time seems wrong (a clock that was ahead, or SET timestamp), so a time cannot tell \
+             where to stop"
         ))
         .hinted(
-            "name the transaction to recover to by --gtid or --before-gtid: \"holdfast binlog list --around TIME\" shows \
-             those of a time",
+            "name the transaction to recover to with --gtid or --before-gtid: \"holdfast binlog list \
+             --around TIME\" lists the transactions around a time",
         )
     }
 }
@@ -383,7 +387,10 @@ mod tests {
     fn refused(result: Result<()>) {
         let error = result.unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("transaction 0-1-7 was committed at 1970-01-01T01:23:20Z"), "{text}");
+        assert!(
+            text.contains("transaction 0-1-7 says that it was committed at 1970-01-01T01:23:20Z"),
+            "{text}"
+        );
         assert!(error.hint().unwrap().contains("--before-gtid"));
     }
 

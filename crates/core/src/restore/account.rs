@@ -10,8 +10,8 @@ use crate::{
     server::{Session, programs::OwnAccount},
 };
 
-/// The file that creates the account.
-const INIT_FILE: &str = "#holdfast-init.sql";
+/// The file that creates the account. Not the file of [`super::prepare`].
+const INIT_FILE: &str = "#holdfast-account.sql";
 /// Keeps our statements out of any binlog, whatever the server's options are.
 const UNLOGGED: &str = "SET SESSION sql_log_bin = 0";
 

@@ -39,7 +39,7 @@ pub(super) struct Recovered {
 pub(super) enum Refused {
     #[error("the server reported errors:\n{}", .lines.join("\n"))]
     Errors { lines: Vec<String> },
-    #[error("the server recovered up to LSN {recovered}, and the backup ends at {expected}")]
+    #[error("the server recovered up to LSN {recovered}, but the backup ends at {expected}")]
     OtherEnd { recovered: Lsn, expected: Lsn },
     #[error("the server did not say up to which LSN it recovered")]
     NoEnd,

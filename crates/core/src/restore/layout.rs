@@ -154,14 +154,14 @@ impl<'a> Layout<'a> {
         match item.item_type {
             ItemType::CapturedRedo => return Ok(Decision::Redo),
             ItemType::Directory if item.path.as_bytes() == REDO_MYSQL_DIR.as_bytes() => {
-                return Ok(Decision::Dropped("the redo log's directory is made anew"));
+                return Ok(Decision::Dropped("the redo log's directory is made again"));
             }
             ItemType::Directory if item.path.as_bytes() == LOST_AND_FOUND => {
                 return Ok(Decision::Dropped("it belongs to the source's filesystem"));
             }
             ItemType::Directory => return Ok(Decision::Directory(item.path.clone())),
             ItemType::Table | ItemType::Definition => {
-                return Err(damaged(format!("{} is of a logical backup", item.path)));
+                return Err(damaged(format!("{} belongs to a logical backup", item.path)));
             }
             ItemType::File => {}
         }
@@ -204,7 +204,8 @@ impl<'a> Layout<'a> {
                 return Err(Error::new(
                     ErrorKind::Usage,
                     format!(
-                        "{} was at {}, and the redo, which is encrypted, says so where it cannot be rewritten",
+                        "{} was at {}; the redo names that path, and cannot be rewritten because it is \
+                         encrypted",
                         item.path,
                         String::from_utf8_lossy(outside)
                     ),
@@ -221,7 +222,7 @@ impl<'a> Layout<'a> {
             return Err(Error::new(
                 ErrorKind::Usage,
                 format!(
-                    "{} must be restored to {}, because the redo is encrypted and says so",
+                    "{} must be restored to {}, because the encrypted redo names that path",
                     item.path,
                     String::from_utf8_lossy(outside)
                 ),
@@ -301,9 +302,9 @@ impl<'a> Layout<'a> {
         } else {
             Err(Error::new(
                 ErrorKind::Failed,
-                format!("{} and another file of the backup both belong at {}", item.path, place.path),
+                format!("{} and another file of the backup would both go to {}", item.path, place.path),
             )
-            .hinted("files from outside of the data directory can be given another place with --map"))
+            .hinted("files from outside the data directory can be mapped to another place with --map"))
         }
     }
 }
@@ -335,7 +336,7 @@ fn never_restored(flavor: Flavor, path: &ItemPath) -> Option<&'static str> {
         return Some("a restored server is not a member of the source's cluster");
     }
     if flavor == Flavor::MariaDb && path.ends_with(b".isl") {
-        return Some("links to files outside are made anew where --map asks for them");
+        return Some("links to files outside are made again where --map asks for them");
     }
     None
 }

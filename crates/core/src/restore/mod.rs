@@ -107,7 +107,7 @@ pub fn run_and_replay(
 ) -> Result<RestoreReport> {
     if transactions.is_some() && !options.prepare {
         let message = "transactions are replayed by a server that has recovered the files";
-        return Err(Error::new(ErrorKind::Usage, message).hinted("leave --no-prepare away"));
+        return Err(Error::new(ErrorKind::Usage, message).hinted("leave out --no-prepare"));
     }
     let watch = Watch::new(listener);
     let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
@@ -245,21 +245,22 @@ fn look(
 /// Warns of what a user should know before using the result.
 fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn Listener) {
     if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
-        let text = "everything restored will belong to root, and no server that runs as another user can be started on \
-                    it: name the server's user by --owner";
+        let text = "everything restored will belong to root, and no server that runs as another user can be \
+                    started on it: name the server's user with --owner";
         listener.event(Event::Warning { text: text.to_owned() });
     }
     if opened.has_damaged_pages() {
-        let text = "the backup has pages as they were found damaged on the source, and so will the restored server: \
-                    holdfast report names them; where the recovery fails on one, see --no-prepare";
+        let text = "the backup contains pages that were already damaged on the source, and so will the \
+                    restored server: \"holdfast report\" lists them; if recovery fails on one, see \
+                    --no-prepare";
         listener.event(Event::Warning { text: text.to_owned() });
     }
     for key in KeyFiles::of(&opened.server).below() {
         let place = plan.shown.target_dir.join(key);
         if !place.exists() {
             let text = format!(
-                "the source had {} in its data directory, and no backup has it, because it opens what is encrypted: the \
-                 restored server needs it there, or must be told of another place",
+                "the source had the key file {} in its data directory, and backups never contain keys: put \
+                 a copy into the restored directory, or configure the server with another path",
                 key.display()
             );
             listener.event(Event::Warning { text });
@@ -269,8 +270,8 @@ fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn L
         && let Some(first) = opened.position.replica_of.first()
     {
         let text = format!(
-            "the source was a replica, and MySQL keeps that in tables: start the restored server with --skip-replica-start, or \
-             it connects to {}:{} as the source would",
+            "the source was a replica, and the restored tables say so: start the restored server with \
+             --skip-replica-start, or it will connect to {}:{} in place of the source",
             first.host, first.port
         );
         listener.event(Event::Warning { text });

@@ -183,7 +183,7 @@ pub(crate) struct MissingTablespaces(pub(crate) BTreeSet<SpaceId>);
 impl fmt::Display for MissingTablespaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let numbers = self.0.iter().map(|it| it.0.to_string()).collect::<Vec<_>>().join(", ");
-        write!(f, "the redo names tablespaces that are not there: {numbers}")
+        write!(f, "the redo names tablespaces that do not exist: {numbers}")
     }
 }
 

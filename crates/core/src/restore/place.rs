@@ -33,7 +33,7 @@ pub(super) fn settle(opened: &Opened, plan: &Plan, roots: &Roots, options: &Rest
 pub(super) fn give_names(plan: &Plan, roots: &Roots) -> Result<()> {
     roots.sync_names()?;
     let tree = roots.target();
-    let failed = |path: &ItemPath, error| io_failed("give its name to", tree.path_of(path), error);
+    let failed = |path: &ItemPath, error| io_failed("rename a file to", tree.path_of(path), error);
     // A recovering MySQL server has left its own redo, under the right names.
     for path in plan.redo.paths().rev() {
         let partial = partial_of(path)?;
@@ -57,9 +57,10 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
     let tree = roots.target();
     let found = tree.walk().map_err(|error| io_failed("list", tree.path(), error))?;
     for path in found.keys() {
-        tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
+        tree.give(path, owner)
+            .map_err(|error| io_failed("change the owner of", tree.path_of(path), error))?;
     }
-    tree.give_root(owner).map_err(|error| io_failed("give away", tree.path(), error))?;
+    tree.give_root(owner).map_err(|error| io_failed("change the owner of", tree.path(), error))?;
     if options.maps.is_empty() {
         return Ok(());
     }
@@ -68,7 +69,7 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
         if let Decision::Mapped { place, .. } = layout.decide(&item?)? {
             let tree = roots.tree(place.root)?;
             tree.give(&place.path, owner)
-                .map_err(|error| io_failed("give away", tree.path_of(&place.path), error))?;
+                .map_err(|error| io_failed("change the owner of", tree.path_of(&place.path), error))?;
         }
     }
     // The server makes new files beside these. What was there before is not the restore's to give away.
@@ -85,7 +86,8 @@ pub(super) fn give_new(plan: &Plan, roots: &Roots) -> Result<()> {
         Pointer::IslOnly { .. } | Pointer::Link(_) | Pointer::Told => None,
     });
     for path in isl.chain([&report]).filter(|path| matches!(tree.look(path), Ok(Some(_)))) {
-        tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
+        tree.give(path, owner)
+            .map_err(|error| io_failed("change the owner of", tree.path_of(path), error))?;
     }
     Ok(())
 }

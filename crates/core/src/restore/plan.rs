@@ -277,7 +277,7 @@ fn find_binary(opened: &Opened, options: &RestoreOptions) -> Result<ServerBinary
     if binary.version.flavor != wanted.flavor {
         return Err(Error::new(
             ErrorKind::Usage,
-            format!("{} is {}, and the backup is of {wanted}", binary.path.display(), binary.version),
+            format!("{} is {}, but the backup is from {wanted}", binary.path.display(), binary.version),
         ));
     }
     if !options.allow_version {
@@ -402,7 +402,7 @@ impl<'a> Planner<'a> {
     fn check_held(&self, path: &ItemPath, goes_to: &Path) -> Result<()> {
         match self.survey.found.get(path).map(|found| found.kind) {
             Some(FoundKind::Directory) => {
-                let text = format!("{} is a directory, and the backup has a file there", goes_to.display());
+                let text = format!("{} is a directory, but the backup has a file there", goes_to.display());
                 Err(Error::new(ErrorKind::Usage, text).hinted("is this the data directory? if so, remove it"))
             }
             _ => Ok(()),
@@ -442,7 +442,7 @@ impl<'a> Planner<'a> {
             Pointer::Isl { isl, .. } if self.options.prepare => self.keep_with_parents(isl, false),
             Pointer::Isl { data, .. } => Err(Error::new(
                 ErrorKind::Usage,
-                format!("{data} can be given a place of its own only after recovery"),
+                format!("{data} can be mapped to another place only after recovery"),
             )
             .hinted("leave out --no-prepare, or --map")),
             Pointer::IslOnly { isl } => self.keep_with_parents(isl, false),
@@ -459,11 +459,11 @@ impl<'a> Planner<'a> {
             Standing::Free | Standing::Other => false,
         };
         let exists = goes_to.symlink_metadata().is_ok();
-        if !exists || ours || (self.options.delta && !self.opened.redo_encrypted()) {
+        let redo_encrypted = self.opened.redo_encrypted();
+        if !exists || ours || (self.options.delta && !redo_encrypted) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Usage, format!("{} exists already", goes_to.display()))
-            .hinted("map to a directory where it does not, or use --delta to replace it"))
+        Err(in_the_way(goes_to, redo_encrypted))
     }
 
     fn file(&mut self, item: &Item, place: &Place, goes_to: PathBuf, held: bool) -> Result<()> {
@@ -648,6 +648,16 @@ pub(super) fn is_reusable(found: &Found) -> bool {
     found.kind == FoundKind::File && found.links == 1
 }
 
+/// The error for a file in a mapped place. If the redo is encrypted, such a file is never replaced, and
+/// mapping a table elsewhere may not be possible.
+fn in_the_way(path: &Path, redo_encrypted: bool) -> Error {
+    let error = Error::new(ErrorKind::Usage, format!("{} exists already", path.display()));
+    error.hinted(match redo_encrypted {
+        true => "move that file away: if the redo is encrypted, --delta does not replace mapped files",
+        false => "map to a directory without this file, or use --delta to replace it",
+    })
+}
+
 /// Room at `path`, or where it will be made.
 fn room_at(path: &Path) -> Result<(PathBuf, Room)> {
     let failed = |error| io_failed("look at", path, error);
@@ -677,5 +687,14 @@ mod tests {
         assert_eq!(owner(None, root, mysql), (101, 102));
         assert_eq!(owner(None, root, None), (0, 0));
         assert_eq!(owner(None, None, None), (0, 0));
+    }
+
+    /// No hint advises what would be refused.
+    #[test]
+    fn what_helps_if_a_mapped_file_exists() {
+        let hint =
+            |redo_encrypted| in_the_way(Path::new("/x/t.ibd"), redo_encrypted).hint().unwrap().to_owned();
+        assert!(hint(false).contains("use --delta"));
+        assert!(!hint(true).contains("use --delta") && !hint(true).contains("map to"));
     }
 }

@@ -35,8 +35,8 @@ use crate::{
     },
 };
 
-/// What MySQL executes once it is up.
-const INIT_FILE: &str = "#holdfast-init.sql";
+/// What MySQL executes once it has recovered the files. Not the file of [`super::account`].
+const INIT_FILE: &str = "#holdfast-recovered.sql";
 
 /// Statements that set the GTIDs of the position, if the source used them, and then stop the server.
 fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
@@ -183,7 +183,8 @@ fn check_clean_log(roots: &Roots) -> Result<()> {
         Ok(())
     } else {
         Err(Error::failed(format!(
-            "the recovered server did not shut down in good order: its redo log goes on after the checkpoint at {}",
+            "the recovered server did not shut down in good order: its redo log continues after the \
+             checkpoint at {}",
             checkpoint.lsn
         )))
     }
@@ -201,7 +202,8 @@ fn hinted(error: Error, opened: &Opened, options: &RestoreOptions) -> Error {
     let file = encryption.key_file.as_ref().map_or(String::new(), |file| format!(" ({})", file.display()));
     let how = match keyring::is_file(opened) {
         true => {
-            "name a copy of that file with --keyring, and see that this server program loads the component"
+            "name a copy of that file with --keyring, and make sure that this server program loads the \
+             component"
         }
         false => "give the recovering server the options for it with --prepare-option",
     };
@@ -221,8 +223,8 @@ fn compare_binlog(
     let (Some(recorded), Some(found)) = (recorded, found) else { return };
     if found.order() > recorded.order() {
         let text = format!(
-            "the recovered server remembers binlog position {}:{}, later than the backup's {}:{}; this is normal only \
-             if the source's binlogs were begun anew (RESET MASTER)",
+            "the recovered server remembers binlog position {}:{}, later than the backup's {}:{}; this is \
+             normal only if the source's binlogs were reset (RESET MASTER)",
             found.file, found.offset, recorded.file, recorded.offset
         );
         listener.event(Event::Warning { text });

@@ -191,7 +191,7 @@ fn check_length(item: &Item, expected: Option<u64>) -> Result<()> {
     }
     let expected =
         expected.map_or_else(|| "an end before its beginning".to_owned(), |bytes| format!("{bytes}"));
-    Err(damaged(format!("the captured redo has {} bytes, and the manifest says {expected}", item.size_bytes)))
+    Err(damaged(format!("the captured redo has {} bytes, but the manifest says {expected}", item.size_bytes)))
 }
 
 /// Makes the header. The manifest keeps the header block; the checkpoint,
@@ -221,11 +221,13 @@ fn hex(text: &str) -> Result<Vec<u8>> {
 /// how many paths were changed.
 pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<u64> {
     let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
-    let refused = |error| damaged("make the redo stay in the target").caused_by(error);
+    let refused = |error| damaged("rewrite the redo so that it stays in the target").caused_by(error);
     let mut relocator = PathRelocator::new(directories).map_err(refused)?;
     let mut changed = 0;
     each_piece(layout, file, cancel, &mut |piece, done| {
-        let lsn = start.checked_add(done).ok_or_else(|| damaged("the captured redo ends beyond all LSNs"))?;
+        let lsn = start
+            .checked_add(done)
+            .ok_or_else(|| damaged("the captured redo ends after the largest possible LSN"))?;
         let relocated = relocator.rewrite(piece, lsn).map_err(refused)?;
         if relocated.paths_changed + relocated.kept_discarded > 0 {
             let at = layout.data_offset + done;
@@ -260,7 +262,7 @@ pub(super) fn each_piece(
             piece_bytes = PIECE_BYTES;
         } else if len as u64 == left || piece_bytes >= MTR_BYTES_MAX {
             return Err(damaged(format!(
-                "the captured redo is cut within a mini-transaction, {done} bytes behind its begin"
+                "the captured redo ends within a mini-transaction, which begins {done} bytes into it"
             )));
         } else {
             piece_bytes = piece_bytes.saturating_mul(4).min(MTR_BYTES_MAX);
@@ -362,7 +364,9 @@ mod tests {
         assert!(relocate(&layout, &file, &Cancel::default()).is_err());
         let (mut layout, file) = laid_out(&["./db/t.ibd"], &[]);
         layout.captured_bytes -= 1;
-        assert!(relocate(&layout, &file, &Cancel::default()).unwrap_err().to_string().contains("cut within"));
+        assert!(
+            relocate(&layout, &file, &Cancel::default()).unwrap_err().to_string().contains("ends within")
+        );
     }
 
     /// What the manifest says must agree with itself.

@@ -73,10 +73,12 @@ impl Roots {
     pub(super) fn give_made(&self, owner: (u32, u32)) -> Result<()> {
         for Mapped { tree, made, is_made, .. } in self.mapped.iter().flatten() {
             for path in made {
-                tree.give(path, owner).map_err(|error| io_failed("give away", tree.path_of(path), error))?;
+                tree.give(path, owner)
+                    .map_err(|error| io_failed("change the owner of", tree.path_of(path), error))?;
             }
             if *is_made {
-                tree.give_root(owner).map_err(|error| io_failed("give away", tree.path(), error))?;
+                tree.give_root(owner)
+                    .map_err(|error| io_failed("change the owner of", tree.path(), error))?;
             }
         }
         Ok(())

@@ -81,7 +81,7 @@ impl UndoFiles {
                 undo.file.set_len(bytes)?;
                 undo.file.sync_all()
             };
-            make().map_err(|error| io_failed("make longer", &undo.path, error))?;
+            make().map_err(|error| io_failed("extend", &undo.path, error))?;
         }
         Ok(())
     }

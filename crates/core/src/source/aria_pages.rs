@@ -179,7 +179,7 @@ impl CopyContext<'_> {
                 }
                 if reads > REREADS_MAX {
                     return Err(Error::failed(format!(
-                        "{}: changes faster than it can be read twice alike",
+                        "{}: changes too fast for two equal reads of it",
                         entry.path
                     )));
                 }

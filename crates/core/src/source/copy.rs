@@ -50,6 +50,8 @@ pub(super) const EXTENT_BYTES: usize = 1 << 20;
 pub(super) const REREADS_MAX: u32 = 200;
 /// Bytes from the start of a file that suffice to tell the geometry of any tablespace: the largest page 0.
 const PAGE0_BYTES: usize = 65_536;
+/// Room for one page that need not begin at a block of the disk.
+const PAGE_BUFFER_BYTES: usize = PAGE0_BYTES + 4096;
 
 /// Counters of all copies, shared by the threads.
 #[derive(Debug, Default)]
@@ -641,7 +643,7 @@ impl Default for Buffers {
         Self {
             extent: AlignedBuffer::new(EXTENT_BYTES),
             second: AlignedBuffer::new(EXTENT_BYTES),
-            page: AlignedBuffer::new(PAGE0_BYTES + 4096),
+            page: AlignedBuffer::new(PAGE_BUFFER_BYTES),
         }
     }
 }
@@ -650,7 +652,7 @@ impl Default for Buffers {
 const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Bytes that the buffers of one reader thread take.
-pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE0_BYTES;
+pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE_BUFFER_BYTES;
 
 /// Which pages of an extent lie in holes of the file; empty where the file has none.
 pub(super) fn holes(
@@ -731,7 +733,7 @@ fn pause(reads: u32) {
 
 /// The error for a page 0 of zeros that the server is not about to write.
 pub(super) fn zeroed_first_page(path: &str) -> Error {
-    damaged_first_page(path, "it is all zeros, and the table is not one that was made just now")
+    damaged_first_page(path, "it is all zeros, although the table was not created just now")
 }
 
 /// The error for a damaged page 0. Without it nothing is known about the tablespace, so it is never taken.

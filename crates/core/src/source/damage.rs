@@ -137,9 +137,12 @@ impl<'a> Damage<'a> {
         };
         let page = DamagedPage { path: path.clone(), page, table, index: index.map(|(_, name)| name) };
         if !self.is_taken {
-            return Err(Error::failed(format!("{page} is damaged: {reads} more reads gave no good checksum")).hinted(
-                "the page is bad on the source itself; run CHECK TABLE there, and see the server's error log. \
-                 --allow-corrupt takes a backup all the same, and marks it",
+            return Err(Error::failed(format!(
+                "{page} is damaged: its checksum was still wrong after {reads} more reads"
+            ))
+            .hinted(
+                "the page is bad on the source itself; run CHECK TABLE there, and see the server's error \
+                 log. --allow-corrupt backs it up anyway, and marks the backup as damaged",
             ));
         }
         let mut found = self.found();
@@ -148,7 +151,7 @@ impl<'a> Damage<'a> {
             return Err(Error::failed(format!("more than {PAGES_MAX} pages are damaged, the last: {page}")));
         }
         if count < TOLD_MAX {
-            let text = format!("{page} is damaged, and taken as it is");
+            let text = format!("{page} is damaged, and backed up as it is");
             self.listener.event(Event::Warning { text });
         }
         found.entry(entry.stat.inode).or_default().now.push((page, self.hasher.hash_one(bytes)));

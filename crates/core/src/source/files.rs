@@ -258,10 +258,10 @@ fn list(below: Below, skip: &Skip<'_>, listed: &mut Vec<Listed>, names: &mut Vec
         let name = entry.file_name();
         let Some(text) = name.to_str() else {
             return Err(Error::failed(format!(
-                "{}: the name is not UTF-8, which no server writes",
+                "{}: the file name is not UTF-8, so it is not a file of the server",
                 entry.path().display()
             ))
-            .hinted("move files that are not the server's out of the data directory"));
+            .hinted("move foreign files out of the data directory"));
         };
         let path = if prefix.is_empty() { text.to_owned() } else { format!("{prefix}/{text}") };
         let kind = entry.file_type().ok();
@@ -312,8 +312,9 @@ fn look_at(
         Ok(stat) => stat,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if leads_nowhere(&at) {
-                return Err(Error::failed(format!("{} is a link that leads nowhere from here", name.path))
-                    .hinted("what it stands for would be missing from the backup; see --path-map, or remove the link"));
+                return Err(Error::failed(format!("{}: dangling symbolic link", name.path)).hinted(
+                    "its target would be missing from the backup: map it with --path-map, or remove the link",
+                ));
             }
             return Ok(None); // dropped since the listing
         }
@@ -387,6 +388,12 @@ pub(crate) fn read_failed(path: &Path, error: io::Error) -> Error {
 #[must_use]
 pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Whether a name is `prefix` followed by a number.
+#[must_use]
+pub fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// A path, as it is stored.

@@ -32,7 +32,7 @@ impl Imported {
 
     /// Reports the tables to a listener, and why they are closed.
     pub(super) fn report(&self, why: &str, listener: &dyn Listener) {
-        listener.event(Event::Note { text: format!("{why}, copied again while closed to writes: {self}") });
+        listener.event(Event::Note { text: format!("{why}; copied again while blocked for writes: {self}") });
     }
 
     /// Whether the file at `path` exists only because a table is closed.

@@ -68,9 +68,7 @@ pub(super) fn each_path_once(found: &[TablespaceEntry]) -> Result<()> {
                 "{one} and {other} would both be {} in the backup",
                 entry.path
             ))
-            .hinted(
-                "the server uses one of them: which one shows in its information_schema; move the other away",
-            ));
+            .hinted("information_schema shows which one the server uses; move the other away"));
         }
     }
     Ok(())
@@ -209,9 +207,9 @@ impl Rescan {
         match self.second_names.first() {
             None => Ok(()),
             Some([one, other]) => Err(Error::failed(format!(
-                "{one} and {other} are the same file, and the server uses one of them at most"
+                "{one} and {other} are two names of one file, and the server uses at most one of them"
             ))
-            .hinted("move the name that is not a table's out of the data directory")),
+            .hinted("remove the name that no table uses from the data directory")),
         }
     }
 }
@@ -270,7 +268,8 @@ impl Inventory {
                     row.space, row.name
                 ))
                 .hinted(
-                    "is it outside the data directory, where this process cannot see it? see --path-map",
+                    "the file may be outside the data directory, where this process cannot see it: see \
+                     --path-map",
                 ));
             }
         }
@@ -290,10 +289,7 @@ impl Inventory {
     pub(super) fn lacks_nothing(&self) -> Result<()> {
         match self.tablespaces.values().find(|held| held.lacks.is_some()) {
             None => Ok(()),
-            Some(held) => Err(Error::failed(format!(
-                "{}: was replaced while no definition of a table could be changed",
-                held.path
-            ))),
+            Some(held) => Err(Error::failed(format!("{}: was replaced although DDL was blocked", held.path))),
         }
     }
 

@@ -152,7 +152,7 @@ pub struct CaptureStats {
     pub pages_by_checksum: BTreeMap<&'static str, u64>,
     /// Files that vanished while they were copied.
     pub files_vanished: u64,
-    /// Files copied again at the end because of DDL.
+    /// Files copied at the end because of DDL: of new tables, or again.
     pub files_recopied: u64,
     /// Pages of shared tablespaces copied again at the end because tables or indexes were created in them.
     pub pages_recopied: u64,
@@ -162,8 +162,10 @@ pub struct CaptureStats {
     pub bytes_under_ddl_lock: u64,
     /// Redo captured.
     pub redo_bytes: u64,
-    /// The largest lag of the redo reader behind what the server had on disk, once it had first caught up.
-    pub redo_lag_bytes_max: u64,
+    /// The largest lag of the redo reader behind what the server had on disk, once it had first caught up;
+    /// `None` if it was not measured, as on MySQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub redo_lag_bytes_max: Option<u64>,
     /// Locks, in the order they were released.
     pub locks: Vec<LockRecord>,
     /// Whether reads of tablespaces bypassed the page cache.
@@ -195,7 +197,7 @@ impl CaptureStats {
             }
             let names = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
             let text = format!(
-                "DDL since the copy: {copied} tablespaces to copy{names}, {} renamed, {} dropped",
+                "DDL since the copy: {copied} tablespaces new or changed{names}, {} renamed, {} dropped",
                 rescan.renamed, rescan.gone
             );
             listener.event(Event::Note { text });
@@ -269,5 +271,15 @@ mod tests {
         let pages = Pages { first: 7, page_size, bytes: &bytes, holes: &[true, true, false] };
         assert_eq!([0, 1, 2, 3].map(|index| pages.is_hole(index)), [true, false, false, false]);
         assert!(!Pages { holes: &[], ..pages }.is_hole(0));
+    }
+
+    /// A report does not claim that redo which nobody measured never lagged.
+    #[test]
+    fn an_unmeasured_lag_is_absent() {
+        let lag = |redo_lag_bytes_max| {
+            let stats = CaptureStats { redo_lag_bytes_max, ..CaptureStats::default() };
+            serde_json::to_value(stats).unwrap().get("redo_lag_bytes_max").cloned()
+        };
+        assert_eq!((lag(None), lag(Some(0))), (None, Some(0.into())));
     }
 }

@@ -57,18 +57,14 @@ impl OutsideFiles {
 
 /// The error for a file of the system tablespace that cannot be seen here.
 pub(super) fn no_system_file(path: &Path) -> Error {
-    Error::failed(format!("{}: this file of the system tablespace is not there", path.display()))
-        .hinted("the server has it: is it on a volume that this process cannot see? see --path-map")
+    Error::failed(format!("{}: file of the system tablespace not found", path.display()))
+        .hinted("the server uses it; it may be on a volume that this process cannot see: see --path-map")
 }
 
 /// Sets where in the system tablespace each of its files begins: only the first has a page 0 of its own. All
 /// but the last have a fixed size.
 pub(super) fn number_system_files(facts: &ServerFacts, tablespaces: &mut [TablespaceEntry]) -> Result<()> {
-    let order: Vec<_> = facts
-        .system_files()?
-        .iter()
-        .filter_map(|file| file.file_name().and_then(|name| name.to_str()).map(str::to_owned))
-        .collect();
+    let order = facts.system_file_names()?;
     let mut found: Vec<_> = tablespaces
         .iter_mut()
         .filter(|found| found.role == Role::System)
@@ -86,7 +82,10 @@ pub(super) fn number_system_files(facts: &ServerFacts, tablespaces: &mut [Tables
             order.join(", "),
             files.len()
         ))
-        .hinted("are they where innodb_data_home_dir and innodb_data_file_path say? see --path-map"));
+        .hinted(
+            "check innodb_data_home_dir and innodb_data_file_path, and map the paths with --path-map if this \
+             process sees them elsewhere",
+        ));
     }
     let Some(first) = files.next() else { return Ok(()) };
     let page_size = u64::from(facts.innodb.page_size).max(1);

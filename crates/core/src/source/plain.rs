@@ -225,7 +225,7 @@ impl CopyContext<'_> {
             }
             std::thread::sleep(SETTLING_PAUSE);
         }
-        Err(Error::failed(format!("the end of {} was never the same in two reads", entry.path)))
+        Err(Error::failed(format!("{}: the end of the file kept changing while it was read", entry.path)))
     }
 
     /// Ends the copy of a file that grew.

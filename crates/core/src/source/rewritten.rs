@@ -56,8 +56,8 @@ impl Rewritten {
         }
         let (mib, names) = (self.bytes >> 20, self.largest.join(", "));
         Some(format!(
-            "{mib} MiB of tables without redo are written to while they are copied (the largest: {names}): to copy them \
-             again while they are locked would take some {:.1} s, and {option} is {:.1} s",
+            "{mib} MiB of non-transactional tables changed while they were copied (largest: {names}): \
+             copying them again under the lock would take about {:.1} s, but {option} allows {:.1} s",
             forecast.as_secs_f64(),
             held_max.as_secs_f64()
         ))
@@ -67,9 +67,8 @@ impl Rewritten {
     pub(super) fn refuse_beyond(&self, limit: Option<Limit>) -> Result<()> {
         match self.beyond(limit) {
             None => Ok(()),
-            Some(said) => Err(Error::failed(said).hinted(
-                "back up when they are not written to, make them InnoDB tables, or allow more with that option",
-            )),
+            Some(said) => Err(Error::failed(said)
+                .hinted("back up while they are idle, convert them to InnoDB, or raise that option")),
         }
     }
 }
@@ -110,7 +109,7 @@ mod tests {
         let text = refused(&much, limit).unwrap();
         assert!(text.starts_with("1021 MiB of tables"), "{text}");
         assert!(
-            text.contains("db/t3.MYD, db/t1.MYD, db/t2.MYD)") && text.ends_with("--lock-max is 10.0 s"),
+            text.contains("db/t3.MYD, db/t1.MYD, db/t2.MYD)") && text.ends_with("--lock-max allows 10.0 s"),
             "{text}"
         );
         assert_eq!(refused(&much, None), None);

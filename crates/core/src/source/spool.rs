@@ -24,7 +24,7 @@ const FRAME_BYTES: usize = 1 << 20;
 const LOOK_EVERY_FRAMES: u64 = 4;
 /// The most to leave to a server that writes to the same file system; on a small one, a twentieth of it.
 const RESERVE_BYTES_MAX: u64 = 1 << 30;
-const CHOOSE_ANOTHER: &str = "choose a directory with room for it by --spool-dir";
+const CHOOSE_ANOTHER: &str = "choose a directory with enough room (--spool-dir)";
 
 /// An append-only sequence of bytes.
 pub struct Spool {
@@ -89,7 +89,7 @@ impl Spool {
                 self.dir.display(),
                 self.bytes_max
             ))
-            .hinted("allow more by --spool-max, or take the backup when the server writes less"));
+            .hinted("allow more (--spool-max), or take the backup when the server writes less"));
         }
         while !bytes.is_empty() {
             let take = bytes.len().min(FRAME_BYTES - self.frame.len());
@@ -124,7 +124,8 @@ impl Spool {
             return Ok(());
         }
         Err(Error::failed(format!(
-            "the redo spool has grown to {}, and only {} are free in {}, where the server writes, too",
+            "the redo spool has grown to {}, and only {} are left in {}, on a file system that the server \
+             writes to",
             ByteSize(self.len()),
             ByteSize(free),
             self.dir.display()

@@ -133,7 +133,7 @@ impl CopyContext<'_> {
             }
         }
         Err(Error::failed(format!(
-            "{}: pages that cannot be checked without a key were never the same twice",
+            "{}: encrypted pages changed between every two reads, so no consistent copy could be verified",
             found.entry.path
         ))
         .hinted("take the backup when the server writes less"))

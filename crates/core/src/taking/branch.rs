@@ -124,9 +124,12 @@ impl Branch {
 
 /// Warnings about stored data that the writer wanted to build on, and could not read.
 fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
-    const KEPT: &str = "parts of the maps that were kept of the last backup are lost or damaged: what they show was stored anew";
-    const BASE: &str = "parts of the base backup are lost or damaged and were stored again; \"holdfast check\" says which backups are harmed";
-    const ADOPTED: &str = "parts of what an unfinished run had stored could not be read and were stored anew: is the storage sound?";
+    const KEPT: &str = "parts of the page maps kept from the last backup are lost or damaged: the pages they \
+                        describe were stored again";
+    const BASE: &str = "parts of the base backup are lost or damaged and were stored again; \"holdfast \
+                        check\" says which backups are affected";
+    const ADOPTED: &str = "parts of what an unfinished run had stored could not be read and were stored \
+                           again: check the storage for errors";
     let base = (meters.base_unreadable.units() > 0).then_some(if kept.is_in_use() { KEPT } else { BASE });
     let adopted = (meters.adopted_unreadable.units() > 0).then_some(ADOPTED);
     base.into_iter().chain(adopted).collect()

@@ -31,7 +31,8 @@ pub(crate) fn check(
         if !options.new_identity {
             let name = &log.source;
             let text = format!(
-                "whether {name} is this server cannot be told: this key cannot read backup {newest}, and nothing is kept of it"
+                "cannot tell whether {name} is this server: this key cannot read backup {newest}, and no \
+                 page maps of it are kept on this host"
             );
             listener.event(Event::Warning { text });
         }
@@ -40,14 +41,14 @@ pub(crate) fn check(
     let Some(known) = head::identity(&head).filter(|known| !is_same(known, found)) else { return Ok(false) };
     let (was, is, name) = (described(&known), described(found), &log.source);
     if options.new_identity {
-        let text = format!("{name} was {was} until backup {newest}, and from here on is {is}");
+        let text = format!("{name} was {was} up to backup {newest}, and is {is} from now on");
         listener.event(Event::Note { text });
         return Ok(true);
     }
     let text = format!("{name} is another server: backup {newest} is of {was}, and this is {is}");
     Err(Error::new(ErrorKind::Usage, text).hinted(
-        "give this server a name of its own (--name); or, if it has taken the other's place for good, \
-         as after a restore or a failover, say so once by --new-identity",
+        "give this server a name of its own (--name); or, if it has replaced the other for good, as after a \
+         restore or a failover, confirm that once with --new-identity",
     ))
 }
 
@@ -81,11 +82,9 @@ pub(crate) fn still(begun_with: &Identity, found: &Identity) -> Result<()> {
         return Ok(());
     }
     let (was, is) = (described(begun_with), described(found));
-    let text = format!(
-        "another server answers than the one that the backup began with: it was {was}, and this is {is}"
-    );
+    let text = format!("this is not the server that the backup began with: that was {was}, this is {is}");
     Err(Error::new(ErrorKind::Server, text)
-        .hinted("connect to the server itself, by an address that nothing else takes over"))
+        .hinted("connect to the server itself, at an address that nothing else takes over"))
 }
 
 pub(crate) fn described(identity: &Identity) -> String {

@@ -64,12 +64,12 @@ impl Kept {
         if let (None, Some(newest)) = (foundation.base, history.newest_backup()) {
             let place = match local {
                 Some(local) => {
-                    format!("{} has no page maps of a backup that stands", local.directory().display())
+                    format!("{} has no page maps of a backup that still stands", local.directory().display())
                 }
                 None => "no directory is known where page maps could be kept (--cache-dir)".to_owned(),
             };
             let text =
-                format!("this key cannot read backup {newest}, and {place}: everything is stored anew");
+                format!("this key cannot read backup {newest}, and {place}: everything is stored again");
             listener.event(Event::Warning { text });
         }
         foundation
@@ -110,11 +110,12 @@ fn warn_of_others(run: &Run, base: Option<RunNo>, listener: &dyn Listener) {
     let Some(other) = newest.filter(|newest| !run.repo().may_build_on(&newest.author)) else { return };
     let (backup, role, key_id) = (other.run, other.author.role, other.author.key_id);
     let instead = match base {
-        Some(base) => format!("what changed since backup {base} is stored"),
-        None => "everything is stored anew".to_owned(),
+        Some(base) => format!("everything changed since backup {base} is stored"),
+        None => "everything is stored again".to_owned(),
     };
     let text = format!(
-        "backup {backup} was added with the {role}'s key {key_id}, whose word is not enough to build on: {instead}"
+        "backup {backup} was added with the {role}'s key {key_id}, which this key does not trust as a base: \
+         {instead}"
     );
     listener.event(Event::Warning { text });
 }

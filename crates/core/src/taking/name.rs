@@ -11,7 +11,7 @@ pub(crate) fn of_server(hostname: &str, port: u16) -> Result<SourceName> {
     let host: String = hostname.chars().filter(good).collect();
     let host = host.trim_start_matches('.');
     let name = format!("{}:{port}", if host.is_empty() { "server" } else { host });
-    name.parse().context("make a name for this source").map_err(|error| error.hinted("give one by --name"))
+    name.parse().context("make a name for this source").map_err(|error| error.hinted("give one with --name"))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Several<'_> {
             let complete = &complete;
             let branches = branches.into_iter().zip(failures);
             let threads: Vec<_> = branches.map(|branch| scope.spawn(move || complete(branch))).collect();
-            let lost = |_| Err(Error::failed("a thread of the backup ended without a word"));
+            let lost = |_| Err(Error::failed("a thread of the backup ended unexpectedly"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(lost)).collect()
         })
     }

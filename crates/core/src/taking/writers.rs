@@ -65,7 +65,7 @@ impl<'a> Writers<'a> {
         let failure = |one: One<'_>| {
             // May have stopped since the last call.
             let own = into_inner(one.failure);
-            own.or_else(|| one.writer.failure().map(Error::from))
+            own.or_else(|| one.writer.take_failure().map(Error::from))
         };
         self.0.into_iter().map(failure).collect()
     }
@@ -157,7 +157,7 @@ impl<'a> Writers<'a> {
         if self.left().count() > 1 && samples - least > most {
             let seconds = patience.as_secs();
             one.give_up(&format!(
-                "it held up the backup for {seconds} s longer than another repository, and was given up"
+                "given up: it held up the backup for {seconds} s longer than another repository"
             ));
         }
     }
@@ -166,7 +166,7 @@ impl<'a> Writers<'a> {
         for one in self.left() {
             if one.silence() > silence_max {
                 let seconds = silence_max.as_secs();
-                one.give_up(&format!("its store took nothing for {seconds} s, and it was given up"));
+                one.give_up(&format!("given up: its store accepted no data for {seconds} s"));
             }
         }
     }
@@ -205,7 +205,7 @@ impl One<'_> {
     fn fail(&self, error: Error) {
         let mut failure = lock(&self.failure);
         if failure.is_none() {
-            *failure = Some(self.writer.failure().map_or(error, Error::from));
+            *failure = Some(self.writer.take_failure().map_or(error, Error::from));
         }
         self.has_failed.store(true, Relaxed);
     }

@@ -374,7 +374,7 @@ fn mysql_tables_made_in_shared_tablespaces_cost_only_their_pages() {
     let copied_again = Mutex::new(Vec::new());
     let each_phase = OnEvents(|event| match event {
         Event::Phase { name: "copy" | "stop" } => make(),
-        Event::Note { text } if text.contains("tablespaces to copy") => {
+        Event::Note { text } if text.contains("tablespaces new or changed") => {
             copied_again.lock().unwrap().push(text.clone());
         }
         _ => {}

@@ -201,7 +201,8 @@ fn a_tablespace_that_cannot_be_seen_here_fails_the_capture() {
         let sink = DirectorySink::new(dir.path().join("staging"));
         let nowhere = vec![(source.outside(), dir.path().join("nowhere"))];
         let error = try_to_capture(&source, &sink, dir.path(), &Told, nowhere).unwrap_err();
-        assert!(error.to_string().contains("no file"), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("no file of it") || text.contains("which does not exist"), "{text}");
     }
 }
 
@@ -320,7 +321,7 @@ fn mysql_a_server_that_does_not_answer_ends_the_capture() {
     };
     let listener = AtPhase { phase: "copy", action };
     let error = try_to_capture(&source, &sink, dir.path(), &listener, Vec::new()).unwrap_err();
-    assert!(error.to_string().contains("nobody looked after it"), "{error}");
+    assert!(error.to_string().contains("the redo consumer was not advanced"), "{error}");
 }
 
 /// A file of the system tablespace elsewhere that this process cannot see is not left out silently either.
@@ -335,7 +336,7 @@ fn a_system_file_that_cannot_be_seen_here_fails_the_capture() {
         let sink = DirectorySink::new(dir.path().join("staging"));
         let nowhere = vec![(volume.path().to_owned(), dir.path().join("nowhere"))];
         let error = try_to_capture(&source, &sink, dir.path(), &Told, nowhere).unwrap_err();
-        assert!(error.to_string().contains("ibdata1: this file of the system tablespace"), "{error}");
+        assert!(error.to_string().contains("ibdata1: file of the system tablespace not found"), "{error}");
     }
 }
 
@@ -531,7 +532,7 @@ fn what_cannot_be_copied_under_a_lock_is_locked_once() {
             captured.map(drop).unwrap_err()
         });
         let text = error.to_string();
-        assert!(text.contains("d/m.MYD") && text.contains("of tables without redo"), "{kind}: {text}");
+        assert!(text.contains("d/m.MYD") && text.contains("of non-transactional tables"), "{kind}: {text}");
         let warnings = warnings.heard();
         let tries = warnings.iter().filter(|text| text.contains("trying again")).count();
         assert!(tries == 1 && warnings[0].contains("d/m.MYD"), "{kind}: {warnings:?}");

@@ -61,7 +61,7 @@ fn mysql_a_replica_whose_applier_leaves_gaps_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let sink = DirectorySink::new(dir.path().join("staging"));
         let error = try_to_capture(&source, &sink, dir.path(), listener, Vec::new()).err()?;
-        assert!(error.to_string().contains("without keeping the order"), "{error}");
+        assert!(error.to_string().contains("without preserving commit order"), "{error}");
         Some(error)
     };
     assert!(refused(&Told).is_none());

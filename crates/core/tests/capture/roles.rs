@@ -98,7 +98,7 @@ fn a_stalled_replica_stalls_no_backup(kind: ServerKind) {
         assert!(
             error.to_string().contains("was not granted in time")
                 || error.to_string().contains("was not answered in time")
-                || error.to_string().contains("the lock was held for"),
+                || error.to_string().contains("the lock was released after"),
             "{error}"
         );
     }

@@ -112,7 +112,7 @@ fn what_ends_in_the_middle_leaves_nothing_or_goes_on() {
     assert!(!extracted.is_taken_up);
     let error = extracted.load(&load, &StopAt(cancel.clone(), "rows"), &cancel).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
-    assert!(error.hint().unwrap().contains("the same command goes on"), "{error:?}");
+    assert!(error.hint().unwrap().contains("the same command continues"), "{error:?}");
     // Another extraction does not interfere with it.
     let other = options(KIND, &place, &["x.parts"]);
     drop(extract::run(&stage.repo, origin, &other, &Told, &Cancel::default()).unwrap());

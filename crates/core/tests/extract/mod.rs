@@ -333,7 +333,7 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
         let error = error.err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         assert!(error.to_string().contains(text), "{error:?}");
-        assert!(!error.hint().unwrap().contains("all of the backup"), "{error:?}");
+        assert!(!error.hint().unwrap().contains("the whole backup"), "{error:?}");
         assert_empty(&place);
     }
 

@@ -110,10 +110,10 @@ fn directories_of_mydumper() {
     ] {
         spoilt(why, &|dir| fs::remove_file(dir.join(file)).unwrap());
     }
-    spoilt("no regular file", &|dir| {
+    spoilt("not a regular file", &|dir| {
         std::os::unix::fs::symlink("/etc/passwd", dir.join("shop.people.00001.dat")).unwrap();
     });
-    spoilt("no regular file", &|dir| {
+    spoilt("not a regular file", &|dir| {
         fs::remove_file(dir.join("metadata")).unwrap();
         assert!(Command::new("mkfifo").arg(dir.join("metadata")).status().unwrap().success());
     });

@@ -67,7 +67,7 @@ fn by_settings(kind: ServerKind, settings: &[(&str, &str)]) {
         assert!(report.plan.left_out.is_empty(), "{report:?}");
         let adapted = said(&report.plan.adapted);
         for (name, _) in settings {
-            assert!(adapted.contains(&format!("setting {name}: columns are computed by it")), "{adapted}");
+            assert!(adapted.contains(&format!("setting {name}: computed columns depend on it")), "{adapted}");
         }
         assert_same_rows(&stage.source, &target);
         assert_eq!(target.query::<String>(computed).unwrap(), ["2.33333333"]);

@@ -132,13 +132,13 @@ fn what_cannot_be_is_refused() {
         ..options(&target)
     };
     for (chosen, expected) in [
-        (attempt(&["MyISAM=InnoDB"], &[]), "has nothing for --engine MyISAM=InnoDB"),
-        (attempt(&[], &["koi8r=utf8mb4"]), "has nothing for --charset koi8r=utf8mb4"),
+        (attempt(&["MyISAM=InnoDB"], &[]), "--engine MyISAM=InnoDB: the backup, as selected, has nothing"),
+        (attempt(&[], &["koi8r=utf8mb4"]), "--charset koi8r=utf8mb4: the backup, as selected, has nothing"),
         (attempt(&["InnoDB=Toku"], &[]), "the target has no engine Toku"),
         (attempt(&[], &["utf8mb4=klingon"]), "the target has no character set klingon"),
         (attempt(&["InnoDB=MRG_MyISAM"], &[]), "the engine MRG_MyISAM keeps no rows"),
         (attempt(&[], &["utf8mb4=binary"]), "text does not become bytes"),
-        (attempt(&["Aria=InnoDB"], &[]), "new.counted: its AUTO_INCREMENT leads no key"),
+        (attempt(&["Aria=InnoDB"], &[]), "new.counted: its AUTO_INCREMENT column is not the first"),
     ] {
         let error = load(&stage, backup, &chosen).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
@@ -186,8 +186,8 @@ fn what_nobody_would_find_out_is_refused() {
     for (chosen, expected) in [
         (attempt(false, &[], &["utf8mb4=latin1"]), vec!["new.letters", "new.faces", members]),
         (attempt(false, &[], &["utf8mb4=utf16"]), vec!["new.faces", members]),
-        (attempt(false, &["MyISAM=InnoDB"], &[]), vec!["new.merged", "would no longer be of MyISAM"]),
-        (attempt(false, &[], &["utf8mb4=utf16", "utf8mb4=ucs2"]), vec!["utf8mb4 is to become two things"]),
+        (attempt(false, &["MyISAM=InnoDB"], &[]), vec!["new.merged", "would no longer be MyISAM"]),
+        (attempt(false, &[], &["utf8mb4=utf16", "utf8mb4=ucs2"]), vec!["utf8mb4 is given two conversions"]),
     ] {
         let error = load(&stage, backup, &chosen).unwrap_err();
         assert!(expected.iter().all(|expected| error.to_string().contains(expected)), "{error}");
@@ -232,7 +232,7 @@ fn what_text_leads_to_is_compared() {
     let all_but_accounts = LoadOptions { leave_out: true, ..chosen(&target) };
     let report = load(&stage, backup, &all_but_accounts).unwrap();
     let named: Vec<String> = report.plan.adapted.iter().map(ToString::to_string).collect();
-    let computed = "table old.child: column twice is computed anew, of text in another character set";
+    let computed = "table old.child: column twice is computed again, from text in another character set";
     assert!(named.iter().any(|it| it == computed), "{named:#?}");
     let collations: Vec<String> = target
         .query(

@@ -426,7 +426,7 @@ fn what_others_made_meanwhile_is_not_dropped() {
         load::run(&stage.repo, &log(), RunNo(backup), &orders.options(), listener, &Cancel::default())
     };
     let error = run(&meddler).unwrap_err();
-    assert!(error.to_string().contains("procedure p is there by now"), "{error}");
+    assert!(error.to_string().contains("procedure p exists by now"), "{error}");
     let error = run(&Told).unwrap_err();
     assert!(error.to_string().contains("shop.procedure p"), "{error}");
     target.exec("DROP PROCEDURE shop.p").unwrap();
@@ -456,7 +456,7 @@ fn what_others_made_in_the_place_of_what_was_begun_is_not_dropped() {
         target.exec(format!("INSERT INTO shop.{table} VALUES (1)")).unwrap();
     }
     let error = load(&stage, backup, &orders.options()).unwrap_err();
-    assert!(error.to_string().contains("is there by now, and was not made by this load"), "{error}");
+    assert!(error.to_string().contains("exists by now, and was not made by this load"), "{error}");
     for table in &begun {
         assert_eq!(target.query::<i32>(format!("SELECT id FROM shop.{table}")).unwrap(), [1], "{table}");
         target.exec(format!("DROP TABLE shop.{table}")).unwrap();

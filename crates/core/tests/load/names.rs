@@ -163,12 +163,12 @@ fn what_is_not_as_it_was_is_found_out() {
     // is in use by others now.
     target.exec("INSERT INTO shop.orders VALUES (12, 1)").unwrap();
     let error = load(&stage, backup, &chosen).unwrap_err();
-    assert!(error.to_string().contains("are there already: shop.orders, shop.tr"), "{error}");
+    assert!(error.to_string().contains("shop.orders, shop.tr exist already"), "{error}");
     assert_eq!(target.query::<i32>("SELECT id FROM shop.orders WHERE id = 12").unwrap(), [12]);
     // A foreign key that followed the table when it was renamed must not stay with it.
     target.exec_all(["DROP TRIGGER shop.tr", "RENAME TABLE shop.orders TO shop.away"]).unwrap();
     let error = load(&stage, backup, &chosen).unwrap_err();
-    assert!(error.to_string().contains("key o of table other.bills leads to shop.away by now"), "{error}");
+    assert!(error.to_string().contains("key o of table other.bills references shop.away by now"), "{error}");
     target.exec_all(["ALTER TABLE other.bills DROP FOREIGN KEY o", "DROP TABLE shop.away"]).unwrap();
     // Once the table is gone, it is recreated with its trigger, and the rest is not checked
     // again, since it may be in use.
@@ -236,7 +236,7 @@ fn parts_and_strange_places_are_named() {
     let only = Selection { tables: vec!["shop.orders".parse().unwrap()], ..Selection::default() };
     let only = LoadOptions { selection: only, ..chosen };
     let error = load(&stage, backup, &only).unwrap_err();
-    assert!(error.to_string().contains("it leads to shop.customers"), "{error}");
+    assert!(error.to_string().contains("it references shop.customers"), "{error}");
     load(&stage, part, &LoadOptions { leave_out: true, ..only.clone() }).unwrap();
     target.exec("INSERT INTO shop.orders VALUES (12, 99)").unwrap();
 
@@ -248,7 +248,7 @@ fn parts_and_strange_places_are_named() {
     let again =
         LoadOptions { leave_out: true, overwrite: true, selection: Selection::default(), ..only.clone() };
     let report = load(&stage, part, &again).unwrap();
-    let named = "a foreign key of table shop.orders: rows lead to some of shop.customers";
+    let named = "a foreign key of table shop.orders: some rows reference rows of shop.customers";
     assert!(said(&report.plan.left_out).contains(named), "{report:?}");
     let keys = "SELECT COUNT(*) FROM information_schema.referential_constraints WHERE constraint_name = 'c'";
     assert_eq!(target.query::<u64>(keys).unwrap(), [0]);
@@ -260,7 +260,7 @@ fn parts_and_strange_places_are_named() {
     };
     let error =
         load(&stage, backup, &LoadOptions { overwrite: true, selection: customers, ..only }).unwrap_err();
-    let named = "a foreign key of table shop.orders, which is not loaded: it leads to shop.customers";
+    let named = "a foreign key of table shop.orders, which is not loaded: it references shop.customers";
     assert!(error.to_string().contains(named), "{error}");
 }
 
@@ -378,12 +378,12 @@ fn what_is_in_use_by_now_stays() {
         ])
         .unwrap();
     let error = load(&stage, backup, &chosen).unwrap_err();
-    assert!(error.to_string().contains("are there already: shop.orders, shop.other"), "{error}");
+    assert!(error.to_string().contains("shop.orders, shop.other exist already"), "{error}");
     target.exec("DROP TABLE shop.orders, shop.other").unwrap();
 
     // Someone creates an event of that name just before the load ends.
     let error = run("finish", "CREATE EVENT shop.e ON SCHEDULE EVERY 2 YEAR DO SELECT 2").unwrap_err();
-    assert!(error.to_string().contains("shop.e is there by now"), "{error}");
+    assert!(error.to_string().contains("shop.e exists by now"), "{error}");
     target.exec_all(["INSERT INTO shop.orders VALUES (2, NOW(), NOW())", "DROP EVENT shop.e"]).unwrap();
     let report = load(&stage, backup, &chosen).unwrap();
     assert!(report.plan.is_continued && report.rows_loaded == 0, "{report:?}");
@@ -393,14 +393,18 @@ fn what_is_in_use_by_now_stays() {
     let years = "SELECT YEAR(placed_at) FROM shop.orders WHERE id = 3 AND placed_at = t";
     assert_eq!(target.query::<i32>(years).unwrap(), [2020]);
     // An existing account keeps its privileges; an account created by the load has those of the source.
-    assert!(said(&report.plan.adapted).contains("account 'theirs'@'localhost': it is there"), "{report:?}");
+    assert!(
+        said(&report.plan.adapted).contains("account 'theirs'@'localhost': it exists already"),
+        "{report:?}"
+    );
     let grants =
         |account: &str| target.query::<String>(format!("SHOW GRANTS FOR {account}@localhost")).unwrap();
     assert_eq!(grants("theirs"), ["GRANT USAGE ON *.* TO `theirs`@`localhost`"]);
     assert!(grants("ours")[1].starts_with("GRANT SELECT ON `shop`.*"), "{:?}", grants("ours"));
     // Only databases are overwritten. An existing account gets further privileges, which is reported.
     let again = load(&stage, backup, &LoadOptions { overwrite: true, ..chosen.clone() }).unwrap();
-    let line = "account 'theirs'@'localhost': it is there, and keeps its password and what it may; it gets";
+    let line =
+        "account 'theirs'@'localhost': it exists already, keeps its password and privileges, and also gets";
     assert!(said(&again.plan.adapted).contains(line), "{again:?}");
     target.exec("GRANT SELECT ON *.* TO theirs@localhost").unwrap();
     assert_same_objects(&stage.source, &target);
@@ -427,7 +431,7 @@ fn views_over_what_is_there_and_what_is_not() {
     let error = load(&stage, backup, &LoadOptions { selection: without, ..options(&target) }).unwrap_err();
     let text = error.to_string();
     assert!(
-        text.contains("view shop.v: it uses shop.customers, which is neither there nor loaded"),
+        text.contains("view shop.v: it uses shop.customers, which neither exists nor is loaded"),
         "{text}"
     );
     assert!(target.query::<String>("SHOW DATABASES LIKE 'shop'").unwrap().is_empty());

@@ -61,7 +61,7 @@ fn the_redo_log_is_on_again_however_a_load_ends() {
     let meddle = || target.exec("CREATE PROCEDURE shop.p () SELECT 'theirs'").unwrap();
     let (outcome, was_off) = watched(from, &target, &orders.options(), "keys", &meddle);
     let error = outcome.unwrap_err();
-    assert!(error.to_string().contains("procedure p is there by now"), "{error}");
+    assert!(error.to_string().contains("procedure p exists by now"), "{error}");
     assert!(was_off && is_on(&target));
     target.exec("DROP PROCEDURE shop.p").unwrap();
 

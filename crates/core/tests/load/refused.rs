@@ -140,7 +140,7 @@ fn accounts_that_cannot_be_are_named_and_all_others_are_there() {
     assert!(!left_out.contains("secret") && !left_out.contains("IDENTIFIED"), "{left_out}");
     // It does not exist in a weaker form either, without a password.
     assert!(
-        left_out.contains("what account 'strong'@'localhost' may do: the account is not there"),
+        left_out.contains("what account 'strong'@'localhost' may do: the account does not exist"),
         "{left_out}"
     );
     assert_eq!(target.query::<u64>("SELECT COUNT(*) FROM mysql.user WHERE user = 'strong'").unwrap(), [0]);

@@ -61,7 +61,8 @@ fn members_of_four_bytes() {
                  m ENUM('😀', '?', 'it''s', '\\\\', 'ä', '😡') CHARACTER SET utf8mb4 COLLATE utf8mb4_bin DEFAULT '😡', \
                  w SET('😀', 'b?', '''😐''') CHARACTER SET utf16 COLLATE utf16_bin NOT NULL DEFAULT 'b?,''😐''', \
                  v VARCHAR(9) CHARACTER SET utf8mb4 NOT NULL DEFAULT '😀?', \
-                 p ENUM('?', 'x') CHARACTER SET utf8mb4 DEFAULT '?' COMMENT 'enum(''?'')') \
+                 p ENUM('?', 'x') CHARACTER SET utf8mb4 DEFAULT '?' COMMENT 'enum(''?'')', \
+                 x SET('a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', '😀') CHARACTER SET utf8mb4 DEFAULT '😀') \
                  CHARSET = utf8mb4",
                 "INSERT INTO s.mood (id, m, w, p) \
                  VALUES (1, '😀', '😀,''😐''', '?'), (2, '?', 'b?', 'x'), (3, '\\\\', '', 'x'), (4, 'ä', '', 'x')",
@@ -75,14 +76,17 @@ fn members_of_four_bytes() {
         crate::logical::load(&scripted, &stage.script(backup, None));
         for target in [&loaded, &scripted] {
             target.exec("INSERT INTO s.mood (id, w) VALUES (6, 1)").unwrap();
-            let rows = "SELECT id, HEX(m), HEX(w), HEX(p), HEX(v) FROM s.mood WHERE id < 6 ORDER BY id";
+            let rows =
+                "SELECT id, HEX(m), HEX(w), HEX(p), HEX(v), HEX(x) FROM s.mood WHERE id < 6 ORDER BY id";
             let of = |server: &Server| {
-                server.query::<(i32, Option<String>, String, String, String)>(rows).unwrap()
+                server.query::<(i32, Option<String>, String, String, String, String)>(rows).unwrap()
             };
             assert_eq!(of(&stage.source), of(target), "{kind}");
             assert_eq!(
-                target.query::<(String, String, String)>("SELECT m, w, v FROM s.mood WHERE id = 6").unwrap(),
-                [("😡".to_owned(), "😀".to_owned(), "😀?".to_owned())],
+                target
+                    .query::<(String, String, String, String)>("SELECT m, w, v, x FROM s.mood WHERE id = 6")
+                    .unwrap(),
+                [("😡".to_owned(), "😀".to_owned(), "😀?".to_owned(), "😀".to_owned())],
                 "{kind}"
             );
             assert_same_objects(&stage.source, target);

@@ -359,10 +359,10 @@ fn mysql_9_7_a_replica_by_file() {
     let order = ["STOP REPLICA", "SET GLOBAL replica_preserve_commit_order = OFF", "START REPLICA"];
     stage.source.exec_all(order).unwrap();
     let error = back_up().unwrap_err().to_string();
-    assert!(error.contains("without keeping the order"), "{error}");
+    assert!(error.contains("without preserving commit order"), "{error}");
     open.query_drop("ROLLBACK").unwrap();
     let error = back_up().unwrap_err().to_string();
-    assert!(error.contains("without keeping the order"), "{error}");
+    assert!(error.contains("without preserving commit order"), "{error}");
     stage.source.exec("STOP REPLICA SQL_THREAD").unwrap();
     back_up().unwrap();
 }

@@ -32,12 +32,15 @@ fn keys_stay_where_they_are(mut stage: Stage, keys: &[&str], without: RestoreOpt
     };
     assert!(
         warnings
-            .contains(&format!("{} opens what is encrypted", stage.source.datadir().join(keys[0]).display())),
+            .contains(&format!("{} holds encryption keys", stage.source.datadir().join(keys[0]).display())),
         "{warnings}"
     );
 
     let (_, warnings) = restore(&without);
-    assert!(warnings.contains(&format!("the source had {} in its data directory", keys[0])), "{warnings}");
+    assert!(
+        warnings.contains(&format!("the source had the key file {} in its data directory", keys[0])),
+        "{warnings}"
+    );
     let found = |dir: &Path| keys.iter().filter(|key| dir.join(key).exists()).count();
     assert_eq!(found(&without.target_dir), 0, "keys were in the backup");
 

@@ -64,7 +64,7 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     sleep(Duration::from_secs(1));
     let (second, warned) = host.back_up();
     assert_eq!(second.run.base, Some(full.run.backup));
-    assert!(!warned.contains("page maps") && !warned.contains("stored anew"), "{warned}");
+    assert!(!warned.contains("page maps") && !warned.contains("stored again"), "{warned}");
     assert!(second.run.totals.bytes_reused > 0, "{:?}", second.run.totals);
 
     let refused = restore::run(
@@ -77,7 +77,7 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     );
     let error = refused.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Key, "{error}");
-    assert!(error.to_string().contains("this key is a writer's"), "{error}");
+    assert!(error.to_string().contains("this is a writer's key"), "{error}");
 
     // Someone flips a bit in all maps, and swaps them: the pages are stored again.
     let maps: Vec<_> = host.kept().into_iter().filter(|path| !path.ends_with("head")).collect();
@@ -88,7 +88,7 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     }
     let (third, warned) = host.back_up();
     assert!(
-        warned.contains("parts of the maps that were kept of the last backup are lost or damaged"),
+        warned.contains("parts of the page maps kept from the last backup are lost or damaged"),
         "{warned}"
     );
     assert!(third.run.totals.bytes_reused < second.run.totals.bytes_reused, "{:?}", third.run.totals);
@@ -99,7 +99,7 @@ fn a_writers_host_is_backed_up(kind: ServerKind) {
     fs::remove_dir_all(&host.cache).unwrap();
     let (fifth, warned) = host.back_up();
     assert_eq!((fifth.run.base, fifth.run.totals.bytes_reused), (None, 0));
-    assert!(warned.contains("everything is stored anew"), "{warned}");
+    assert!(warned.contains("everything is stored again"), "{warned}");
     assert!(load.stop().unwrap().committed > 10, "there was no load to speak of");
     for backup in [&second, &fourth, &fifth] {
         stage.prove(backup);

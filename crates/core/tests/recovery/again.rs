@@ -95,7 +95,7 @@ fn names_come_again(kind: ServerKind) {
     let options = never(&stage, dir.path());
     let error = choose(&stage, Some(2), until).unwrap().plan(&stage.repo, &options, &Cancel::default());
     let error = error.unwrap_err();
-    assert!(error.to_string().contains("behind") && error.to_string().contains("#2"), "{error}");
+    assert!(error.to_string().contains("does not contain") && error.to_string().contains("#2"), "{error}");
     assert!(error.hint().is_some());
 
     // A time between the last transaction and the reset: the error says how far recovery is possible.

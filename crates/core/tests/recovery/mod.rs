@@ -102,7 +102,7 @@ fn what_is_not_there_is_refused(kind: ServerKind) {
     choose(until).unwrap();
     let (before_last, beyond, why) = match kind.is_mariadb() {
         true => (1_000, last, "ends within the second"),
-        false => (0, last + jiff::SignedDuration::from_micros(1), "what came then is not there"),
+        false => (0, last + jiff::SignedDuration::from_micros(1), "later ones are missing"),
     };
     assert_eq!(until, last - jiff::SignedDuration::from_millis(before_last));
     let error = choose(beyond).err().unwrap();
@@ -112,13 +112,13 @@ fn what_is_not_there_is_refused(kind: ServerKind) {
     let later = Timestamp::now() + jiff::SignedDuration::from_hours(1);
     let error = recover(&stage.repo, kind, &target, Until::Time(later)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
-    assert!(error.to_string().contains("what came then is not there"), "{error}");
+    assert!(error.to_string().contains("later ones are missing"), "{error}");
     let nowhere = match kind.is_mariadb() {
         true => "0-4711-99999999",
         false => "3e11fa47-71ca-11e1-9e33-c80aa9429569:1",
     };
     let error = recover(&stage.repo, kind, &target, Until::Gtid(nowhere.parse().unwrap())).unwrap_err();
-    assert!(error.to_string().contains("does not have transaction"), "{error}");
+    assert!(error.to_string().contains("does not contain transaction"), "{error}");
     let error = recover(&stage.repo, kind, &target, Until::Time(Timestamp::UNIX_EPOCH)).unwrap_err();
     assert!(error.to_string().contains("was taken after"), "{error}");
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");

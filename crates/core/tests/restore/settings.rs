@@ -90,7 +90,10 @@ fn recovered_by_other_releases(kind: ServerKind, later: &str, others: [&str; 2])
     };
     for other in others {
         let error = by(other, false).unwrap_err();
-        assert!(error.to_string().contains("the same release series is needed, and not an older"), "{error}");
+        assert!(
+            error.to_string().contains("it must be of the same release series, and not older"),
+            "{error}"
+        );
         assert!(error.to_string().contains(other), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("--allow-version")), "{error:?}");
         assert!(!dir.path().join(format!("by-{other}")).exists(), "it was refused when it had begun");

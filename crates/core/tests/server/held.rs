@@ -162,7 +162,10 @@ fn the_limit_releases() {
             };
             assert!(begin.elapsed() < Duration::from_secs(300), "it ended by itself");
             assert_eq!(*error.cause(), SqlCause::Expired, "{error}");
-            assert!(error.to_string().contains(&format!("held for {} ms", held_max.as_millis())), "{error}");
+            assert!(
+                error.to_string().contains(&format!("released after {} ms", held_max.as_millis())),
+                "{error}"
+            );
             let what = format!("{} busy {busy} release", server.kind());
             eventually(Duration::from_secs(60), &what, || passes(server, "DROP TABLE IF EXISTS d.y"));
             assert!(stages.map_or(Ok(()), |mut stages| stages.release()).is_err() || lock.is_some());
@@ -253,7 +256,7 @@ fn redo_consumer() {
     let server = start(ServerKind::MySql97);
     let mut consumer = RedoConsumer::register(&options(&server)).unwrap();
     let taken = RedoConsumer::register(&options(&server)).unwrap_err();
-    assert!(taken.to_string().contains("redo consumer is taken") && taken.hint().is_some());
+    assert!(taken.to_string().contains("redo consumer is in use") && taken.hint().is_some());
     consumer.advance(Lsn(1)).unwrap();
     let lsn: u64 =
         server.value("SELECT storage_engines->>'$.InnoDB.LSN' FROM performance_schema.log_status").unwrap();
@@ -279,7 +282,7 @@ fn a_redo_consumer_that_nobody_advances_lets_go() {
         RedoConsumer::register(&options(&server)).is_ok()
     });
     let error = consumer.advance(Lsn(2)).unwrap_err();
-    assert!(error.to_string().contains("nobody looked after it"), "{error}");
+    assert!(error.to_string().contains("the redo consumer was not advanced"), "{error}");
 }
 
 /// MariaDB: tables can be held for export in addition to the stages.

@@ -329,7 +329,7 @@ fn the_only_repository_is_given_up_when_its_store_hangs() {
     let mut source = Heard(&mut server, heard);
     let mut taken = backup::of_source_to(&[repo], &log(), &mut source, &options, &Silent, &Cancel::default());
     let error = taken.remove(0).unwrap_err();
-    assert!(error.to_string().contains("its store took nothing for 1 s"), "{error}");
+    assert!(error.to_string().contains("its store accepted no data for 1 s"), "{error}");
     assert_eq!((error.kind(), place.standing()), (ErrorKind::Store, vec![]));
     assert!(back_up(&[Arc::clone(&place.repo)], 1, &options)[0].is_ok());
 }

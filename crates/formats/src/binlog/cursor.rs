@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
             252 => self.uint(field, 2),
             253 => self.uint(field, 3),
             254 => self.uint(field, 8),
-            251 | 255 => Err(self.bad(field, "is no number")),
+            251 | 255 => Err(self.bad(field, "is not a number")),
             value => Ok(u64::from(value)),
         }
     }

@@ -131,7 +131,7 @@ fn tagged(mut cursor: Cursor<'_>) -> Result<GtidEvent, BinlogError> {
             1 => {
                 for byte in &mut uuid.0 {
                     let value = cursor.varint("server")?;
-                    *byte = u8::try_from(value).map_err(|_| cursor.bad("server", "is no UUID"))?;
+                    *byte = u8::try_from(value).map_err(|_| cursor.bad("server", "is not a UUID"))?;
                 }
             }
             2 => number = signed(cursor.varint("number")?),
@@ -158,7 +158,7 @@ fn signed(value: u64) -> u64 {
 }
 
 fn named(cursor: Cursor<'_>, uuid: Uuid, tag: &str, number: u64) -> Result<Gtid, BinlogError> {
-    let gtid = MySqlGtid::new(uuid, tag, number).ok_or_else(|| cursor.bad("GTID", "is none"))?;
+    let gtid = MySqlGtid::new(uuid, tag, number).ok_or_else(|| cursor.bad("GTID", "is not valid"))?;
     Ok(Gtid::MySql(gtid))
 }
 
@@ -184,9 +184,9 @@ pub(super) fn decode_set(kind: EventKind, data: &[u8]) -> Result<MySqlGtidSet, B
             let first = cursor.u64("interval")?;
             let last = cursor.u64("interval")?.checked_sub(1);
             let interval = last.and_then(|last| Interval::new(first, last));
-            let interval = interval.ok_or_else(|| cursor.bad("interval", "is none"))?;
+            let interval = interval.ok_or_else(|| cursor.bad("interval", "is not valid"))?;
             if !set.insert(uuid, tag, interval) {
-                return Err(cursor.bad("tag", "is none"));
+                return Err(cursor.bad("tag", "is not valid"));
             }
         }
     }

@@ -44,7 +44,7 @@ pub enum BinlogError {
         rule: &'static str,
     },
     /// The header gives another length.
-    #[error("a {event} event says that it has {said} bytes, and has {found}")]
+    #[error("a {event} event has {found} bytes, but its header says {said}")]
     Length {
         /// The kind of event.
         event: EventKind,
@@ -54,7 +54,7 @@ pub enum BinlogError {
         found: usize,
     },
     /// The checksum does not match.
-    #[error("a {event} event that ends at {end} does not have its checksum")]
+    #[error("a {event} event that ends at {end} has a wrong checksum")]
     Checksum {
         /// The kind of event.
         event: EventKind,
@@ -62,7 +62,7 @@ pub enum BinlogError {
         end: u32,
     },
     /// The compressed content cannot be decompressed, or not to the stated length.
-    #[error("what a {event} event holds cannot be decompressed")]
+    #[error("the content of a {event} event cannot be decompressed")]
     Compressed {
         /// The kind of event.
         event: EventKind,

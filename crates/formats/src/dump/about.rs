@@ -94,6 +94,7 @@ impl About {
             self.is_of_primary = false;
             // Another dump begins, which has an end of its own.
             self.is_complete = false;
+            self.completed_at = None;
             let is_mariadb = said.contains("MariaDB");
             self.tool.get_or_insert_with(|| format!("{dump} dump {version}"));
             self.flavor.get_or_insert(if is_mariadb { Flavor::MariaDb } else { Flavor::MySql });

@@ -53,7 +53,7 @@ pub enum DumpError {
         bytes_max: usize,
     },
     /// `DELIMITER` without a delimiter, or with an unusable one.
-    #[error("line {line} sets no delimiter that can be used")]
+    #[error("line {line} has a DELIMITER command without a usable delimiter")]
     Delimiter {
         /// The line of the command.
         line: u64,
@@ -355,7 +355,7 @@ impl<R: Read> DumpReader<R> {
             self.look()?;
             let rest = self.rest();
             if rest.is_empty() {
-                return Err(DumpError::Unended { what: "something in quotes", line });
+                return Err(DumpError::Unended { what: "a quoted value or name", line });
             }
             match rest.iter().position(ends) {
                 None => {
@@ -634,11 +634,11 @@ mod tests {
     fn what_does_not_end() {
         for (text, what) in [
             ("a;\nb", "a statement that begins in line 2"),
-            ("a;\n'b;", "something in quotes that begins in line 2"),
+            ("a;\n'b;", "a quoted value or name that begins in line 2"),
             ("/* b;", "a comment that begins in line 1"),
             ("/*!40101 b;", "a statement that begins in line 1"),
             ("/*!999999 b;", "a comment that begins in line 1"),
-            ("\n\nDELIMITER  \n", "line 3 sets no delimiter"),
+            ("\n\nDELIMITER  \n", "line 3 has a DELIMITER command"),
         ] {
             let error = read(text.as_bytes(), MYSQL, Ending::Delimiter).unwrap_err();
             assert!(error.contains(what), "{text}: {error}");

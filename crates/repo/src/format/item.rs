@@ -75,7 +75,7 @@ impl ItemPath {
 
     /// The names from which [`Self::of_names`] makes this path.
     pub fn names(&self) -> Result<Vec<Vec<u8>>, FormatError> {
-        let bad = || FormatError::rule("path", "has a '%' without two hex digits");
+        let bad = || FormatError::rule("path", "has a '%' without two lower-case hex digits");
         let name = |part: &[u8]| {
             let mut name = Vec::with_capacity(part.len());
             let mut rest = part;
@@ -84,8 +84,13 @@ impl ItemPath {
                 if *byte == b'%' {
                     let (digits, after) = rest.split_first_chunk::<2>().ok_or_else(bad)?;
                     rest = after;
-                    let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
-                    name.push(u8::from_str_radix(digits, 16).map_err(|_| bad())?);
+                    let digits = digits.map(|digit| match digit {
+                        b'0'..=b'9' => Some(digit - b'0'),
+                        b'a'..=b'f' => Some(digit - b'a' + 10),
+                        _ => None,
+                    });
+                    let [Some(high), Some(low)] = digits else { return Err(bad()) };
+                    name.push(high << 4 | low);
                 } else {
                     name.push(*byte);
                 }
@@ -305,7 +310,7 @@ impl Item {
         let role = find(FileRole::ALL, |known| *known as u8 == number, "role")?;
         let mode = decoder.u16("mode")?;
         if mode > 0o777 {
-            return Err(FormatError::rule("mode", "has more than permission bits"));
+            return Err(FormatError::rule("mode", "has bits other than permissions"));
         }
         let size_bytes = decoder.varint("size")?;
         let log2 = decoder.u8("page size")?;
@@ -655,6 +660,8 @@ mod tests {
         let path = ItemPath::of_names(names).unwrap();
         assert_eq!(path.to_string(), "%2e%2e/a%2f../b/100%25%00".replace("../b", "..%2fb"));
         assert_eq!(path.names().unwrap(), names);
-        assert!(ItemPath::new("a%2").unwrap().names().is_err());
+        for bad in ["a%2", "%+f", "%2F", "%-1", "% 1"] {
+            assert!(ItemPath::new(bad).unwrap().names().is_err(), "{bad:?}");
+        }
     }
 }

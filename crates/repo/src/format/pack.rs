@@ -10,12 +10,10 @@ use crate::format::{
     columns::{CHUNK_BYTES_MAX, CHUNKS_PER_PACK_MAX, get_chunk, put_chunk},
     item::page_size_from_log2,
     names::ChunkRef,
-    object::ObjectKind,
+    object::{HEADER_BYTES, ObjectKind},
     wire::{Decoder, FormatError, put_varint},
 };
 
-/// Bytes of the header that every sealed object begins with.
-pub const HEADER_BYTES: usize = 116;
 /// Bytes of the trailer that every pack ends with.
 pub const TRAILER_BYTES: usize = 20;
 /// Pages in a pack, at most; bounds the directory.

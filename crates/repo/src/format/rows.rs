@@ -591,7 +591,8 @@ pub(crate) fn get_definition(
 ) -> Result<DefinitionMap, FormatError> {
     let kind = decoder.prefixed("kind of a definition", DEFINITION_KIND_BYTES_MAX)?;
     let kind = std::str::from_utf8(kind).ok().filter(|kind| is_definition_kind(kind));
-    let kind = kind.ok_or(FormatError::rule("kind of a definition", "is no word"))?.to_owned();
+    let kind =
+        kind.ok_or(FormatError::rule("kind of a definition", "is not a word of a-z, 0-9 and -"))?.to_owned();
     let text = DefinitionText::get(decoder)?;
     if text.len() != size_bytes {
         return Err(FormatError::rule("definition length", "does not match the size"));

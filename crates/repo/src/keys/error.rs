@@ -11,7 +11,7 @@ use crate::store::StoreError;
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// There is no repository.
-    #[error("{location} holds no repository")]
+    #[error("there is no repository at {location}")]
     NotARepository {
         /// The location.
         location: String,
@@ -62,7 +62,7 @@ pub enum KeyError {
     },
     /// A key object is sealed for the identity, but by somebody whom the identity does not trust:
     /// anybody can seal for a public key.
-    #[error("{object} was made for this identity by somebody whom it does not trust yet")]
+    #[error("{object} was sealed for this identity by an operator that it does not trust yet")]
     Untrusted {
         /// The key object.
         object: String,
@@ -105,7 +105,7 @@ pub enum KeyError {
         source: KdfError,
     },
     /// Only operators manage keys.
-    #[error("this key is a {role}'s: to {act} takes an operator's")]
+    #[error("this is a {role}'s key: to {act} takes an operator's")]
     NotOperator {
         /// The role of the opened key.
         role: Role,
@@ -131,7 +131,7 @@ pub enum KeyError {
         count: usize,
     },
     /// A removal records for each log how far the key is believed, and there are too many logs.
-    #[error("a removal would have to tell of {count} logs, and one record cannot")]
+    #[error("a removal would have to list {count} logs, more than fit in one record")]
     TooManyLogs {
         /// The number of logs.
         count: usize,
@@ -159,7 +159,7 @@ pub enum KeyError {
         key_id: KeyId,
     },
     /// The keys have been rotated as often as a header can name.
-    #[error("the keys of this repository have been rotated {count} times, and cannot be once more")]
+    #[error("the keys of this repository have been rotated {count} times, and cannot be rotated again")]
     RotatedOut {
         /// How often.
         count: usize,

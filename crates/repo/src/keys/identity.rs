@@ -64,19 +64,19 @@ impl fmt::Display for Trusted {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum IdentityError {
     /// Mistyped, or no public key at all.
-    #[error("this is no public key as \"holdfast key generate\" prints it, or part of it is wrong")]
+    #[error("this is not a public key as \"holdfast key generate\" prints it, or it is mistyped")]
     NoPublicKey,
     /// A line that does not belong in an identity file.
-    #[error("line {line} is none of an identity file")]
+    #[error("line {line} does not belong in an identity file")]
     Line {
         /// Number of the line, from 1.
         line: usize,
     },
     /// The file has no secret: it was cut off, or is another file.
-    #[error("there is no secret in it")]
+    #[error("it contains no secret")]
     NoSecret,
     /// The secret is not a valid key.
-    #[error("its secret is no key")]
+    #[error("its secret is not a valid key")]
     BadSecret,
 }
 

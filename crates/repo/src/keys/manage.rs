@@ -173,7 +173,7 @@ fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, 
         return Err("it claims another role than its operator gave it");
     }
     if trust.is_removed(object.key_id) {
-        return Err("it was removed, and is still there");
+        return Err("its key was removed, but the object still exists");
     }
     // Anybody can write anything outside the seal.
     let (label, created_at) = match &known.voucher {

@@ -231,8 +231,8 @@ fn require_locked(store: &dyn Store, lock: Option<ObjectLock>, path: &ObjectPath
     match versioned.locked_until(path)? {
         Some(_) => Ok(()),
         None => {
-            let why =
-                "the first object was taken without one, or the lock may not be seen (s3:GetObjectRetention)";
+            let why = "the first object was stored without a lock, or its lock may not be read \
+                       (s3:GetObjectRetention)";
             Err(KeyError::NoLocks { location: store.location(), why })
         }
     }

@@ -49,7 +49,7 @@ pub enum KdfError {
         t: u32,
     },
     /// Opening would be too expensive.
-    #[error("its password protection asks for more work than this version is ready to do")]
+    #[error("its password protection takes more work than this version accepts")]
     Excessive,
 }
 

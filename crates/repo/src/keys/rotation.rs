@@ -141,7 +141,8 @@ fn read_one(
     let sealed = from_hex(&share.sealed).unwrap_or_default();
     let plain = open_sealed(repository, Purpose::Rotation, private, share.enc, &sealed, &associated);
     let plain = plain.ok_or("the share for this key does not open")?;
-    let seal_keys: SealKeys = serde_json::from_slice(&plain).map_err(|_| "the share for this key is none")?;
+    let seal_keys: SealKeys =
+        serde_json::from_slice(&plain).map_err(|_| "the share for this key is malformed")?;
     if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
 }
 

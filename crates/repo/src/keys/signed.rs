@@ -59,11 +59,12 @@ pub(super) fn read<T: DeserializeOwned>(
     bytes: &[u8],
 ) -> Result<(T, Hex<32>), &'static str> {
     let Record { body, by, signature } =
-        serde_json::from_slice(bytes).map_err(|_| "it is no record of this format")?;
+        serde_json::from_slice(bytes).map_err(|_| "it is not a record of this format")?;
     UnparsedPublicKey::new(&ED25519, by.0)
         .verify(&message(sort, repository, &body), &signature.0)
         .map_err(|_| "its signature is wrong")?;
-    let body = serde_json::from_str(&body).map_err(|_| "it says what this version does not know")?;
+    let body =
+        serde_json::from_str(&body).map_err(|_| "it contains something that this version does not know")?;
     Ok((body, by))
 }
 

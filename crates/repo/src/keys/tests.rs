@@ -478,7 +478,7 @@ fn a_writer_adds_and_neither_reads_nor_drops() {
     }
     let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
     let error = Run::begin_as(Intent::Expire, &writer, &own, &options).err().unwrap();
-    assert!(error.to_string().contains("a writer's: dropping and pruning takes a keeper's"), "{error}");
+    assert!(error.to_string().contains("a writer's key: dropping and pruning takes a keeper's"), "{error}");
     assert!(matches!(
         add(&writer, &key(Role::Writer, &[]), behind(&password("x"))),
         Err(KeyError::NotOperator { .. })
@@ -501,7 +501,7 @@ fn a_writer_neither_holds_nor_releases() {
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
         let error = crate::log::hold::hold(&writer, &log, &[RunNo(1)], &HoldTerms::default(), &options);
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("a writer's: holding backups"), "{error}");
+        assert!(error.contains("a writer's key: holding and releasing backups"), "{error}");
         let previous = History::read(&root, &log).unwrap().last_hash();
         let forged = forge(&writer, &log, 2, outcome_type, previous);
         store.create_if_absent(&log.outcome(RunNo(2)), &forged).unwrap();

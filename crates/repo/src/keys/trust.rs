@@ -261,13 +261,10 @@ impl Trust {
     ) -> Result<Vec<ObjectPath>, StoreError> {
         let Listed { paths, stranger, is_cut } = listed(store, prefix, is_name)?;
         if let Some(stranger) = stranger {
-            self.tell(&stranger, Damage::Malformed { what: "it bears no name that a record has" });
+            self.tell(&stranger, Damage::Malformed { what: "it is not named like a record" });
         }
         if let Some(last) = paths.last().filter(|_| is_cut) {
-            self.block(
-                last,
-                Damage::Malformed { what: "there are too many of them: what follows is not looked at" },
-            );
+            self.block(last, Damage::Malformed { what: "there are too many of them: the rest is not read" });
         }
         Ok(paths)
     }

@@ -111,6 +111,12 @@ impl Checked {
         now.duration_since(self.since(pack, info)).unwrap_or(Duration::MAX)
     }
 
+    /// Whether any pack is known to be damaged.
+    #[must_use]
+    pub fn has_found_damage(&self) -> bool {
+        self.packs.values().any(|read| *read == FOUND_BAD)
+    }
+
     /// Whether the last check that has read the pack found it damaged.
     #[must_use]
     pub fn is_bad(&self, pack: PackId) -> bool {
@@ -274,7 +280,7 @@ fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(RepoError::malformed(log.folder(Folder::Checks), "other checks kept coming first"))
+    Err(RepoError::malformed(log.folder(Folder::Checks), "other checks kept writing their records first"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The history of a log: all outcomes, verified; which backups stand; what prunes declared.
 //!
-//! Nothing is believed that is not signed, in its place, and in the chain.
+//! An outcome is believed only if it is signed, in its place, and in the chain.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -32,7 +32,8 @@ use crate::{
     },
 };
 
-/// Of the outcomes of a log so many may be missing before it is not told any more how many runs there were.
+/// Outcomes of a log that may be missing, at most, before the later ones no longer
+/// tell how many runs there were.
 const MISSING_MAX: usize = 64;
 
 type LastRepair = Option<(RunNo, Arc<RepairRefs>)>;
@@ -41,24 +42,24 @@ type LastRepair = Option<(RunNo, Arc<RepairRefs>)>;
 #[derive(Clone, Debug)]
 pub struct History {
     log: LogName,
-    /// In order of runs; without gaps unless it was salvaged.
+    /// In order of runs. Unless salvaged, the only gaps are outcomes that a repair has found lost.
     outcomes: Vec<Outcome>,
     standing: BTreeSet<RunNo>,
-    /// Of backups that stand, the last that was said; it may have ended by itself.
+    /// The last hold placed on each backup that stands; it may have ended by itself.
     holds: BTreeMap<RunNo, Hold>,
     /// Outcomes that a repair has found lost.
     lost: BTreeMap<RunNo, LostOutcome>,
-    /// Runs whose refs are in those of a later repair, which is named, and whether they are of a prune.
+    /// Runs whose refs are among those of a later repair: the repair, and whether the refs are of a prune.
     rebuilt: BTreeMap<RunNo, (RunNo, bool)>,
-    /// What a repair is about to make anew: for its own eyes.
+    /// What a repair is about to make anew; seen only by that repair.
     planned: Arc<RepairRefs>,
-    /// The refs of the repair that were read last, while others may be wanted of it: they can be large.
+    /// The repair refs that were read last, cached while more of them may be needed: they can be large.
     repair: Arc<Mutex<LastRepair>>,
     strangers: BTreeSet<RunNo>,
     is_salvaged: bool,
 }
 
-/// The stretches between `begin` and `end` of which nothing is known.
+/// The stretches of runs from `begin` up to, not including, `end` that are not known.
 fn gaps(begin: RunNo, end: RunNo, is_known: impl Fn(&RunNo) -> bool) -> Vec<(RunNo, RunNo)> {
     let mut gaps: Vec<(RunNo, RunNo)> = Vec::new();
     for run in (begin.0..end.0).map(RunNo).filter(|run| !is_known(run)) {
@@ -70,7 +71,7 @@ fn gaps(begin: RunNo, end: RunNo, is_known: impl Fn(&RunNo) -> bool) -> Vec<(Run
     gaps
 }
 
-/// Tells of outcomes that are missing, a stretch at a time.
+/// Reports missing outcomes to `each`, one stretch at a time.
 fn tell_missing(log: &LogName, gaps: Vec<(RunNo, RunNo)>, each: &mut dyn FnMut(RunNo, RepoError)) {
     for (first, last) in gaps {
         let damage = match first == last {
@@ -85,7 +86,7 @@ impl History {
     /// Reads and verifies all outcomes.
     ///
     /// # Errors
-    /// [`RepoError::History`] where one is damaged or missing.
+    /// [`RepoError::History`] if one is damaged or missing.
     pub fn read(repo: &Repo, log: &LogName) -> Result<Self, RepoError> {
         let mut history = Self::empty(log);
         history.refresh(repo)?;
@@ -107,12 +108,12 @@ impl History {
         }
     }
 
-    /// Reads what is whole, for those who only read: one damaged outcome shall not take all backups with it. Tells
-    /// `each` what is not whole, and passes over it.
+    /// Reads what is whole, for those who only read: one damaged outcome must not take all backups with it.
+    /// Reports to `each` what is not whole, and skips it.
     ///
-    /// What is there is signed and in its place; what a damaged outcome dropped stands again, what it held is not known
-    /// to be held, and where a damaged prune
-    /// moved chunks is not known, so that they are missing. Nothing may be written on the ground of such a history.
+    /// What is left is signed and in its place. But backups that a damaged outcome dropped stand again,
+    /// those that it held are not known to be held, and chunks that a damaged prune moved are missing,
+    /// since their new places are not known. Only a repair may write on the basis of such a history.
     pub fn salvage(
         repo: &Repo,
         log: &LogName,
@@ -124,10 +125,11 @@ impl History {
         history.lost = lost;
         history.strangers.clone_from(&read.strangers);
         let mut expected = RunNo(1);
-        // Told since the last that is whole: behind them nothing tells of a run.
+        // Runs reported since the last whole outcome; damaged ones alone do not prove
+        // that those between them existed.
         let mut told = BTreeSet::new();
         for (run, outcome) in read.outcomes {
-            // What a repair has found lost stays so, whatever is there now.
+            // What a repair has found lost stays lost, whatever is stored there now.
             if history.lost.contains_key(&run) {
                 continue;
             }
@@ -159,8 +161,8 @@ impl History {
         Ok(history)
     }
 
-    /// The last outcome, if the history ends before it: when a key is removed it is told how far each log had come. Not so
-    /// far that it would be of nobody's run.
+    /// The last outcome known to exist, if the history ends before it: the removal of a key records how far
+    /// each log had come. `None` if that is too far ahead to be the outcome of any run.
     pub(crate) fn last_missing(&self, repo: &Repo) -> Result<Option<RunNo>, RepoError> {
         let missing = self.next_run()..=self.last_foreseen();
         match repo.newest_known(&self.log).filter(|last| missing.contains(last)) {
@@ -170,18 +172,18 @@ impl History {
         }
     }
 
-    /// Objects that bear the names of outcomes so far behind the runs that they count for nothing.
+    /// Objects named like outcomes, but so far after the runs that they count for nothing.
     #[must_use]
     pub fn strangers(&self) -> &BTreeSet<RunNo> {
         &self.strangers
     }
 
-    /// The last run of which something may be stored: whatever bears a higher number is of nobody's run.
+    /// The last run of which something may be stored: a higher number belongs to no run.
     pub(crate) fn last_foreseen(&self) -> RunNo {
-        RunNo(self.next_run().0.saturating_add(FORESEEN))
+        foreseen_from(self.next_run())
     }
 
-    /// The same as it is now: salvaged, if it was.
+    /// Reads the history as it is now; salvaged, if this one was.
     pub(crate) fn renewed(&self, repo: &Repo) -> Result<Self, RepoError> {
         if self.is_salvaged {
             return Self::salvage(repo, &self.log, &mut |_, _| {});
@@ -191,7 +193,7 @@ impl History {
         Ok(renewed)
     }
 
-    /// Reads what has come since.
+    /// Reads what was added since.
     pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
         self.read_to_the_end(repo).map_err(|error| error.of_history(&self.log))
     }
@@ -199,7 +201,7 @@ impl History {
     fn read_to_the_end(&mut self, repo: &Repo) -> Result<(), RepoError> {
         self.read_on(repo)?;
         if self.last_missing(repo)?.is_some() {
-            // A key may have been removed while they were being listed.
+            // A key may have been removed while the outcomes were listed.
             self.read_on(repo)?;
         }
         match self.last_missing(repo)? {
@@ -208,12 +210,12 @@ impl History {
         }
     }
 
-    /// The same, whatever is missing at the end.
+    /// As [`refresh`](Self::refresh), whatever is missing at the end.
     pub(crate) fn read_on(&mut self, repo: &Repo) -> Result<(), RepoError> {
         let mut begin = self.next_run();
         let mut read = ReadOutcomes::read(repo, &self.log, begin)?;
         if read.mends_before(begin) {
-            // What was believed so far is lost by now.
+            // Outcomes believed so far have been found lost: start over.
             *self = Self { is_salvaged: self.is_salvaged, ..Self::empty(&self.log) };
             begin = RunNo(1);
             read = ReadOutcomes::read(repo, &self.log, begin)?;
@@ -251,10 +253,16 @@ impl History {
             return Err(RepoError::damaged(self.log.outcome(outcome.run), Damage::Chain));
         }
         if outcome.dropped.iter().any(|dropped| *dropped >= outcome.run) {
-            return Err(RepoError::malformed(self.log.outcome(outcome.run), "it drops what came later"));
+            return Err(RepoError::malformed(
+                self.log.outcome(outcome.run),
+                "it drops backups that are not earlier",
+            ));
         }
         if outcome.backups.iter().any(|named| *named >= outcome.run) {
-            return Err(RepoError::malformed(self.log.outcome(outcome.run), "it holds what came later"));
+            return Err(RepoError::malformed(
+                self.log.outcome(outcome.run),
+                "it names backups that are not earlier",
+            ));
         }
         match outcome.outcome_type {
             OutcomeType::Backup => drop(self.standing.insert(outcome.run)),
@@ -282,7 +290,7 @@ impl History {
         Ok(())
     }
 
-    /// Whose.
+    /// The log.
     #[must_use]
     pub fn log(&self) -> &LogName {
         &self.log
@@ -301,9 +309,9 @@ impl History {
         self.outcomes.get(index)
     }
 
-    /// When a run had ended, by the store: when its outcome appeared there, or, if that is later, when the next one was
-    /// written. What changes the owner of all files of a directory, or links them, lets all objects appear anew. No later
-    /// run can lie it back behind what the run itself has signed.
+    /// When a run had ended, by the store's clock: when its outcome appeared there, or when the next one was
+    /// written, if that is earlier. Changing the owner of all files of a directory, or linking them, makes
+    /// all objects appear anew. No later run can move the time back before what the run itself has signed.
     pub(crate) fn ended_at(&self, run: RunNo) -> Option<SystemTime> {
         let from = self.outcomes.binary_search_by_key(&run, |outcome| outcome.run).ok()?;
         let outcome = self.outcomes.get(from)?;
@@ -317,8 +325,8 @@ impl History {
         self.outcomes.last().map_or(RunNo(1), |last| RunNo(last.run.0.saturating_add(1)))
     }
 
-    /// The number after the last outcome that follows on the others, with few at most that are missing: one that somebody
-    /// has signed far beyond them says nothing of how many runs there were.
+    /// The number after the last outcome that follows the others with only a few missing.
+    /// An outcome that somebody has signed far beyond them says nothing of how many runs there were.
     pub(crate) fn next_unforeseen(&self) -> RunNo {
         let mut next = RunNo(1);
         let mut missing = 0;
@@ -333,24 +341,24 @@ impl History {
         next
     }
 
-    /// What the outcome after that of `run` names as the one before it.
+    /// The hash that the next outcome names as that of `run`.
     pub(crate) fn hash_of(&self, run: RunNo) -> Option<ObjectHash> {
         self.outcome(run).map(|outcome| outcome.hash).or_else(|| self.lost.get(&run).map(|lost| lost.hash))
     }
 
-    /// Whether a repair has found the outcome of `run` lost: the run had no effect, for good.
+    /// Whether a repair has found the outcome of `run` lost: then the run had no effect, for good.
     #[must_use]
     pub fn is_lost(&self, run: RunNo) -> bool {
         self.lost.contains_key(&run)
     }
 
-    /// Whether the refs of `run` are in those of a later repair.
+    /// Whether the refs of `run` are among those of a later repair.
     #[must_use]
     pub fn is_rebuilt(&self, run: RunNo) -> bool {
         self.rebuilt.contains_key(&run)
     }
 
-    /// The same as it will be once a repair has made `planned` anew.
+    /// This history as it will be once a repair has made `planned` anew.
     pub(crate) fn with_planned(&self, planned: RepairRefs) -> Self {
         Self { planned: Arc::new(planned), repair: Arc::default(), ..self.clone() }
     }
@@ -376,8 +384,10 @@ impl History {
         self.holds.get(&run).filter(|hold| hold.is_active(now))
     }
 
-    /// A run that was to hold backups, or to let go of them, and of which no outcome is left, if nothing was said of holds
-    /// since, and a backup stands that it may have held: it may have ended, and what it held is not known.
+    /// A run that was to hold or release backups and has no real outcome, if no hold or release came after it
+    /// and a backup that it may have held still stands.
+    ///
+    /// The run may have succeeded before its outcome was lost, so what it held is not known.
     #[must_use]
     pub fn uncertain_hold(&self) -> Option<RunNo> {
         let of_holds = self.outcomes.iter().rev().find(|outcome| match outcome.outcome_type {
@@ -395,8 +405,8 @@ impl History {
         self.standing.last().copied()
     }
 
-    /// The newest that was taken of a server, whole if there is one. An import stands behind backups of later rows, and a
-    /// part is no backup of the rest.
+    /// The newest backup that was taken of a server, of all of it if there is one. An import may come after
+    /// backups of later rows, and a part is no backup of the rest.
     #[must_use]
     pub fn newest_taken(&self) -> Option<RunNo> {
         let newest = |is_whole: bool| {
@@ -406,8 +416,8 @@ impl History {
         newest(true).or_else(|| newest(false))
     }
 
-    /// What a backup with the key at hand builds on: of those that it may build on the newest of the same part of the
-    /// source, or else of all of it, or else of any part, by what it has most in common with.
+    /// The base for a backup with the key at hand, by what the two have most in common: of those that it may
+    /// build on, the newest of the same part of the source, or else of all of it, or else of any part.
     #[must_use]
     pub fn newest_base(&self, repo: &Repo, part: Option<PartId>) -> Option<RunNo> {
         let may = |outcome: &&Outcome| repo.may_build_on(&outcome.author);
@@ -420,9 +430,12 @@ impl History {
         like.map(|outcome| outcome.run)
     }
 
-    /// Runs that were to become backups, and ended without effect after the newest that did: what they stored may be
-    /// adopted. What other runs leave never is, so that it can go at once; nor what is left of logical backups, whose
-    /// chunks of rows are found by what lists them, which a run that died has not written.
+    /// Runs that were to become backups, and ended without effect after the newest backup:
+    /// what they stored may be adopted.
+    ///
+    /// What other runs leave never is, so it can be deleted at once.
+    /// Nor are the leftovers of logical backups: their chunks of rows are found through what lists them,
+    /// which a run that died has not written.
     #[must_use]
     pub fn adoptable(&self) -> Vec<RunNo> {
         if self.log.kind == Kind::Logical {
@@ -459,8 +472,8 @@ impl History {
         outcome::open_head(repo, &self.log, run, &bytes)
     }
 
-    /// The manifest heads of several backups, several at a time where the store is far away; `each` gets them in order, or
-    /// what is wrong with the one object.
+    /// Reads the manifest heads of several backups, several at a time if the store is far away.
+    /// `each` gets them in order, or what is wrong with one object.
     pub fn heads<E: From<RepoError> + Send>(
         &self,
         repo: &Repo,
@@ -481,7 +494,7 @@ impl History {
         Ok(BackupRefs { packs })
     }
 
-    /// The same, to go through.
+    /// As [`backup_refs`](Self::backup_refs), to be decoded pack by pack.
     pub(crate) fn stored_refs(&self, repo: &Repo, run: RunNo) -> Result<StoredRefs<'_>, RepoError> {
         let sealed = self.sealed_refs(repo, run, None);
         let refs = sealed.and_then(|sealed| self.open_backup_refs(repo, run, sealed));
@@ -489,8 +502,8 @@ impl History {
         refs
     }
 
-    /// What each backup that stands needs, oldest first, to go through; several are read at a time where the store is far
-    /// away.
+    /// What each backup that stands needs, oldest first, to be decoded pack by pack. Several are read at a
+    /// time if the store is far away.
     pub fn all_backup_refs<E: From<RepoError> + Send>(
         &self,
         repo: &Repo,
@@ -500,8 +513,8 @@ impl History {
         self.in_order_of_refs(repo, &standing, |run, sealed| self.open_backup_refs(repo, run, sealed), each)
     }
 
-    /// Reads the refs of `runs`. Several are read at a time, and one is opened: of a backup that needs all of nearly every
-    /// chunk 200 KB come to 200 MB.
+    /// Reads the refs of `runs`. Several are read at a time, but only one is open: for a backup that needs
+    /// all of nearly every chunk, 200 KB become 200 MB.
     fn in_order_of_refs<R, E: From<RepoError> + Send>(
         &self,
         repo: &Repo,
@@ -509,7 +522,7 @@ impl History {
         open: impl Fn(RunNo, SealedRefs) -> Result<R, RepoError>,
         mut take: impl FnMut(RunNo, Result<R, RepoError>) -> Result<(), E>,
     ) -> Result<(), E> {
-        // For one the listing is not worth it.
+        // A listing is not worth it for a single one.
         let listed = match runs {
             [] | [_] => BTreeMap::new(),
             _ => repo.list_folder(&self.log, Folder::Refs)?,
@@ -544,7 +557,7 @@ impl History {
         Ok(StoredRefs { place, form: FormOfRefs::Sealed { key, object } })
     }
 
-    /// What a repair has made anew, or is about to, if the refs of `run` are among it.
+    /// What a repair has made anew, or is about to, if the refs of `run` are part of it.
     fn rebuilt_by(&self, repo: &Repo, run: RunNo) -> Result<Option<Arc<RepairRefs>>, RepoError> {
         if self.planned.rebuilt.contains_key(&run) {
             return Ok(Some(Arc::clone(&self.planned)));
@@ -557,13 +570,14 @@ impl History {
         }
     }
 
-    /// Read and opened once, by one at a time, however many ask for what is in them.
+    /// The refs of `repair`, read and opened once, by one thread at a time,
+    /// however many ask for parts of them.
     fn last_repair_refs(&self, repo: &Repo, repair: RunNo) -> Result<Arc<RepairRefs>, RepoError> {
         let mut last = lock(&self.repair);
         if let Some((_, refs)) = last.as_ref().filter(|(run, _)| *run == repair) {
             return Ok(Arc::clone(refs));
         }
-        // Never two in memory.
+        // Never hold two in memory.
         *last = None;
         let refs = Arc::new(self.repair_refs(repo, repair)?);
         *last = Some((repair, Arc::clone(&refs)));
@@ -580,8 +594,8 @@ impl History {
         RepairRefs::decode(repair, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
     }
 
-    /// Index parts that count for nothing, since a repair has written others. Where what it recorded is damaged, they
-    /// count: readers pass over what they cannot read of an index.
+    /// Index parts that count for nothing, since a repair has written others in their place.
+    /// If what a repair recorded is damaged, the parts count: readers skip what they cannot read of an index.
     pub(crate) fn void_index(&self, repo: &Repo) -> Result<BTreeSet<(RunNo, u32)>, RepoError> {
         let mut void = BTreeSet::new();
         for repair in self.outcomes.iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair) {
@@ -639,10 +653,10 @@ impl History {
         Place { log: &self.log, kind: ObjectKind::Refs, run, part: 0 }
     }
 
-    /// What all prunes declared; of a salvaged history, as far as it can be read.
+    /// What all prunes declared; in a salvaged history, as far as it can be read.
     ///
     /// # Errors
-    /// [`RepoError::History`] where what one declared is damaged or missing.
+    /// [`RepoError::History`] if what one declared is damaged or missing.
     pub fn prunes(&self, repo: &Repo) -> Result<Prunes, RepoError> {
         self.prunes_or(repo, &mut |_, error| match self.is_salvaged {
             true => Ok(()),
@@ -650,7 +664,7 @@ impl History {
         })
     }
 
-    /// What all prunes declared. `on_damage` is asked what shall become of it when that of one cannot be read.
+    /// What all prunes declared. `on_damage` decides what to do when the refs of one cannot be read.
     pub(crate) fn prunes_or(
         &self,
         repo: &Repo,
@@ -678,7 +692,7 @@ impl History {
         Ok(prunes)
     }
 
-    /// What a prune declared, and since when that holds.
+    /// What a prune declared, and since when that is in effect.
     fn open_prune_refs(
         &self,
         repo: &Repo,
@@ -699,10 +713,10 @@ impl History {
     }
 }
 
-/// Refs as they are stored, and as their outcome recorded; `None` where a repair has made them anew.
+/// Refs as they are stored and as their outcome recorded them; `None` if a repair has made them anew.
 type SealedRefs = Option<Vec<u8>>;
 
-/// What a backup needs, still sealed: of 20 TB decoded it would be some 300 MB.
+/// What a backup needs, still sealed: decoded, it would take some 300 MB for 20 TB.
 pub struct StoredRefs<'a> {
     place: Place<'a>,
     form: FormOfRefs,
@@ -713,15 +727,16 @@ enum FormOfRefs {
         key: ObjectKey,
         object: Vec<u8>,
     },
-    /// It is among these.
+    /// Among those that a repair has made anew.
     Rebuilt(Arc<RepairRefs>),
 }
 
 impl StoredRefs<'_> {
-    /// Gives `each` one pack after the other, in order.
+    /// Passes the packs to `each`, one after another, in order.
     ///
     /// # Errors
-    /// What is wrong with the refs, as soon as it is met: what `each` has had by then counts for nothing.
+    /// Whatever is wrong with the refs, as soon as it is found: packs passed to `each`
+    /// before that count for nothing.
     pub fn each_pack(&self, mut each: impl FnMut(&NeededPack)) -> Result<(), RepoError> {
         match &self.form {
             FormOfRefs::Sealed { key, object } => {
@@ -740,21 +755,27 @@ impl StoredRefs<'_> {
     }
 }
 
-/// How far behind the last outcome that is whole an object may be and still be of a run. Anybody who can write the store
-/// can make up names; at most so many runs are looked for because of them.
+/// How far after the last whole outcome an object may be and still be of a run. Anybody who can write to the
+/// store can make up names; at most this many runs are looked for because of them.
 const FORESEEN: u64 = 1_000;
-/// The same for an outcome that is whole itself: so many before it may have been lost together.
+/// The same for an outcome that is whole itself: up to this many before it may have been lost together.
 const FORESEEN_WHOLE: u64 = 1_000_000;
 
-/// Outcomes as they are in the store, each by itself.
+/// The last run of which something may be stored if `next` is the number after the last outcome.
+pub(crate) fn foreseen_from(next: RunNo) -> RunNo {
+    RunNo(next.0.saturating_add(FORESEEN))
+}
+
+/// Outcomes as they are in the store, each judged by itself.
 struct ReadOutcomes {
     outcomes: BTreeMap<RunNo, Result<Outcome, RepoError>>,
-    /// With numbers that no run can have.
+    /// Outcomes with numbers that no run can have.
     strangers: BTreeSet<RunNo>,
 }
 
 impl ReadOutcomes {
-    /// From `begin` on. Errors are those of the store; what is wrong with an outcome stands in its place.
+    /// Reads them from `begin` on. Errors are those of the store;
+    /// what is wrong with an outcome is kept in its place.
     fn read(repo: &Repo, log: &LogName, begin: RunNo) -> Result<Self, RepoError> {
         let listed = repo.list_folder(log, Folder::Outcomes)?;
         let listed: Vec<(RunNo, ObjectInfo)> =
@@ -788,12 +809,15 @@ impl ReadOutcomes {
         Ok(Self { outcomes, strangers })
     }
 
-    /// Which outcomes count. From the newest to the oldest, since what comes later decides: what a repair has found lost
-    /// does not count, whatever is there now, nor do the words of a repair that is lost itself; and what the next one does
-    /// not name as the one before it, if a key has signed it that was removed since and may have put it there.
+    /// Decides which outcomes count, from the newest to the oldest, since later
+    /// ones decide about earlier ones.
+    ///
+    /// An outcome that a repair has found lost does not count, whatever is stored there now, and neither does
+    /// what a repair says that is lost itself. An outcome signed by a key that was removed since does not
+    /// count if the next one names another before it: the key's holder may have put it there.
     fn weigh(&self) -> Weighed {
         let mut weighed = Weighed::default();
-        // The one behind, and what it names.
+        // The outcome after this one, and the hash that it names.
         let mut behind: Option<(RunNo, ObjectHash)> = None;
         for (run, outcome) in self.outcomes.iter().rev() {
             let next = RunNo(run.0.saturating_add(1));
@@ -823,16 +847,16 @@ impl ReadOutcomes {
     }
 }
 
-/// What of outcomes counts for nothing.
+/// The outcomes that count for nothing.
 #[derive(Default)]
 struct Weighed {
-    /// What repairs have found lost.
+    /// Outcomes that repairs have found lost.
     lost: BTreeMap<RunNo, LostOutcome>,
-    /// What a removed key has signed, and what is behind it knows another in its place.
+    /// Outcomes signed by a key removed since, where the next outcome names another in their place.
     displaced: BTreeSet<RunNo>,
 }
 
-/// What prunes declared, all together.
+/// What all prunes declared, together.
 #[derive(Clone, Debug, Default)]
 pub struct Prunes {
     dead_since: BTreeMap<PackId, SystemTime>,
@@ -849,7 +873,7 @@ impl Prunes {
             self.moved_from.insert(moved.from.pack);
         }
         for pack in refs.dead {
-            // Named again only by a mistake, which does not make it younger.
+            // A pack is named again only by mistake, which does not make it younger.
             self.dead_since.entry(pack).or_insert(at);
         }
         Ok(())
@@ -858,7 +882,7 @@ impl Prunes {
     /// Where the content of a chunk is now.
     #[must_use]
     pub fn resolve(&self, chunk: ChunkRef) -> ChunkRef {
-        // Ends, since each move leads into a later run.
+        // Terminates, since each move leads into a later run.
         let mut at = chunk;
         while let Some(next) = self.moves.get(&at) {
             at = *next;
@@ -866,9 +890,10 @@ impl Prunes {
         at
     }
 
-    /// Whether every chunk of a pack is where it was stored, so that none of them need be [resolved](Self::resolve).
+    /// Whether every chunk of a pack is where it was stored, so that none of them needs
+    /// to be [resolved](Self::resolve).
     #[must_use]
-    pub fn leaves(&self, pack: PackId) -> bool {
+    pub fn left_in_place(&self, pack: PackId) -> bool {
         !self.moved_from.contains(&pack)
     }
 
@@ -878,10 +903,11 @@ impl Prunes {
         self.dead_since.contains_key(&pack)
     }
 
-    /// Whether a new backup may reference chunks of this pack: it is not dead and nothing was moved out of it.
+    /// Whether a new backup may reference chunks of this pack:
+    /// it is not dead and nothing was moved out of it.
     #[must_use]
     pub fn may_reference(&self, pack: PackId) -> bool {
-        !self.is_dead(pack) && self.leaves(pack)
+        !self.is_dead(pack) && self.left_in_place(pack)
     }
 
     /// Packs into which chunks were moved.

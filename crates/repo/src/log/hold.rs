@@ -89,7 +89,7 @@ pub enum HoldError {
         run: RunNo,
     },
     /// A hold never cuts short another one, which its author may not know of.
-    #[error("backup {run} of {log} is held already, and for longer")]
+    #[error("backup {run} of {log} is already held, and for longer")]
     HeldLonger {
         /// The log.
         log: LogName,
@@ -97,7 +97,7 @@ pub enum HoldError {
         run: RunNo,
     },
     /// The hold would have ended before it began.
-    #[error("a hold cannot end at {until}: that is past by the clock of the repository, {now:.0}")]
+    #[error("a hold cannot end at {until}: by the repository's clock it is already {now:.0}")]
     Past {
         /// The end that was requested.
         until: Timestamp,
@@ -105,10 +105,10 @@ pub enum HoldError {
         now: Timestamp,
     },
     /// The end is beyond the calendar.
-    #[error("a hold cannot last that long: leave its end out")]
+    #[error("a hold cannot last that long: leave out its end to hold until released")]
     TooLong,
     /// The reason cannot be shown in one line.
-    #[error("the reason is to be one line of at most {REASON_BYTES_MAX} bytes")]
+    #[error("the reason must be one line of at most {REASON_BYTES_MAX} bytes")]
     Reason,
     /// The run could not begin.
     #[error(transparent)]
@@ -191,7 +191,7 @@ fn change(
     match decide(run.history(), repo.now()?) {
         Ok((ending, until)) => Ok((run.finish(ending)?.run, until)),
         Err(error) => {
-            run.abandon("what was to be held had changed")?;
+            run.abandon("the backups to hold or release had changed")?;
             Err(error)
         }
     }

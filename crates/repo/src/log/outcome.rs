@@ -31,7 +31,7 @@ pub const OUTCOME_BYTES_MAX: u64 =
 const FIXED_BYTES: usize = 4 + 2 * 4 + 32 + 64;
 
 /// What [`Intent::Hold`] is about, in words.
-pub(crate) const HOLDING: &str = "holding backups and letting go of them";
+pub(crate) const HOLDING: &str = "holding and releasing backups";
 
 /// What [`Intent::Repair`] is about, in words.
 pub(crate) const REPAIRING: &str = "a repair";
@@ -336,7 +336,7 @@ pub(crate) fn encode(
         bounded(&place, "manifest head", head, HEAD_BYTES_MAX)?;
     }
     let json = serde_json::to_vec(public)
-        .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
+        .map_err(|_| RepoError::malformed(place, "its public part cannot be written as JSON"))?;
     bounded(&place, "public part", &json, PUBLIC_BYTES_MAX)?;
     encode_raw(repo, log, place.run, &json, head)
 }
@@ -505,7 +505,7 @@ fn require_sound(
         ),
         (
             (!mends || is_of(&[Repair])) && named.all(|run| is_before(run, place.run)),
-            "it mends what no repair can have mended",
+            "it claims to have mended what no repair could mend",
         ),
         (
             public.backups.is_empty() != is_of(&[Hold, Release]),

@@ -51,9 +51,13 @@ pub(crate) fn with_room(
             begun => return begun,
         };
         ask(repo, log, active.run)?;
-        while Instant::now() < until && standing(repo, log)? == Standing::Alive {
+        // At least one pause: `begin` may find a run alive that does not look so here.
+        loop {
             interrupt.check()?;
             thread::sleep(LOOK_EVERY);
+            if Instant::now() >= until || standing(repo, log)? != Standing::Alive {
+                break;
+            }
         }
     }
 }

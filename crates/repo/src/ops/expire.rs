@@ -18,19 +18,20 @@ use crate::{
     error::RepoError,
     format::{
         manifest::{DAMAGED_PAGES, Head},
-        names::{Folder, LogName, PackId, RunNo},
+        names::{LogName, RunNo},
     },
     keys::Act,
     log::{
-        check_record::Checked,
-        history::{History, Prunes},
+        history::History,
         hold::Hold,
         outcome::{Intent, PartId},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
     },
-    ops::retention::{Candidate, Reason, RetentionPolicy, doubtful},
+    ops::{
+        retention::{Candidate, Reason, RetentionPolicy, doubtful},
+        stored::Stored,
+    },
     repo::Repo,
-    store::{ObjectInfo, exists},
 };
 
 /// What to expire.
@@ -118,7 +119,7 @@ pub enum ExpireError {
         hold: Box<Hold>,
     },
     /// No backup as good would be left.
-    #[error("backup {run} is the last good one of {log}, or of the part of it that it holds")]
+    #[error("backup {run} is the last good backup of {log}, or of the part of it that it covers")]
     LastGood {
         /// The log.
         log: LogName,
@@ -127,7 +128,8 @@ pub enum ExpireError {
     },
     /// It is not known what is held.
     #[error(
-        "run {run} of {log} was to hold backups, and its outcome is gone, or never was: what is held is not known"
+        "it is not known which backups of {log} are held: run {run} was to hold some, and its \
+         outcome is missing"
     )]
     MayBeHeld {
         /// The log.
@@ -421,66 +423,6 @@ impl Reaches {
     fn reaches(&self, reason: Reason, at: Timestamp, policy: &RetentionPolicy) -> bool {
         let full = self.0.get(&reason).filter(|(count, _)| Some(*count) == policy.limit(reason));
         full.is_none_or(|(_, since)| at >= *since)
-    }
-}
-
-/// What shows, without reading data, whether a backup has lost something.
-struct Stored<'a> {
-    repo: &'a Repo,
-    history: &'a History,
-    prunes: Prunes,
-    packs: BTreeMap<(RunNo, u32), ObjectInfo>,
-    checked: Checked,
-}
-
-impl<'a> Stored<'a> {
-    fn look(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
-        let log = history.log();
-        Ok(Self {
-            repo,
-            history,
-            // Chunks moved by a prune whose own record is damaged seem missing.
-            prunes: history.prunes_or(repo, &mut |_, _| Ok(()))?,
-            packs: repo.list_folder(log, Folder::Packs)?,
-            checked: Checked::read(repo, log, &mut |_| {})?,
-        })
-    }
-
-    /// Whether every pack that the backup needs exists, and no check has found it damaged.
-    fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
-        let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
-        let mut needed: BTreeSet<PackId> = BTreeSet::new();
-        let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
-            refs.each_pack(|of| {
-                recorded.insert(of.pack, of.size_bytes);
-                if !self.prunes.leaves(of.pack) {
-                    needed.extend(of.needed().map(|chunk| self.prunes.resolve(chunk).pack));
-                } else if of.ordinals().next().is_some() {
-                    needed.insert(of.pack);
-                }
-            })
-        });
-        match refs {
-            Err(error) if error.is_of_the_object() => return Ok(false),
-            refs => refs?,
-        }
-        for pack in needed {
-            if self.prunes.is_dead(pack)
-                || self.checked.is_bad(pack)
-                || !self.has(pack, recorded.get(&pack))?
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn has(&self, pack: PackId, recorded: Option<&u64>) -> Result<bool, RepoError> {
-        match self.packs.get(&(pack.run, pack.part)) {
-            Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == *size_bytes)),
-            // A listing may lag behind.
-            None => Ok(exists(&**self.repo.store(), &self.history.log().pack(pack))?),
-        }
     }
 }
 

@@ -13,3 +13,6 @@ pub mod prune;
 pub mod repair;
 pub mod retention;
 pub mod space;
+mod stored;
+
+pub use stored::harmed;

@@ -66,7 +66,8 @@ pub fn extend(
     let (lock, versioned) = locks_of(repo)?;
     // Asking for the store's clock writes to the store, which a dry run may not.
     let now = if options.dry_run { SystemTime::now() } else { repo.store().now()? };
-    let beyond = || RepoError::malformed("holdfast.json", "its locks would end beyond all times");
+    let beyond =
+        || RepoError::malformed("holdfast.json", "its lock period exceeds the largest possible time");
     let until = now.checked_add(lock.period()).ok_or_else(beyond)?;
     let ends_before = now.checked_add(options.margin).ok_or_else(beyond)?;
     let within = |prefix: &str, wanted: &dyn Fn(&ObjectPath) -> bool, done: &mut Extended| {

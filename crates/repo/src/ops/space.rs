@@ -125,7 +125,7 @@ fn needs(
         let mut needed_bytes = 0;
         refs?.each_pack(|of_pack| {
             let bytes_each = of_pack.size_bytes / (of_pack.chunks.len() as u64).max(1);
-            if !prunes.leaves(of_pack.pack) {
+            if !prunes.left_in_place(of_pack.pack) {
                 for chunk in of_pack.needed().map(|chunk| prunes.resolve(chunk)) {
                     packs.entry(chunk.pack).or_default().need(chunk.ordinal, group, bytes_each);
                     needed_bytes += bytes_each;

@@ -23,7 +23,7 @@ pub struct ObjectLock {
 
 fn bounded<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let period_s = u64::deserialize(deserializer)?;
-    in_range(period_s).ok_or_else(|| D::Error::custom("no lock lasts so long"))
+    in_range(period_s).ok_or_else(|| D::Error::custom("its period is not one that a lock can have"))
 }
 
 fn in_range(period_s: u64) -> Option<u64> {
@@ -219,7 +219,7 @@ pub trait Versioned: Send + Sync {
 /// Why a store locks nothing that is written to it; `None` if it can.
 /// If we may not ask, the first object will tell.
 pub(crate) fn why_none(store: &dyn Store) -> Result<Option<&'static str>, StoreError> {
-    let Some(versioned) = store.versioned() else { return Ok(Some("such a place has none")) };
+    let Some(versioned) = store.versioned() else { return Ok(Some("this kind of store has no locks")) };
     let is_without = versioned.protection()?.locks == Some(false);
-    Ok(is_without.then_some("the bucket was made without"))
+    Ok(is_without.then_some("the bucket was created without Object Lock"))
 }

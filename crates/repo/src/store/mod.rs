@@ -252,7 +252,7 @@ pub enum StoreErrorKind {
         end: u64,
     },
     /// The object is larger than the caller is ready to hold.
-    #[error("is {size_bytes} bytes, more than the {limit_bytes} that such an object can have")]
+    #[error("has {size_bytes} bytes, more than the limit of {limit_bytes} for such an object")]
     TooLarge {
         /// Its size.
         size_bytes: u64,
@@ -260,7 +260,7 @@ pub enum StoreErrorKind {
         limit_bytes: u64,
     },
     /// The store is shown as it was in the past, and takes no change.
-    #[error("is of the past, where nothing can be changed")]
+    #[error("is a past state of the store, in which nothing can be changed")]
     ReadOnly,
     /// The store or the way to it failed.
     #[error("{0}")]

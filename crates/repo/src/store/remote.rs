@@ -70,20 +70,23 @@ impl RemoteCause {
     pub fn hint(self) -> Option<&'static str> {
         match self {
             Self::Unreachable => Some(
-                "are the address, the port and the network right? what was stored is taken up when it is run again",
+                "are the address, the port and the network right? when it is run again, what is already \
+                 stored is reused",
             ),
             Self::Untrusted => Some(
-                "name the certificate of its authority by --ca-file, and reach the store by a name that its own certificate has",
+                "give the certificate of its authority with --ca-file, and use a host name that the store's \
+                 certificate covers",
             ),
             Self::Busy => Some(
-                "run it again later, or with fewer connections (docs/guide/stores.md): what was stored is taken up",
+                "run it again later, or with fewer connections (docs/guide/stores.md): what is already \
+                 stored is reused",
             ),
             Self::Credentials => {
                 Some("docs/guide/stores.md says where credentials are looked for, and in which order")
             }
-            Self::Expired => Some("renew the credentials and run it again: what was stored is taken up"),
-            Self::Denied => Some("docs/guide/stores.md lists the least permissions that each verb needs"),
-            Self::NoPlace => Some("make the bucket or directory first, or look for a typing error in --repo"),
+            Self::Expired => Some("renew the credentials and run it again: what is already stored is reused"),
+            Self::Denied => Some("docs/guide/stores.md lists the minimum permissions for each verb"),
+            Self::NoPlace => Some("create the bucket or directory first, or check --repo for a typing error"),
             Self::Clock => Some("set the clock of this host"),
             Self::Unconfirmed => Some(
                 "\"holdfast check --read-data\" says what is affected; the store is not fit for a repository",

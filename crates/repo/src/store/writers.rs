@@ -31,7 +31,7 @@ pub fn examine(store: &dyn Store) -> Result<Creation, StoreError> {
     let creation = probe_creation(store, &format!("{:016x}", u64::from_le_bytes(random)))?;
     if creation == Creation::Shared {
         let found = OneWriter {
-            why: "several were told that they had created one name",
+            why: "several clients were told that they had created the same object",
             found_at: Timestamp::try_from(store.now()?).unwrap_or(Timestamp::UNIX_EPOCH).to_string(),
         };
         let bytes = serde_json::to_vec(&found)

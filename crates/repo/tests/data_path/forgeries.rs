@@ -19,7 +19,7 @@ use holdfast_repo::{
     },
     log::{
         history::History,
-        run::{Ending, PartCounts, Run},
+        run::{Ending, PartCounts, Run, Standing, active, standing},
     },
     ops::{
         check::{CheckOptions, CheckReport, Severity, check},
@@ -226,6 +226,34 @@ fn refs_that_are_wrong_in_the_middle_count_for_nothing() {
     mend(&world);
     assert!(look(&world, Some(1.0)).findings.is_empty());
     world.assert_is(first, &source);
+}
+
+/// A lease or an outcome that is made up does not make a run that is alive look dead or ended.
+#[test]
+fn made_up_numbers_hide_no_active_run() {
+    let world = World::new(Suite::None);
+    let mut source = Source::new();
+    source.insert("small".into(), SourceFile::random(&mut Random::new(4), 16_384, 30_000));
+    let (last, _) = world.backup(&source, small_packs());
+    let log = &world.log;
+    // The last is so close that the run may have existed.
+    for (number, is_far) in [("9999999998", true), ("0000005000", true), ("0000000060", false)] {
+        for folders in [&["runs/N/000000"][..], &["outcomes/N"], &["runs/N/000000", "outcomes/N"]] {
+            let world = reopened(&world);
+            let run = Run::begin(&world.repo, log, &run_options()).unwrap();
+            assert!(run.no() > last);
+            for folder in folders {
+                let name = format!("{}{}", log.prefix(), folder.replace('N', number));
+                world.store.create_if_absent(&ObjectPath::new(name).unwrap(), b"{}").unwrap();
+            }
+            let found = active(&world.repo, log).unwrap().map(|active| active.run);
+            assert_eq!(found, Some(run.no()), "{folders:?} {number}");
+            assert_eq!(standing(&world.repo, log).unwrap(), Standing::Alive, "{folders:?} {number}");
+            run.abandon("it was only to be seen").unwrap();
+            let is_idle = standing(&world.repo, log).unwrap() == Standing::Idle;
+            assert!(is_idle || !is_far, "{folders:?} {number}");
+        }
+    }
 }
 
 /// Creating a name costs nothing, and the name can contain any number.

@@ -245,7 +245,7 @@ fn what_a_hidden_outcome_stood_for_stays_after_it_was_covered() {
     let mut told = Vec::new();
     extend(&world.repo, &options, &mut |part| told.extend(part.unknown.map(|error| error.to_string())))
         .unwrap();
-    assert!(told.len() == 1 && told[0].contains("0000000002: was written over"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("0000000002: was overwritten"), "{told:?}");
     let extended = store.extended.lock().unwrap();
     for run in [1, 2] {
         let pack = world.log.pack(holdfast_repo::PackId { run: RunNo(run), part: 0 });

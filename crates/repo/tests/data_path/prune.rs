@@ -536,7 +536,7 @@ fn what_a_check_finds_it_finds_behind_a_prune() {
     let finds = || {
         let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
         let found = check(&world.repo, &world.log, options).unwrap().findings;
-        found.iter().any(|finding| format!("{finding:?}").contains("another hash than in the directory"))
+        found.iter().any(|finding| format!("{finding:?}").contains("differs from that in the directory"))
     };
     assert!(finds());
     let declared = try_prune(&world, &world.repo, large_packs()).unwrap().declared;

@@ -25,7 +25,7 @@ pub(super) fn clients(container: &str, options: &BucketOptions) -> Result<Client
         )?;
     let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if account.is_empty() || !account.bytes().all(is_name) {
-        return Err(bad_option("the name of a storage account is of a-z and 0-9"));
+        return Err(bad_option("the name of a storage account may only have a-z and 0-9"));
     }
     let endpoint = options.azure.endpoint.clone().or_else(|| variable(options, &AzureOptions::ENDPOINT));
     let endpoint = endpoint.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));

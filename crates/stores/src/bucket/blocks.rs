@@ -68,7 +68,8 @@ impl Blocks {
         let length = body.content_length();
         let mut request = HttpRequest::new(HttpRequestBody::from(body));
         *request.method_mut() = Method::PUT;
-        *request.uri_mut() = url.as_str().parse().map_err(|_| failed("its address is none".into()))?;
+        *request.uri_mut() =
+            url.as_str().parse().map_err(|_| failed("the address of the request is not valid".into()))?;
         request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         for (name, value) in headers {
             let value = HeaderValue::from_str(value).map_err(|error| failed(error.into()))?;

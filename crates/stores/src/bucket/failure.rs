@@ -112,7 +112,7 @@ impl Failure {
             }
             (Some(404), _) | (_, object_store::Error::NotFound { .. }) => Self::NotFound,
             (Some(416), _) => Self::Range,
-            (Some(400), _) => Self::Unsaid,
+            (Some(400), _) if answer.code.is_none() => Self::Unsaid,
             (Some(401), _) | (_, object_store::Error::Unauthenticated { .. }) => {
                 Self::Remote(RemoteCause::Credentials)
             }
@@ -223,7 +223,7 @@ fn detail(error: &object_store::Error) -> String {
         (_, Some(code), Some(message)) => format!("{message} ({code})"),
         (_, Some(code), None) => code,
         (Some(status), None, _) if is_of_credentials(&words) => {
-            format!("whoever gives out credentials answered with status {status}")
+            format!("the credential service answered with status {status}")
         }
         (Some(status), None, _) => format!("it answered with status {status}"),
         (None, None, _) if transport(error).is_some() => unanswered(error, &words),
@@ -241,7 +241,7 @@ fn unanswered(error: &object_store::Error, words: &str) -> String {
     }
     let request = words.rsplit_once("Error performing ").and_then(|(_, rest)| rest.split_once(" in "));
     let url = request.and_then(|(request, _)| request.split_once(' ')).map(|(_, url)| url.split('?').next());
-    let asked = if is_of_credentials(words) { "asking for credentials, " } else { "" };
+    let asked = if is_of_credentials(words) { "requesting credentials from " } else { "" };
     match url.flatten() {
         Some(url) => format!("{asked}{url}: {last}"),
         None => last.to_string(),
@@ -279,6 +279,7 @@ mod tests {
             ("status code: 403 Forbidden: ", Failure::Remote(RemoteCause::Denied)),
             ("status code: \u{20ac}", Failure::Remote(RemoteCause::Other)),
             ("status code: 400 Bad Request: ", Failure::Unsaid),
+            ("status code: 400 x: <Code>EntityTooLarge</Code>", Failure::Remote(RemoteCause::Other)),
             ("status code: 400 x: <Code>RequestTimeout</Code>", Failure::Remote(RemoteCause::Busy)),
             (
                 "DeleteObjects request failed for key packs/1: Access Denied (code: AccessDenied)",

@@ -110,7 +110,7 @@ impl HttpService for Locking {
             // of an hour.
             let until = until(SystemTime::now(), lock.period());
             let until = until.and_then(|until| HeaderValue::from_str(&until).ok());
-            let until = until.ok_or_else(|| failed("its end is beyond all times".to_owned()))?;
+            let until = until.ok_or_else(|| failed("the end of the lock is out of range".to_owned()))?;
             request.headers_mut().insert(MODE, HeaderValue::from_static(mode_word(lock.mode)));
             request.headers_mut().insert(UNTIL, until);
             // A request that locks must have a checksum, and name its algorithm.

@@ -82,6 +82,17 @@ struct Retention {
     retain_until_date: Timestamp,
 }
 
+impl Retention {
+    /// Whether it is as strong as the lock that was asked for and ends no earlier, allowing for an upload
+    /// that took up to half of the lock's period, and for clocks that differ.
+    fn protects_as(&self, asked: &ObjectLock, now: SystemTime) -> bool {
+        let is_weaker = asked.mode == LockMode::Compliance
+            && self.mode.as_deref() == Some(mode_word(LockMode::Governance));
+        let enough = now + asked.period() / 2;
+        !is_weaker && SystemTime::from(self.retain_until_date) >= enough
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(rename = "ObjectLockConfiguration", rename_all = "PascalCase")]
 struct LockConfiguration {
@@ -244,8 +255,8 @@ impl Inner {
         }
     }
 
-    /// Confirms that the first object created each way is locked. Without permission to read locks, nothing
-    /// is checked.
+    /// Confirms that the first object created each way is locked as asked. Without permission to read locks,
+    /// nothing is checked.
     pub(super) async fn confirm_lock(&self, path: &ObjectPath, way: Way) -> Result<(), StoreError> {
         let Some(new) = self.locks.get().filter(|new| (new.lasts)(path)) else { return Ok(()) };
         let seen = || lock(&new.seen);
@@ -256,11 +267,16 @@ impl Inner {
         request.query.push(("retention", String::new()));
         match self.ask_for::<Retention>(&request).await {
             Err(refused) if refused.failure == Failure::NotFound => {
-                let what = "it took the object, and did not lock it: backups there would not be protected";
+                let what = "it created the object but did not lock it: backups there would not be protected";
                 return Err(self.remote(path, RemoteCause::Unconfirmed, what));
             }
             Err(refused) if refused.failure != Failure::Remote(RemoteCause::Denied) => {
                 return Err(refused.into());
+            }
+            Ok(found) if !found.protects_as(&new.lock, SystemTime::now()) => {
+                let what = "it locked the object less than it was asked to: backups there would be protected \
+                            too little";
+                return Err(self.remote(path, RemoteCause::Unconfirmed, what));
             }
             _ => {}
         }
@@ -291,8 +307,7 @@ impl Inner {
         until: SystemTime,
     ) -> Result<(), StoreError> {
         let mut request = self.of_version(Method::PUT, key, Some(version));
-        let beyond =
-            || self.remote(&request.what, RemoteCause::Other, "the end of the lock is beyond all times");
+        let beyond = || self.remote(&request.what, RemoteCause::Other, "the end of the lock is out of range");
         let until = time_word(until).ok_or_else(beyond)?;
         let mode = mode_word(mode);
         let body = format!(
@@ -530,6 +545,27 @@ mod tests {
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         Seen::read(&Answer { headers: HeaderMap::from_iter(headers), body: Bytes::new() })
+    }
+
+    #[test]
+    fn a_lock_that_is_weaker_or_shorter_than_asked_for_is_noticed() {
+        let day = Duration::from_secs(24 * 3600);
+        let now = SystemTime::UNIX_EPOCH + 20_000 * day;
+        let found = |mode: Option<&str>, lasts: Duration| Retention {
+            mode: mode.map(str::to_owned),
+            retain_until_date: Timestamp::try_from(now + lasts).unwrap(),
+        };
+        let asked = |mode| ObjectLock::new(mode, 30 * day).unwrap();
+        for (mode, lasts, asked_mode, protects) in [
+            (Some("COMPLIANCE"), 30 * day, LockMode::Compliance, true),
+            (Some("COMPLIANCE"), 29 * day, LockMode::Governance, true),
+            (None, 30 * day, LockMode::Compliance, true),
+            (Some("GOVERNANCE"), 30 * day, LockMode::Compliance, false),
+            (Some("COMPLIANCE"), day, LockMode::Compliance, false),
+        ] {
+            let found = found(mode, lasts);
+            assert_eq!(found.protects_as(&asked(asked_mode), now), protects, "{mode:?} {lasts:?}");
+        }
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl Inner {
     ) -> Result<ObjectInfo, StoreError> {
         let seen = match self.look(path).await {
             Err(error) if error.is_not_found() => {
-                let what = "it confirmed the object, which is not there";
+                let what = "it confirmed the object, but the object does not exist";
                 return Err(self.remote(path, RemoteCause::Unconfirmed, what));
             }
             seen => seen?,
@@ -395,7 +395,7 @@ impl Inner {
         if filled == buffer.len() {
             Ok(())
         } else {
-            Err(self.remote(path, RemoteCause::Unreachable, "the answer broke off"))
+            Err(self.remote(path, RemoteCause::Unreachable, "the answer was cut off"))
         }
     }
 

@@ -51,12 +51,12 @@ impl PastBucket {
         let place = format!("s3://{bucket}");
         if versions == KeptVersions::None {
             let what =
-                format!("{place} keeps no versions of its objects, so what it was before cannot be read");
+                format!("{place} keeps no versions of its objects, so an earlier state cannot be read");
             return Err(OpenStoreError::BadOption(what));
         }
         let it = Self { inner, time, known: Mutex::default() };
         if let Some(now) = now.filter(|now| *now + LATER < time) {
-            let what = format!("{} has not come yet: it is {} at {place}", stamp(time), stamp(now));
+            let what = format!("{} is in the future: the clock of {place} says {}", stamp(time), stamp(now));
             return Err(OpenStoreError::BadOption(what));
         }
         Ok(it)
@@ -125,7 +125,7 @@ impl Store for PastBucket {
         match self.inner.runtime.block_on(read) {
             // Once found, a version stays there unless somebody deletes versions.
             Err(error) if error.is_not_found() => {
-                let what = "the version that it had then was deleted";
+                let what = "its version of that time was deleted";
                 Err(self.inner.remote(path, RemoteCause::Other, what))
             }
             read => read,

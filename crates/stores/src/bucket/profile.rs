@@ -71,7 +71,10 @@ impl Profile {
             is_found |= collect(&text, names, &mut settings);
         }
         if self.is_named && !is_found {
-            let what = format!("the profile \"{}\" is in none of the files of AWS' tools", self.name);
+            let what = format!(
+                "the profile \"{}\" is neither in the AWS configuration file nor in the credentials file",
+                self.name
+            );
             return Err(io::Error::new(io::ErrorKind::NotFound, what));
         }
         Ok(settings)
@@ -185,7 +188,7 @@ impl ProfileCredentials {
             _ => match setting("credential_process") {
                 Some(command) => ask(&command).await,
                 None => {
-                    let what = format!("the profile \"{}\" holds no credentials", self.profile.name);
+                    let what = format!("the profile \"{}\" has no credentials", self.profile.name);
                     Err(io::Error::new(io::ErrorKind::NotFound, what))
                 }
             },
@@ -236,7 +239,8 @@ async fn ask(command: &str) -> io::Result<Known> {
             token: printed.session_token,
         }),
         until: Instant::now() + good_for.min(Duration::from_secs(86_400)),
-        good_until: left.map(|left| Instant::now() + left.min(Duration::from_secs(86_400))),
+        // `None` if that is later than the clock can count, too.
+        good_until: left.and_then(|left| Instant::now().checked_add(left)),
     })
 }
 
@@ -340,6 +344,23 @@ aws_session_token=token
         it.known.lock().await.as_mut().unwrap().good_until = Some(Instant::now());
         look_again().await;
         assert!(it.current().await.is_err());
+    }
+
+    /// Credentials that last for long are asked for once a day, but are good for as long as they say.
+    #[tokio::test]
+    async fn long_lived_credentials_stay_good() {
+        let printed = |expires: &str| {
+            format!(
+                r#"echo '{{"Version":1,"AccessKeyId":"A","SecretAccessKey":"s","Expiration":"{expires}"}}'"#
+            )
+        };
+        let day = Duration::from_secs(86_400);
+        let known = ask(&printed("2099-01-01T00:00:00Z")).await.unwrap();
+        let now = Instant::now();
+        assert!(known.until <= now + day);
+        assert!(known.good_until.is_none_or(|until| until > now + 30 * day));
+        let over = ask(&printed("2001-01-01T00:00:00Z")).await.unwrap();
+        assert!(over.good_until.is_some_and(|until| until <= Instant::now()));
     }
 
     #[tokio::test]

@@ -86,7 +86,7 @@ impl Inner {
     pub(super) async fn ask_for<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Refused> {
         let answer = self.ask(request).await?;
         read_document(&answer.body).ok_or_else(|| {
-            let error = self.remote(&request.what, RemoteCause::Other, "its answer makes no sense");
+            let error = self.remote(&request.what, RemoteCause::Other, "its answer cannot be parsed");
             Refused { failure: Failure::Remote(RemoteCause::Other), error }
         })
     }
@@ -114,8 +114,10 @@ impl Inner {
         };
         let mut sent = HttpRequest::new(HttpRequestBody::from(request.body.clone()));
         *sent.method_mut() = request.method.clone();
-        *sent.uri_mut() =
-            url.as_str().parse().map_err(|_| failed(RemoteCause::Other, "its address is none".to_owned()))?;
+        *sent.uri_mut() = url
+            .as_str()
+            .parse()
+            .map_err(|_| failed(RemoteCause::Other, "the address of the request is not valid".to_owned()))?;
         sent.headers_mut().extend(request.headers.iter().cloned());
         let unreachable = |error: HttpError| failed(RemoteCause::Unreachable, format!("{:?}", error.kind()));
         let response = self.clients.http.execute(sent).await.map_err(unreachable)?;
@@ -124,7 +126,10 @@ impl Inner {
         let mut blocks = body.bytes_stream();
         while let Some(block) = blocks.try_next().await.map_err(unreachable)? {
             if bytes.len() + block.len() > ANSWER_BYTES_MAX {
-                return Err(failed(RemoteCause::Other, "its answer is longer than any can be".to_owned()));
+                return Err(failed(
+                    RemoteCause::Other,
+                    format!("its answer is longer than {ANSWER_BYTES_MAX} bytes"),
+                ));
             }
             bytes.extend_from_slice(&block);
         }

@@ -80,7 +80,7 @@ impl Inner {
                 return Err(self.remote(
                     &self.prefix,
                     RemoteCause::Other,
-                    "its list of uploads goes in circles",
+                    "its list of uploads repeats itself",
                 ));
             }
             after = next;

@@ -213,7 +213,7 @@ impl Inner {
                 Ok(Err(error)) => (Failure::of(&error), self.upload_failed(&error, &part.path)),
                 Err(_) => {
                     self.part_timeout.was_too_short(allowed);
-                    let what = format!("a part was not taken within {} s", allowed.as_secs());
+                    let what = format!("a part was not accepted within {} s", allowed.as_secs());
                     let cause = RemoteCause::Unreachable;
                     (Failure::Remote(cause), self.remote(&part.path, cause, what))
                 }
@@ -228,7 +228,7 @@ impl Inner {
     fn upload_failed(&self, error: &object_store::Error, path: &ObjectPath) -> StoreError {
         match Failure::of(error) {
             Failure::NotFound => {
-                let what = "the upload was given up by somebody else before it was complete";
+                let what = "the upload was aborted by another client before it was complete";
                 self.remote(path, RemoteCause::Other, what)
             }
             _ => self.error(error, path),

@@ -317,7 +317,7 @@ impl Page {
             (Some(next), Some(after)) => next.0 > after.0 || (next.0 == after.0 && next.1 != after.1),
             (next, _) => next.is_some(),
         };
-        if goes_on { Ok(next) } else { Err("its list of versions goes in circles") }
+        if goes_on { Ok(next) } else { Err("its list of versions repeats itself") }
     }
 }
 

@@ -164,7 +164,8 @@ fn command(place: &Place, options: &SftpOptions) -> Command {
     if let Some(file) = &options.config_file {
         command.arg("-F").arg(file);
     }
-    // On the command line, these options override the user's configuration.
+    // These override the user's configuration (docs/guide/stores.md says so): ssh takes the first value that
+    // it finds, reads the command line first, and has no option for mere defaults.
     for option in ["ServerAliveInterval=15", "ServerAliveCountMax=4", "ConnectTimeout=20"] {
         command.args(["-o", option]);
     }

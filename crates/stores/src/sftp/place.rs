@@ -20,14 +20,14 @@ pub struct Place {
 impl Place {
     /// Reads `[user@]host[:port]/directory`; `host/~/directory` begins at the home directory.
     pub(crate) fn parse(rest: &str) -> Result<Self, BadLocation> {
-        let bad = |why| Err(BadLocation { why });
+        let bad = |why| Err(BadLocation::Malformed { why });
         let Some((authority, path)) = rest.split_once('/') else { return bad("it names no directory") };
         let (user, address) = match authority.rsplit_once('@') {
             Some((user, address)) => (Some(user), address),
             None => (None, authority),
         };
         if user.is_some_and(|user| user.contains(':')) {
-            return bad("a password does not belong into it: ssh takes keys, or asks");
+            return bad("it must not contain a password: ssh uses keys, or asks for one");
         }
         let (host, port) = match address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
@@ -40,7 +40,7 @@ impl Place {
         let port = match port.map(str::parse::<u16>) {
             None => None,
             Some(Ok(port)) if port > 0 => Some(port),
-            Some(_) => return bad("its port is no number from 1 to 65535"),
+            Some(_) => return bad("its port is not a number from 1 to 65535"),
         };
         // Both become arguments of ssh.
         let is_plain = |word: &str| {
@@ -51,7 +51,7 @@ impl Place {
                     .all(|byte| byte.is_ascii_graphic() && !b"'\"`$\\;|&<>(){}*?!#".contains(&byte))
         };
         if !is_plain(host) || !user.is_none_or(is_plain) {
-            return bad("its user or host has characters that such a name cannot have");
+            return bad("its user or host has characters that are not allowed");
         }
         let path = path.trim_end_matches('/');
         let directory = match path.strip_prefix("~/") {
@@ -96,6 +96,7 @@ mod tests {
             assert_eq!(Place::parse(location).unwrap().to_string(), format!("sftp://{location}"));
         }
         assert_eq!(Place::parse("h/a/b//").unwrap().directory, "/a/b");
-        assert_eq!(Place::parse("h//a").unwrap_err().why, "its directory has an empty part, \".\" or \"..\"");
+        let why = "its directory has an empty part, \".\" or \"..\"";
+        assert_eq!(Place::parse("h//a"), Err(BadLocation::Malformed { why }));
     }
 }

@@ -282,7 +282,7 @@ impl Inner {
             _ => Err(self.remote(
                 path,
                 RemoteCause::Unconfirmed,
-                "it confirmed the object, which is not there",
+                "it confirmed the object, but the object does not exist",
             )),
         }
     }

@@ -177,13 +177,13 @@ struct Refusal {
 fn refusal(server: &Server, innodb_only: bool) -> Result<Option<Refusal>> {
     Ok(match server.kind().is_mariadb() {
         true if server.value::<bool>("SELECT @@innodb_encrypt_log")? => Some(Refusal {
-            says: ["ddl/", "may have been imported and renamed during the backup, or shortly before it"],
+            says: ["ddl/", "may have been imported and renamed during or shortly before the backup"],
             counts_all: true,
         }),
         false if !innodb_only => Some(Refusal {
             says: [
                 "imported during the backup: ddl.",
-                "the server does not close them together with tables of other engines",
+                "which the server does not do together with tables of other engines",
             ],
             counts_all: false,
         }),

@@ -38,14 +38,14 @@ impl Render for Archived {
         }
         if report.unacknowledged > 0 {
             let commits = text::count(report.unacknowledged, "commit");
-            text::fact(out, "NOT WAITED FOR", format!("{commits} returned before they were archived"))?;
+            text::fact(out, "UNACKNOWLEDGED", format!("{commits} returned before they were archived"))?;
         }
         if report.unsent_segments > 0 {
             let segments = text::count(report.unsent_segments, "segment");
             text::fact(
                 out,
                 "NOT SENT YET",
-                format!("{segments} of the spool: archive again from this host"),
+                format!("{segments} still in the spool: run the archiver on this host again"),
             )?;
         }
         match &report.until {

@@ -21,6 +21,7 @@ use serde::Serialize;
 use super::{Context, open_archive, repository, select};
 use crate::{
     args::{backup_ref::BackupRef, binlog::CatArgs, units::ByteSize},
+    commands::cat::Reader,
     exit::Exit,
     output::{Render, text},
 };
@@ -70,7 +71,7 @@ impl Render for Followed {
 
 pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     if args.output.is_none() && (context.global.json || io::stdout().is_terminal()) {
-        let text = "a binlog file is no text: it goes to a file (--output) or into a pipe";
+        let text = "a binlog file is binary: write it to a file (--output) or a pipe";
         return Err(Error::new(ErrorKind::Usage, text));
     }
     let output = args.output.as_ref().map(|path| path.display().to_string());
@@ -81,28 +82,31 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
         let reached = written(args.output.as_deref(), |write| {
             recovery.write_binlog(args.skip_gtids, context.cancel, write)
         })?;
+        let Some(reached) = reached else { return Ok(Exit::Done) };
         for filters in &reached.leaves_out {
-            context.output.warning(format!("the server left something out of its binlog: {filters}"));
+            let text = format!("the server's filters kept transactions out of its binlog: {filters}");
+            context.output.warning(text);
         }
-        let text = "keep the target's event scheduler off until this is executed (SET GLOBAL event_scheduler = OFF): what \
-                    events did on the source is in it";
+        let text = "keep the target's event scheduler off until this is executed (SET GLOBAL \
+                    event_scheduler = OFF): the changes that events made on the source are in it";
         context.output.event(Event::Note { text: text.to_owned() });
         context.output.result(Exit::Done, &Followed { after, output, reached });
         return Ok(Exit::Done);
     }
     let Some(file) = args.file.clone().filter(|_| args.moment.until().is_none()) else {
-        let text = "a file is written as a whole: a moment is one after a backup (--after)";
+        let text = "a file is written as a whole: --at, --gtid and --before-gtid need --after";
         return Err(Error::new(ErrorKind::Usage, text));
     };
     let archive = open_archive(context, &args.name, "to write out what is archived")?;
     let content = written(args.output.as_deref(), |write| Archive::file(&archive, &file, write))?;
+    let Some(content) = content else { return Ok(Exit::Done) };
     context.output.result(Exit::Done, &Written { file, output, content });
     Ok(Exit::Done)
 }
 
 fn what_follows(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<'_>) -> Result<Recovery> {
     if let Some(kind) = id.kind.filter(|kind| *kind != Kind::Logical) {
-        let text = format!("{id} is of kind {kind}: after it a restore replays by itself");
+        let text = format!("{id} is of kind {kind}: a restore replays the binlog after it by itself");
         return Err(
             Error::new(ErrorKind::Usage, text).hinted("holdfast restore --at, --gtid or --before-gtid")
         );
@@ -116,13 +120,17 @@ fn what_follows(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<
 /// Consumes bytes.
 type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// Lets `give` write to a new file, or to standard output.
-fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>) -> Result<T> {
+/// Lets `give` write to a new file, or to standard output; `None` if its reader has seen enough.
+fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>) -> Result<Option<T>> {
     let Some(path) = path else {
-        let mut out = BufWriter::new(io::stdout().lock());
-        let given = give(&mut |bytes| out.write_all(bytes).context("write to standard output"))?;
-        out.flush().context("write to standard output")?;
-        return Ok(given);
+        let doing = "write to standard output";
+        let mut out = BufWriter::new(Reader::stdout());
+        let given = give(&mut |bytes| out.write_all(bytes).context(doing));
+        let done = given.and_then(|given| out.flush().context(doing).map(|()| given));
+        return match done {
+            Err(_) if out.get_ref().has_gone() => Ok(None),
+            done => done.map(Some),
+        };
     };
     let doing = || format!("write {}", path.display());
     let file = File::options().write(true).create_new(true).mode(0o600).open(path).context(doing())?;
@@ -136,5 +144,5 @@ fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>
     if done.is_err() {
         let _gone = std::fs::remove_file(path);
     }
-    done
+    done.map(Some)
 }

@@ -161,15 +161,15 @@ impl Render for Listed {
         if self.recoverable.is_empty() {
             writeln!(
                 out,
-                "nothing is recoverable by a restore: no physical backup is kept after which it goes on (logical ones: binlog \
-                 cat --after)"
+                "a restore can replay nothing: no physical backup is kept from which the archive continues \
+                 (for logical backups: binlog cat --after)"
             )?;
         }
         for part in &self.recoverable {
             let from = text::instant(part.from_at);
             let until = part.until_at.filter(|until| *until >= part.from_at);
             let Some(until) = until.map(text::instant) else {
-                writeln!(out, "recoverable: {from} ({}), and no time after it yet", part.from)?;
+                writeln!(out, "recoverable: {from} ({}), and no later time yet", part.from)?;
                 continue;
             };
             write!(
@@ -273,7 +273,7 @@ impl Render for Count {
         if let Some((from, to)) = self.none_between {
             write!(out, " between {} and {} (UTC)", text::instant(from), text::instant(to))?;
             if let Some(nearest) = self.nearest {
-                write!(out, "; what is archived nearest to it begins or ends at {}", text::instant(nearest))?;
+                write!(out, "; the nearest archived time is {}", text::instant(nearest))?;
             }
         }
         writeln!(out)

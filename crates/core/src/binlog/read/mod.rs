@@ -117,7 +117,8 @@ impl Archive {
                 break;
             }
         }
-        Err(Error::new(ErrorKind::Active, format!("runs of {log} kept ending while it was read")))
+        let text = format!("{log} cannot be read: its runs kept ending meanwhile");
+        Err(Error::new(ErrorKind::Active, text).hinted("try again"))
     }
 
     fn open_now(repo: &Arc<Repo>, log: &LogName) -> Result<Self> {
@@ -170,7 +171,7 @@ impl Archive {
                 last.end = place.position;
             } else if stretch.continues.as_ref() != Some(&last.ends_at()) {
                 let text = format!(
-                    "what came between {} and {} is not in the repository",
+                    "the events between {} and {} are not stored in the repository",
                     last.ends_at(),
                     stretch.begins_at()
                 );
@@ -287,7 +288,8 @@ impl Archive {
             let Some(at) = now.stretches.iter().position(|other| other.has(archived)) else {
                 done?;
                 let text = format!(
-                    "{} {}: what it had from {} to {} is not in its segments any more, nor in a run that ended since",
+                    "{} {}: the events from {} to {} are no longer in its segments, nor in a run that has \
+                     ended since",
                     self.log,
                     archived.run,
                     Place { position: wanted.from, ..archived.stretch.begins_at() },
@@ -340,7 +342,7 @@ impl Archive {
             Ok(()) if rest.is_empty() && offsets.next() == stretch.end => Ok(flow),
             Ok(()) => {
                 let text = format!(
-                    "{} {}: {} ends at {}, and its events end at {}",
+                    "{} {}: {} ends at {}, but its events end at {}",
                     self.log,
                     archived.run,
                     stretch.item_path(),

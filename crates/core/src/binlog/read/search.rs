@@ -30,8 +30,8 @@ pub struct TransactionSummary {
     pub bytes: u64,
     /// Tables whose rows it changes, as `schema.table`.
     pub tables: Vec<String>,
-    /// Its statements, or those that its rows come from, if the server logs them: the first ones, and those
-    /// with the text that was looked for.
+    /// Its statements, or those that its rows come from, if the server logs them: the first ones, and the
+    /// first of those with the text that was looked for.
     pub statements: Vec<String>,
     /// How many statements there are.
     pub statement_count: u64,
@@ -74,23 +74,31 @@ struct Gathered<'a> {
     tables: BTreeSet<String>,
     /// The text to look for, folded.
     text: Option<&'a str>,
-    /// How many statements and tables contain it.
-    found: usize,
+    /// Whether a statement or a table contains it.
+    is_found: bool,
+    /// How many statements contain it.
+    statements_found: usize,
 }
 
 impl<'a> Gathered<'a> {
     fn of(text: Option<&'a str>) -> Self {
-        Self { summary: TransactionSummary::default(), tables: BTreeSet::new(), text, found: 0 }
+        Self {
+            summary: TransactionSummary::default(),
+            tables: BTreeSet::new(),
+            text,
+            is_found: false,
+            statements_found: 0,
+        }
     }
 
     fn is_wanted(&self) -> bool {
-        self.text.is_none() || self.found > 0
+        self.text.is_none() || self.is_found
     }
 
-    /// Whether `said` contains what is looked for; counts it.
+    /// Whether `said` contains what is looked for; notes it.
     fn finds(&mut self, said: &str) -> bool {
         let finds = self.text.is_some_and(|text| folded(said).contains(text));
-        self.found += usize::from(finds);
+        self.is_found |= finds;
         finds
     }
 
@@ -98,10 +106,7 @@ impl<'a> Gathered<'a> {
         match body {
             Body::TableMap(map) => {
                 let name = [map.schema, b".", map.table].concat();
-                let name = String::from_utf8_lossy(&name).into_owned();
-                if !self.tables.contains(&name) && (self.finds(&name) || self.tables.len() < TABLES_MAX) {
-                    self.tables.insert(name);
-                }
+                self.table(String::from_utf8_lossy(&name).into_owned());
             }
             Body::Query(query) if !query.begins_transaction() && !query.ends_transaction() => {
                 self.statement(&query.statement);
@@ -111,11 +116,20 @@ impl<'a> Gathered<'a> {
         }
     }
 
+    fn table(&mut self, name: String) {
+        if !self.tables.contains(&name) && (self.finds(&name) || self.tables.len() < TABLES_MAX) {
+            self.tables.insert(name);
+        }
+    }
+
     fn statement(&mut self, statement: &[u8]) {
         self.summary.statement_count += 1;
         // The whole statement is searched, however much of it is kept.
         let is_found = self.text.is_some() && self.finds(&String::from_utf8_lossy(statement));
-        if self.summary.statements.len() < STATEMENTS_MAX || is_found && self.found <= STATEMENTS_MAX {
+        self.statements_found += usize::from(is_found);
+        if self.summary.statements.len() < STATEMENTS_MAX
+            || is_found && self.statements_found <= STATEMENTS_MAX
+        {
             let kept = &statement[..statement.len().min(STATEMENT_BYTES_MAX)];
             self.summary.statements.push(String::from_utf8_lossy(kept).into_owned());
         }
@@ -223,5 +237,23 @@ mod tests {
         let summary = &gathered.summary;
         assert_eq!((summary.statement_count, summary.statements.len()), (101, STATEMENTS_MAX + 1));
         assert!(summary.statements[STATEMENTS_MAX].starts_with("/* xxx"));
+    }
+
+    /// However many tables match, so many matching statements are shown as well, and no more.
+    #[test]
+    fn matching_tables_and_statements() {
+        let mut gathered = Gathered::of(Some("orders"));
+        for number in 0..=TABLES_MAX {
+            gathered.table(format!("shop.orders_{number}"));
+        }
+        for number in 0..100 {
+            gathered.statement(format!("INSERT INTO t VALUES ({number})").as_bytes());
+        }
+        for number in 0..=STATEMENTS_MAX {
+            gathered.statement(format!("DELETE FROM orders_{number}").as_bytes());
+        }
+        let (tables, statements) = (&gathered.tables, &gathered.summary.statements);
+        assert_eq!((tables.len(), statements.len()), (TABLES_MAX + 1, 2 * STATEMENTS_MAX));
+        assert!(statements[STATEMENTS_MAX..].iter().all(|statement| statement.starts_with("DELETE")));
     }
 }

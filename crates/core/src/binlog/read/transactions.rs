@@ -107,7 +107,10 @@ impl Archive {
     /// and what to skip in it, by offset and by GTIDs.
     pub fn locate(&self, behind: &Behind) -> Result<(usize, Option<u64>, Option<Gtids>)> {
         let not_here = |what: String| {
-            Error::failed(format!("the archive of {} does not have what comes after {what}", self.log.source))
+            Error::failed(format!(
+                "the archive of {} does not contain what comes after {what}",
+                self.log.source
+            ))
         };
         match behind {
             Behind::Stretch(at) => Ok((*at, None, None)),
@@ -232,8 +235,9 @@ impl<'a> Walk<'a> {
         if let Some(position) = self.position.filter(|position| at == self.first && begin < *position) {
             if begin + bytes.len() as u64 > position {
                 let file = &self.archive.stretches[at].stretch.file;
-                let text =
-                    format!("{file}:{position} is within an event: the position is not of this binlog");
+                let text = format!(
+                    "{file}:{position} is within an event: the position does not belong to this binlog"
+                );
                 return Err(Error::failed(text));
             }
             return Ok(ControlFlow::Continue(()));

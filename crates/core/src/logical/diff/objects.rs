@@ -28,7 +28,7 @@ pub(super) struct Object {
 impl Object {
     fn read(backup: &Backup, item: Item) -> Result<Self> {
         if !matches!(item.item_type, ItemType::Table | ItemType::Definition) {
-            return Err(Error::new(ErrorKind::Usage, "the backup is not a logical one")
+            return Err(Error::new(ErrorKind::Usage, "this is not a logical backup")
                 .hinted("only logical backups hold rows: backup --method logical"));
         }
         let definition = definition(backup, &item)?;

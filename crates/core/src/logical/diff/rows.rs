@@ -238,7 +238,7 @@ pub(super) fn adds_up(rows: &Rows<'_>, told: &Told<'_>) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "{} rows, less {removed} and with {added} more, do not make the {} rows of the second backup",
+        "{} rows, less {removed} and plus {added}, are not the {} rows of the second backup",
         before.rows, after.rows
     );
     Err(Error::new(ErrorKind::Damaged, text))

@@ -32,11 +32,11 @@ pub(super) struct Layout<'a> {
 }
 
 /// The names of a file's directory and of the file itself.
-fn file_name(table: &Table, number: u32) -> Result<(String, String)> {
+fn directory_and_file(table: &Table, number: u32) -> Result<(String, String)> {
     // The parts of the path are escaped, so that they are names of files.
     let path = String::from_utf8_lossy(table.item.path.as_bytes()).into_owned();
     let Some((schema, name)) = path.split_once('/') else {
-        return Err(Error::failed(format!("{path} is no table's path")));
+        return Err(Error::failed(format!("{path} is not the path of a table")));
     };
     let name = if number == 0 { format!("{name}.csv") } else { format!("{name}.{number:05}.csv") };
     Ok((schema.to_owned(), name))
@@ -52,7 +52,7 @@ impl<'a> Layout<'a> {
 
     /// The names of the schemas' directories.
     pub(super) fn directories(&self) -> Vec<String> {
-        let names = self.tables.iter().filter_map(|table| Some(file_name(table, 0).ok()?.0));
+        let names = self.tables.iter().filter_map(|table| Some(directory_and_file(table, 0).ok()?.0));
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -91,7 +91,7 @@ impl<'a> Layout<'a> {
 }
 
 fn load_statement(table: &Table, number: u32) -> Result<String> {
-    let (directory, file) = file_name(table, number)?;
+    let (directory, file) = directory_and_file(table, number)?;
     let definition = &table.definition;
     let (mut columns, mut bytes) = (Vec::new(), Vec::new());
     for (place, column) in definition.columns.iter().enumerate() {
@@ -123,7 +123,7 @@ fn load_statement(table: &Table, number: u32) -> Result<String> {
 
 impl RowsLayout for Layout<'_> {
     fn part(&self, place: &Place, part: &Part<'_>, cancel: &Cancel) -> Result<(RowTotals, u64)> {
-        let (directory, name) = file_name(part.table, part.number)?;
+        let (directory, name) = directory_and_file(part.table, part.number)?;
         let mut file = place.rows_file(&format!("{directory}/{name}"))?;
         let table = &part.table.definition;
         let mut text = Vec::new();

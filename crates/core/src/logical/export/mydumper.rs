@@ -54,9 +54,8 @@ impl<'a> Layout<'a> {
         let mut names = BTreeMap::new();
         for (number, name) in all.into_iter().enumerate() {
             if name.contains(['\n', '\r']) {
-                let text =
-                    format!("the name {name:?} has an end of a line in it, which myloader cannot read");
-                return Err(Error::new(ErrorKind::Usage, text).hinted("--format sql can have it"));
+                let text = format!("the name {name:?} contains a line break, which myloader cannot read");
+                return Err(Error::new(ErrorKind::Usage, text).hinted("use --format sql"));
             }
             let stands_for_itself = name.len() <= NAME_BYTES_MAX
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -107,7 +107,7 @@ pub(super) fn write_all(
         drop(jobs);
         for worker in workers {
             let (files, bytes) =
-                worker.join().map_err(|_| Error::failed("a thread that writes has died"))??;
+                worker.join().map_err(|_| Error::failed("a worker thread ended unexpectedly"))??;
             done.files += files;
             done.bytes += bytes;
         }

@@ -65,7 +65,7 @@ impl Place {
             let error = Error::failed(format!("make {}", partial.display())).caused_by(error);
             if is_there {
                 error.hinted(
-                    "an export that was interrupted has left it, or one is going on: remove it if not",
+                    "it is left from an interrupted export, or another export is running: remove it if none is",
                 )
             } else {
                 error
@@ -158,7 +158,7 @@ impl Drop for Place {
 }
 
 fn there_already(target: &Path) -> Error {
-    Error::new(ErrorKind::Usage, format!("{} is there already", target.display()))
+    Error::new(ErrorKind::Usage, format!("{} exists already", target.display()))
         .hinted("an export makes its directory itself: name one that does not exist")
 }
 

@@ -252,8 +252,9 @@ impl<'a> Reading<'a> {
             point("import.statement");
             let is_event = self.judge.is_event;
             let is_program = matches!(verdict, Verdict::WithDefiner(..));
-            let done =
-                in_time(executor, is_event, |executor| self.carry_out(executor, part, statement, verdict));
+            let done = as_of_long_ago(executor, is_event, |executor| {
+                self.carry_out(executor, part, statement, verdict)
+            });
             let done = done.and_then(|done| self.settled(executor, statement, is_program, done));
             let done = done.map_err(|error| match self.cancel.check() {
                 Err(interrupted) => interrupted,
@@ -317,7 +318,7 @@ impl<'a> Reading<'a> {
             let mode = executor.session.value("SELECT @@SESSION.sql_mode")?.unwrap_or_default();
             if Modes::of(&mode) != modes {
                 return Err(Error::failed(format!(
-                    "its sql_mode is {mode:?} for the server, and was understood as another"
+                    "the server's sql_mode is {mode:?}, which differs from the one assumed here"
                 )));
             }
             executor.modes = modes;
@@ -366,9 +367,9 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Executes a statement that makes an event as of a moment long ago: an event that is over by now would be
-/// disabled, or dropped.
-fn in_time(
+/// Executes a statement: if it makes an event, as of a moment long ago, since an event that is over by now
+/// would be disabled, or dropped.
+fn as_of_long_ago(
     executor: &mut Executor<'_>,
     is_event: bool,
     carry_out: impl FnOnce(&mut Executor<'_>) -> Result<Done>,

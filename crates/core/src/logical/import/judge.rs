@@ -125,7 +125,7 @@ impl Judge {
 
     fn judge_kind(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
         let Some(Token::Word(first)) = head.first() else {
-            return Err(Refusal::new("it begins with nothing that a dump has"));
+            return Err(Refusal::new("it does not begin like a statement of a dump"));
         };
         let first = String::from_utf8_lossy(first).to_ascii_uppercase();
         let second = |word: &str| head.get(1).is_some_and(|token| token.is(word));
@@ -167,7 +167,7 @@ impl Judge {
                 Ok(Verdict::LeaveOut("accounts and grants"))
             }
             "DELETE" | "TRUNCATE" | "UPDATE" if self.is_in_own() => Ok(own()),
-            _ => Err(Refusal::new(format!("{first} is no statement that a dump has"))),
+            _ => Err(Refusal::new(format!("{first} is not a statement that dumps use"))),
         }
     }
 
@@ -195,7 +195,7 @@ impl Judge {
     /// Refuses rows as long as nothing says what their time stamps mean.
     fn require_zone(&self, hint: &'static str) -> Result<(), Refusal> {
         if self.has_timestamps && !self.settings.has_zone {
-            let why = "the dump does not say of which time zone its time stamps are";
+            let why = "the dump does not say in which time zone its time stamps are";
             return Err(Refusal::hinted(why, hint));
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Judge {
             next = all.by_ref().skip_while(|token| *token != Token::Symbol(b')')).nth(1);
         }
         if !next.is_some_and(|token| token.is("VALUES") || token.is("VALUE")) {
-            return Err(Refusal::new("an INSERT of a dump has VALUES"));
+            return Err(Refusal::new("an INSERT without VALUES, which dumps do not have"));
         }
         if self.is_own(&name)? {
             return Ok(own());
@@ -251,7 +251,7 @@ impl Judge {
                 at += 1;
             } else {
                 let what = token.name().unwrap_or_default();
-                return Err(Refusal::new(format!("CREATE {what} is no statement that a dump has")));
+                return Err(Refusal::new(format!("CREATE {what} is not a statement that dumps use")));
             }
         };
         let mut rest = &head[at + 1..];
@@ -312,7 +312,7 @@ impl Judge {
             return Ok(Verdict::LeaveOut("accounts and grants"));
         }
         if !KINDS.contains(&kind.as_str()) {
-            return Err(Refusal::new(format!("DROP {kind} is no statement that a dump has")));
+            return Err(Refusal::new(format!("DROP {kind} is not a statement that dumps use")));
         }
         let rest = behind(&head[2..], &["BODY", "IF", "EXISTS"]);
         if matches!(kind.as_str(), "DATABASE" | "SCHEMA") {
@@ -346,7 +346,7 @@ impl Judge {
             Some(token) if token.is("USER") => Ok(Verdict::LeaveOut("accounts and grants")),
             other => {
                 let what = other.and_then(Token::name).unwrap_or_default().to_ascii_uppercase();
-                Err(Refusal::new(format!("ALTER {what} is no statement that a dump has")))
+                Err(Refusal::new(format!("ALTER {what} is not a statement that dumps use")))
             }
         }
     }
@@ -357,7 +357,7 @@ impl Judge {
         let Some(place) = place.filter(|place| {
             head.get(1).is_some_and(|it| it.is("DATA")) && head[..*place].iter().any(|it| it.is("LOCAL"))
         }) else {
-            return Err(Refusal::new("only LOAD DATA LOCAL INFILE is a statement that a dump has"));
+            return Err(Refusal::new("of LOAD, dumps use only LOAD DATA LOCAL INFILE"));
         };
         let file = head
             .get(place + 1)
@@ -393,7 +393,7 @@ fn behind<'t, 'a>(tokens: &'t [Token<'a>], words: &[&str]) -> &'t [Token<'a>] {
 }
 
 pub(super) fn unclear(what: &str) -> Refusal {
-    Refusal::new(format!("a {what} that is written as dumps do not"))
+    Refusal::new(format!("a {what} in a form that dumps do not use"))
 }
 
 /// Whether these bytes occur in it, in upper or lower case.

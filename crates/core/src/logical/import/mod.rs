@@ -132,8 +132,9 @@ fn import(
     cancel: &Cancel,
 ) -> Result<LogicalReport> {
     let Some(source) = &backup.name else {
-        return Err(Error::new(ErrorKind::Usage, "it is not said whose history the dump belongs to")
-            .hinted("--name says so: that of the backups of the same server, or a new one"));
+        let text = "--name is missing: it says which source's history the dump belongs to";
+        return Err(Error::new(ErrorKind::Usage, text)
+            .hinted("give the name under which backups of the same server are stored, or a new one"));
     };
     let log = LogName { source: source.clone(), kind: holdfast_repo::Kind::Logical };
     // Better to learn of a history that cannot be read before hours of work.
@@ -233,7 +234,7 @@ impl Dump {
             (None, None, None) => {
                 return Err(Error::new(
                     ErrorKind::Usage,
-                    "the dump does not say of which kind of server it is",
+                    "the dump does not say which kind of server it is from",
                 )
                 .hinted(
                     "name the server program that is to execute it: --server-binary /usr/sbin/mariadbd",
@@ -340,7 +341,7 @@ impl Dump {
     fn judge_end(&self, options: &ImportOptions, reading: &Reading<'_>) -> Result<()> {
         let name = options.input.name();
         if reading.judge.makers == 0 && reading.left_out.is_empty() {
-            let text = format!("{name} is no dump: it makes nothing that a backup could hold");
+            let text = format!("{name} is not a dump: it makes nothing that a backup could hold");
             return Err(Error::new(ErrorKind::Usage, text));
         }
         if !reading.about.is_complete && !options.without_end_mark {
@@ -473,7 +474,7 @@ fn execute_directory(
             return Err(Error::failed(format!(
                 "the files of {database}.{table} have {found} rows, and the metadata of the dump says {told}"
             ))
-            .hinted("a file is missing, or one too many is there"));
+            .hinted("a file is missing, or there is one too many"));
         }
     }
     Ok(all)

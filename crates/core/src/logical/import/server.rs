@@ -177,7 +177,7 @@ pub(super) fn choose(
                 .map_err(|error| program_hint(error, flavor, Some(version)))?
         }
         (None, None) => {
-            let text = "the dump does not say of which version of a server it is";
+            let text = "the dump does not say which server version it is from";
             return Err(program_hint(Error::new(ErrorKind::Usage, text), flavor, None));
         }
     };
@@ -315,8 +315,9 @@ impl PrivateServer {
         }
         if is_servers_own(name) || name == self.admin.name() || name == self.loader.name() {
             let text = format!("it belongs to {definer}, an account of the server's own");
-            return Err(Error::new(ErrorKind::Usage, text)
-                .hinted("a program that belongs to nobody else could do anything: give it another DEFINER in the dump"));
+            return Err(Error::new(ErrorKind::Usage, text).hinted(
+                "a program owned by that account could do anything: give it another DEFINER in the dump",
+            ));
         }
         let mut admin = self.admin()?;
         // Fails if it exists: it was not made by us then, and may do more than it should.

@@ -158,7 +158,10 @@ impl Settings {
         let target = Target::read(assignment).ok_or_else(|| unclear("SET"))?;
         let value = &assignment[target.length..];
         if value.is_empty() || value.iter().any(|token| matches!(token, Token::Symbol(b'(' | b')'))) {
-            return Err(Refusal::new(format!("it sets {} to something that is no plain value", target.name)));
+            return Err(Refusal::new(format!(
+                "it sets {} to something other than a plain value",
+                target.name
+            )));
         }
         let value = self.value(value);
         if let Some(Held::Text(text)) = &value {

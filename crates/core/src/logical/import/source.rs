@@ -146,7 +146,7 @@ fn missing(metadata: &Metadata, files: &[(String, FileName)]) -> Option<String> 
         Kind::Programs => "makes the routines and events of",
         _ => "makes the table",
     };
-    Some(format!("has no file that {what} {name}, of which its metadata tells"))
+    Some(format!("has no file that {what} {name}, which its metadata lists"))
 }
 
 /// A table whose number of rows is given nowhere.
@@ -196,7 +196,7 @@ fn open_regular(path: &Path) -> Result<File> {
 }
 
 fn irregular(path: &Path) -> Error {
-    let text = format!("{} is no regular file, but a link, a pipe or a directory", path.display());
+    let text = format!("{} is not a regular file, but a link, a pipe or a directory", path.display());
     Error::new(ErrorKind::Usage, text)
         .hinted("links could lead to any file of this host: put the dump's own files there")
 }
@@ -320,7 +320,7 @@ impl Directory {
         }
         if !has_metadata {
             return Err(usage(format!(
-                "{shown} has no file called metadata: it is no directory of mydumper, or not finished"
+                "{shown} has no file called metadata: it is not a directory of mydumper, or not finished"
             )));
         }
         let file = path.join("metadata");
@@ -346,7 +346,7 @@ impl Directory {
             }
             if let Some((database, table)) = uncounted {
                 return Err(usage(format!(
-                    "{shown} does not say how many rows {database}.{table} has: whether files are missing cannot be told"
+                    "{shown} does not say how many rows {database}.{table} has: missing files would not be noticed"
                 ))
                 .hinted(HINT));
             }

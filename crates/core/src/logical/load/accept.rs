@@ -16,7 +16,7 @@ use crate::logical::{
     tables::EngineKind,
 };
 
-pub(super) const STRANGE: &str = "its definition says something else than it may";
+pub(super) const STRANGE: &str = "its definition contains something that is not allowed";
 
 /// Takes out objects whose definitions say something they must not, and names them.
 pub(super) fn sift(contents: &mut Contents) -> Vec<Adaptation> {

@@ -124,10 +124,9 @@ pub(super) fn link(
                 there.get(&name.to_lowercase()).filter(|it| Some(folded(target, it)) != leads_to(key));
             if let Some(elsewhere) = elsewhere {
                 let text =
-                    format!("the foreign key {name} of table {} leads to {elsewhere} by now", table.name);
-                return Err(
-                    Error::failed(text).hinted("drop it, and go on by the same command, which makes it anew")
-                );
+                    format!("the foreign key {name} of table {} references {elsewhere} by now", table.name);
+                return Err(Error::failed(text)
+                    .hinted("drop it, then run the same command again, which makes it again"));
             }
         }
         // Unnamed keys that lead to one parent are added all at once or not at all.
@@ -176,7 +175,7 @@ pub(super) fn link(
                 ),
                 None if error.code() == Some(NOT_UNIQUE) => doing(error).hinted(
                     "let the account set restrict_fk_on_non_standard_key (SESSION_VARIABLES_ADMIN), or set it OFF for the \
-                     time of the load, and go on by the same command",
+                     time of the load, then run the same command again",
                 ),
                 None => doing(error),
             })
@@ -196,7 +195,7 @@ pub(super) fn link(
                     let parent = parent.map(|parent| parent.to_string()).unwrap_or_default();
                     left_out.push(Adaptation {
                         object: format!("a foreign key of table {}", table.name),
-                        what: format!("rows lead to some of {parent} that the backup does not hold"),
+                        what: format!("some rows reference rows of {parent} that the backup does not hold"),
                     });
                     is_whole = false;
                 }

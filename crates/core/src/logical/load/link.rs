@@ -255,7 +255,7 @@ fn active(session: &mut Session, lock: &str) -> Error {
     // The load is refused even if the holder is not known.
     let who = who().ok().flatten().unwrap_or_default();
     Error::new(ErrorKind::Active, format!("another load into this server is running{who}")).hinted(format!(
-        "wait for it to end; one whose host or network is gone is another's to go on with after {} seconds",
+        "wait for it to end; if its host or network is gone, another process can resume it after {} seconds",
         WAIT_TIMEOUT.as_secs()
     ))
 }

@@ -91,7 +91,7 @@ impl InfileOn {
         again.map(drop).map_err(|error| {
             error
                 .context("switch local_infile off again")
-                .hinted("SET GLOBAL local_infile = OFF; or go on by the same command, which does it")
+                .hinted("SET GLOBAL local_infile = OFF; or run the same command again, which does it")
         })
     }
 }

@@ -145,7 +145,7 @@ pub fn plan(
 ) -> Result<LoadPlan> {
     Loading::look(repo, log, run, options, cancel)
         .map(|loading| loading.shown)
-        .map_err(|error| error.at(repo))
+        .map_err(|error| options.connect.explain_loss(error).at(repo))
 }
 
 /// Loads a backup.
@@ -183,9 +183,9 @@ impl<'a> Loading<'a> {
         if target.is_in_group && options.without_binlog {
             return Err(Error::new(
                 ErrorKind::Usage,
-                "the target is a member of a group, which would not get the rows",
+                "the target is a member of a group, whose other members would not get the rows",
             )
-            .hinted("load without --without-binlog: the others have what is in the binlog"));
+            .hinted("load without --without-binlog: the other members get only what is in the binlog"));
         }
         local_infile::refuse(&target, options)?;
         control.settle(options, &target)?;
@@ -256,7 +256,7 @@ impl<'a> Loading<'a> {
             verify,
         )?;
         if progress.is_continued {
-            watch.event(Event::Note { text: "an unfinished load goes on".to_owned() });
+            watch.event(Event::Note { text: "resuming an unfinished load".to_owned() });
         }
         point("load.begun");
         let infile = local_infile::switch_on(&mut self.control, &progress, &mut self.target, self.options)?;
@@ -408,9 +408,9 @@ fn let_go(control: &mut Link, plan: &Plan, target: &Target) -> Result<Vec<Adapta
         let statement = format!("FLUSH LOCAL TABLES {}", names.join(", "));
         match control.exec(statement.as_bytes()) {
             Err(error) if error.code().is_some() => adapted.push(Adaptation {
-                object: "columns that are computed".to_owned(),
+                object: "computed columns".to_owned(),
                 what: format!(
-                    "until these tables are closed, whoever writes there may compute by settings of the source's: \
+                    "until these tables are closed, other sessions may compute their columns by the source's settings: \
                      FLUSH TABLES {} ({error})",
                     names.join(", ")
                 ),
@@ -432,10 +432,10 @@ fn in_the_way(
     if there.is_empty() || options.overwrite {
         return Ok(there);
     }
-    let text =
-        format!("{} there already: {}", if there.len() == 1 { "is" } else { "are" }, plan::named(&there));
+    let word = if there.len() == 1 { "exists" } else { "exist" };
+    let text = format!("{} {word} already", plan::named(&there));
     let hint = if stages.is_some() {
-        "the unfinished load has not made that: rename or drop it, if it is not needed, and go on by the same command"
+        "the unfinished load did not make that: rename or drop it if it is not needed, then run the same command again"
     } else {
         "load under other names (--as), leave them out (--exclude-table), or drop them: --overwrite"
     };

@@ -41,7 +41,7 @@ impl FromStr for Rename {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = || {
-            Error::new(ErrorKind::Usage, format!("{text:?} gives nothing another name"))
+            Error::new(ErrorKind::Usage, format!("{text:?} is not a rename"))
                 .hinted("write shop=shop_copy, or shop.orders=shop.orders_old")
         };
         let (from, to) = text.split_once('=').ok_or_else(wrong)?;

@@ -182,7 +182,7 @@ impl Programs<'_> {
         }
         let error = Error::from(error).context(format_args!("make {object}"));
         Err(if is_refused {
-            error.also_hinted("the same command with --leave-out goes on without it")
+            error.also_hinted("the same command with --leave-out continues without it")
         } else {
             error
         })
@@ -294,7 +294,7 @@ impl Programs<'_> {
         for account in ours {
             if account.account != PUBLIC && !there.contains(&account.account) {
                 let object = format!("what account {} may do", account.account);
-                left_out.push(Adaptation { object, what: "the account is not there".to_owned() });
+                left_out.push(Adaptation { object, what: "the account does not exist".to_owned() });
                 continue;
             }
             for statement in accounts::grants(&[account]) {
@@ -340,7 +340,7 @@ impl Programs<'_> {
             let error = error.context(format_args!("make {object}"));
             match is_unsafe {
                 true => error.hinted(
-                    "SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, and go on by the same command",
+                    "SET GLOBAL log_bin_trust_function_creators = 1 for the time of the load, then run the same command again",
                 ),
                 false => error,
             }

@@ -90,8 +90,8 @@ pub(super) const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
 
 /// An object under one of the load's names that the load has not made.
 pub(super) fn in_the_way(what: &str) -> Error {
-    Error::new(ErrorKind::Usage, format!("{what} is there by now, and was not made by this load"))
-        .hinted("rename or drop it, if it is not needed, and go on by the same command")
+    Error::new(ErrorKind::Usage, format!("{what} exists by now, and was not made by this load"))
+        .hinted("rename or drop it if it is not needed, then run the same command again")
 }
 
 /// A load that is under way.
@@ -150,11 +150,11 @@ impl Progress {
         if let Some(row) = row
             && row.number::<u32>("l")? != LAYOUT
         {
-            let text =
-                format!("the unfinished load on this server, {}, is of another version", row.text("w")?);
-            return Err(
-                Error::failed(text).hinted("finish it with the version of holdfast that has begun it")
+            let text = format!(
+                "the unfinished load on this server, {}, was begun by another version of holdfast",
+                row.text("w")?
             );
+            return Err(Error::failed(text).hinted("finish it with that version"));
         }
         let row =
             session.row(&format!("SELECT identity AS i, what AS w, epoch AS e FROM {SCHEMA}.`load`"))?;
@@ -386,7 +386,7 @@ impl Progress {
 
     /// The error for a process whose load another has taken up.
     pub(super) fn taken_up(&self) -> Error {
-        Error::new(ErrorKind::Active, "another process has taken this load up")
+        Error::new(ErrorKind::Active, "another process has taken over this load")
     }
 
     /// Fails if another process has taken this load up. If not, none can before the transaction ends.

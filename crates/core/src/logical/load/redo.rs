@@ -44,7 +44,7 @@ pub(super) fn refuse(link: &mut Link, target: &Target, options: &LoadOptions) ->
     if !is_on(link)? {
         let text = "the server's redo log is off, as an interrupted load may have left it";
         return Err(Error::new(ErrorKind::Server, text)
-            .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG; or go on with --disable-redo"));
+            .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG; or load with --disable-redo"));
     }
     Ok(())
 }
@@ -71,7 +71,7 @@ impl RedoOff {
             .and_then(|mut session| Ok(session.exec(ENABLE)?));
         again.map_err(|error| {
             error.context("switch the redo log on again").hinted(
-                "the server must not crash or be killed before: ALTER INSTANCE ENABLE INNODB REDO_LOG",
+                "run ALTER INSTANCE ENABLE INNODB REDO_LOG: until then the server must not crash or be killed",
             )
         })
     }

@@ -82,21 +82,21 @@ impl Verdict {
     /// The error that names what differs.
     pub(super) fn into_error(self, overwrite: bool) -> Error {
         let differing: Vec<String> = self.differing.into_iter().map(|(_, what)| what).collect();
-        let text = format!("what was loaded is not what is in the backup: {}", named(&differing));
+        let text = format!("the loaded tables differ from the backup: {}", named(&differing));
         Error::failed(text).hinted(if overwrite {
-            "did somebody else write there? The same command drops these tables (--overwrite), and makes them anew"
+            "did another session write there? The same command drops these tables (--overwrite) and makes them again"
         } else {
-            "did somebody else write there? Drop these tables, if what is in them is not needed, and go on by the same \
-             command: it makes them anew"
+            "did another session write there? Drop these tables if nothing in them is needed, then run the same command \
+             again: it makes them again"
         })
     }
 }
 
 /// The error for computed values that are not what the source had.
 pub(super) fn computed_otherwise(what: &[Adaptation]) -> Error {
-    Error::failed(format!("the server has computed other values than are in the backup: {}", named(what))).hinted(
-        "all other columns are what they were. Computed values go by settings of the session that wrote the row, by the \
-         date and zone of that time, and by the server's version: where what is computed here will do, go on by the same \
+    Error::failed(format!("the server computed values that differ from the source's: {}", named(what))).hinted(
+        "all other columns are as they were. Computed values depend on settings of the session that wrote the row, on the \
+         date and time zone then, and on the server's version: if the values computed here are acceptable, run the same \
          command with --leave-out",
     )
 }
@@ -300,12 +300,12 @@ impl<'a> Verifying<'a> {
                 Alike::No
             };
             if alike == Alike::ButForNumbersInDocuments {
-                let what = "numbers within JSON that are no integers are as the server parses them: decimals have \
+                let what = "numbers within JSON that are not integers are as the server parses them: decimals have \
                             become doubles; everything else was compared";
                 adapted.push(Adaptation { object: format!("table {}", table.name), what: what.to_owned() });
             }
             if alike != Alike::No && table.definition.computed.is_some() {
-                let what = "the values of its stored computed columns were not compared, since its rows are read otherwise here";
+                let what = "the values of its stored computed columns were not compared, since its rows are read differently here";
                 adapted.push(Adaptation { object: format!("table {}", table.name), what: what.to_owned() });
             }
             if alike == Alike::No {

@@ -20,8 +20,8 @@ use crate::{
     server::{Session, SqlError},
 };
 
-/// How many times to compare both sides of a candidate for one place.
-const GUESSES_MAX: u32 = 160;
+/// How many candidates to try for one place; each takes two estimates.
+const CANDIDATES_MAX: u32 = 160;
 /// Characters to try in text, in the order that collations have them in.
 const CHARACTERS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -48,7 +48,7 @@ pub(super) fn place(session: &mut Session, table: &Table, cut: &Cut) -> Result<O
         column: quoted(&column.name),
         low: low.clone(),
         high: high.clone(),
-        left: GUESSES_MAX,
+        candidates_left: CANDIDATES_MAX,
     };
     let column_type = column.column_type.to_ascii_lowercase();
     match column.form {
@@ -99,7 +99,7 @@ struct Search<'a> {
     column: String,
     low: String,
     high: String,
-    left: u32,
+    candidates_left: u32,
 }
 
 /// Where the middle is, seen from a place.
@@ -134,10 +134,10 @@ impl Search<'_> {
     }
 
     fn middle_from(&mut self, literal: &str) -> Result<Middle, SqlError> {
-        if self.left == 0 {
+        if self.candidates_left == 0 {
             return Ok(Middle::Unknown);
         }
-        self.left -= 1;
+        self.candidates_left -= 1;
         // InnoDB doubles its estimates for long ranges, up to all rows: only two estimates can be compared.
         let before = self.between(None, Some(literal))?;
         let behind = self.between(Some(literal), None)?;

@@ -267,7 +267,7 @@ fn explained(error: SqlError) -> Error {
     let hint = match error.code() {
         Some(DEFINITION_CHANGED) => "its definition was changed after the backup had begun; run it again",
         Some(NOT_OF_CHARSET) => {
-            "a value of its key is no text in the column's character set: repair it (UPDATE), or leave the table out"
+            "a value of its key is not valid text in the column's character set: repair it (UPDATE), or leave the table out"
         }
         _ => return error.into(),
     };

@@ -75,7 +75,7 @@ pub(super) fn contents(backup: &Backup, wanted: Option<&TablePattern>, cancel: &
 }
 
 pub(super) fn write_failed(error: io::Error) -> Error {
-    Error::failed("write the script").caused_by(error)
+    Error::failed("write the output").caused_by(error)
 }
 
 /// A script being written.

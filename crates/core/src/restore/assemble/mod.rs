@@ -82,7 +82,7 @@ pub(super) fn run(
     let paths_changed = relocate(&plan.redo, &redo, cancel)?;
     if paths_changed > 0 {
         let text =
-            format!("{paths_changed} records of the redo led outside of the target, and lead into it now");
+            format!("{paths_changed} redo records that named paths outside the target now name paths in it");
         listener.event(Event::Note { text });
     }
     assembly.undo.make_room(&plan.redo, &redo, cancel)?;

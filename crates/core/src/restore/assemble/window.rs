@@ -247,7 +247,7 @@ fn write_chunk(files: &[TargetFile], pages: &ChunkPages<'_>, progress: &Progress
         let file = files.get(file).ok_or_else(|| Error::failed("a page belongs to no file"))?;
         if file.page_bytes() != pages.page_size.bytes() {
             return Err(super::super::layout::damaged(format!(
-                "{}: its chunk has other pages",
+                "{}: the pages of its chunk have another size",
                 file.describe(page)
             )));
         }

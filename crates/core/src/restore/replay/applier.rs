@@ -142,7 +142,8 @@ impl Applier {
             if status.is_idle && moved.elapsed() > IDLE_LIMIT {
                 let (file, offset) = &status.source;
                 return Err(Error::failed(format!(
-                    "the server has applied all transactions up to {file}:{offset}, and is not where they end: {}",
+                    "the server has applied all transactions up to {file}:{offset}, but has not reached \
+                     their end: {}",
                     goal.reached.gtids.as_deref().unwrap_or("no GTID")
                 )));
             }
@@ -176,7 +177,7 @@ impl Applier {
             Flavor::MySql => format!("SHOW REPLICA STATUS FOR CHANNEL '{CHANNEL}'"),
         };
         let row = self.session.row(&query)?;
-        let row = row.ok_or_else(|| Error::failed("the server knows nothing of what it is to replay"))?;
+        let row = row.ok_or_else(|| Error::failed("the server does not report the status of the replay"))?;
         Ok(status_of(self.flavor, &row)?)
     }
 
@@ -231,15 +232,15 @@ fn stopped(status: &Status, server: &RunningServer) -> Error {
     let errors: Vec<&str> = log.iter().filter(|line| line.contains("[ERROR]")).map(String::as_str).collect();
     let shown = &errors[errors.len().saturating_sub(LINES_SHOWN_MAX)..];
     let said = if shown.is_empty() { String::new() } else { format!("; it logs\n  {}", shown.join("\n  ")) };
-    let text = format!("the server stopped replaying behind {file}:{offset}: {why}{said}");
+    let text = format!("the server stopped replaying after {file}:{offset}: {why}{said}");
     let error = Error::failed(text).hinted(
-        "restore to a moment before this transaction (--before-gtid, --at), or see whether the server needs options of \
-         the source (--prepare-option)",
+        "restore to a moment before this transaction (--before-gtid, --at), or check whether the server \
+         needs options that the source had (--prepare-option)",
     );
     match status.code {
         NO_SUCH_TABLE => error.also_hinted(
-            "a temporary table that was open when the backup ended is not in it: an older backup, named in the place of the \
-             newest, may be of before it was made",
+            "if this is a temporary table that was open when the backup ended, the backup does not contain \
+             it: name an older backup, taken before the table was created",
         ),
         _ => error,
     }

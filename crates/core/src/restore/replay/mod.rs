@@ -200,7 +200,8 @@ pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()
             "the source's host is in time zone {zone}, and statements that are replayed may depend on it"
         ))
         .hinted(
-            "name its zone, as in --time-zone Europe/Berlin; any will do where the binlog holds rows only",
+            "name its zone, as in --time-zone Europe/Berlin; any zone will do if the binlog contains only \
+             rows",
         )),
     }
 }

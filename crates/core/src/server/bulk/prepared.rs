@@ -37,7 +37,7 @@ impl Prepared {
         let mut wire = Wire::new(session);
         wire.send(COM_STMT_PREPARE, statement.as_bytes()).map_err(doing)?;
         let answer = wire.receive().map_err(doing)?;
-        let odd = || doing(SqlError::unexpected("an answer that makes no sense"));
+        let odd = || doing(SqlError::unexpected("a malformed answer"));
         let (id, parameters) = match answer.as_slice() {
             [ERROR, rest @ ..] => {
                 let error = refusal(rest);

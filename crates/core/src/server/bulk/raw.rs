@@ -12,6 +12,7 @@
 
 use std::io::{self, Read, Write};
 
+use super::wire::{COM_QUERY, END, ERROR, LOCAL_FILE, OK, PACKET_FULL};
 use crate::server::{Session, SqlCause, SqlError, connection::shown};
 
 /// Rows of up to this many bytes are returned whole. Longer rows come in pieces, and the first piece is at
@@ -21,14 +22,6 @@ pub const ROW_WHOLE_MAX: usize = 1 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Buffer size for longer rows: room for the longest whole row, its packet header, and some of what follows.
 const BUFFER_BYTES_MAX: usize = ROW_WHOLE_MAX + BUFFER_BYTES;
-/// A packet of this length continues in the next one.
-const PACKET_FULL: usize = 0xFF_FFFF;
-const COM_QUERY: u8 = 3;
-/// First byte of packets that are not rows.
-const OK: u8 = 0x00;
-const LOCAL_FILE: u8 = 0xFB;
-const END: u8 = 0xFE;
-const ERROR: u8 = 0xFF;
 /// A packet that begins with [`END`] and is shorter than this is an end marker.
 const END_BYTES_MAX: usize = 9;
 
@@ -178,7 +171,7 @@ impl<'s> Answer<'s> {
             // cached.
             Some((&count @ 1..=250, [] | [1])) => usize::from(count),
             Some((&0xFC, [low, high] | [low, high, 1])) => usize::from(u16::from_le_bytes([*low, *high])),
-            Some(_) => return Err(SqlError::unexpected("the number of columns makes no sense")),
+            Some(_) => return Err(SqlError::unexpected("an invalid number of columns")),
         };
         for _ in 0..columns {
             let definition = self.whole()?;

@@ -6,19 +6,17 @@ use std::time::Duration;
 
 use super::{
     raw::refusal,
-    wire::{Done, END, ERROR, HEADER_BYTES, OK, Wire},
+    wire::{COM_QUERY, Done, END, ERROR, HEADER_BYTES, LOCAL_FILE, OK, Wire},
 };
 use crate::{
     error::Result,
     server::{Session, SqlError, connection},
 };
 
-const COM_QUERY: u8 = 3;
 const COM_PING: u8 = 14;
 const COM_SET_OPTION: u8 = 27;
 /// Value of the option that makes the server refuse several statements in one command.
 const MULTI_STATEMENTS_OFF: [u8; 2] = [1, 0];
-const LOCAL_FILE: u8 = 0xFB;
 /// Bytes of rows to send in a packet; fewer if the server accepts less.
 const PIECE_BYTES: usize = 256 << 10;
 /// Length of the packet that makes the server enlarge its buffer before it is asked for rows.
@@ -42,7 +40,7 @@ pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
     match answer.split_first() {
         Some((&(OK | END), _)) => Ok(()),
         Some((&ERROR, rest)) => Err(doing(refusal(rest))),
-        _ => Err(doing(SqlError::unexpected("an answer that makes no sense"))),
+        _ => Err(doing(SqlError::unexpected("a malformed answer"))),
     }
 }
 

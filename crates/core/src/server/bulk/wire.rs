@@ -15,8 +15,11 @@ use crate::server::{Session, SqlCause, SqlError};
 /// A packet of this length continues in the next one.
 pub(super) const PACKET_FULL: usize = 0xFF_FFFF;
 pub(super) const HEADER_BYTES: usize = 4;
-pub(super) const END: u8 = 0xFE;
+pub(super) const COM_QUERY: u8 = 3;
+/// First byte of packets that are not rows.
 pub(super) const OK: u8 = 0x00;
+pub(super) const LOCAL_FILE: u8 = 0xFB;
+pub(super) const END: u8 = 0xFE;
 pub(super) const ERROR: u8 = 0xFF;
 /// Longest answer to a statement without rows; such answers are short.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -100,9 +103,7 @@ impl<'s> Wire<'s> {
     pub(super) fn done(&mut self) -> Result<Done, SqlError> {
         let answer = self.receive()?;
         match answer.split_first() {
-            Some((&OK, rest)) => {
-                done(rest).ok_or_else(|| SqlError::unexpected("an answer that makes no sense"))
-            }
+            Some((&OK, rest)) => done(rest).ok_or_else(|| SqlError::unexpected("a malformed answer")),
             Some((&ERROR, rest)) => Err(refusal(rest)),
             _ => Err(SqlError::new(SqlCause::Protocol, "rows where none were asked for")),
         }

@@ -192,7 +192,7 @@ impl ConnectOptions {
         let path = |key: &str| text(key).filter(|path| !path.is_empty()).map(PathBuf::from);
         let bad = |key: &str| {
             let origin = options.origin(key).unwrap_or_default();
-            Error::new(ErrorKind::Usage, format!("{origin}: {key} has a value that makes no sense"))
+            Error::new(ErrorKind::Usage, format!("{origin}: invalid value for {key}"))
         };
         let port = text("port").map(|port| port.parse().map_err(|_| bad("port"))).transpose()?;
         let seconds = |key| text(key).map(|text| text.parse().map_err(|_| bad(key))).transpose();
@@ -336,14 +336,16 @@ impl ConnectOptions {
         let endpoint = self.endpoint();
         let until = Instant::now() + room_wait;
         let mut tunnels_left = TUNNELS_MAX;
-        let mut is_first = true;
+        let mut was_denied = false;
         loop {
-            let was_first = std::mem::replace(&mut is_first, false);
             match self.try_to_connect(&endpoint, &user, purpose) {
                 // MariaDB's ed25519 signs 32 random bytes. The library takes a zero at their end for a string
                 // terminator (mysql_common 0.37.3), so that one correct login in 256 is refused.
                 Err(mysql::Error::MySqlError(error))
-                    if error.code == code::ACCESS_DENIED && self.password.is_some() && was_first => {}
+                    if error.code == code::ACCESS_DENIED && self.password.is_some() && !was_denied =>
+                {
+                    was_denied = true;
+                }
                 // The tunnel broke during the attempt: the next attempt makes a new one.
                 Err(error)
                     if !matches!(error, mysql::Error::MySqlError(_))
@@ -476,15 +478,18 @@ impl ConnectOptions {
                     (Endpoint::Socket(path), std::io::ErrorKind::NotFound) => {
                         lost("there is no such socket".to_owned()).hinted(socket_hint(path))
                     }
-                    (Endpoint::Socket(_), std::io::ErrorKind::PermissionDenied) => {
-                        error.hinted("the socket's directory is closed to this user: run as a user who may enter it")
+                    (Endpoint::Socket(_), std::io::ErrorKind::PermissionDenied) => error.hinted(
+                        "the socket's directory is closed to this user: run as a user who may enter it",
+                    ),
+                    (Endpoint::Tcp { host, port }, _)
+                        if (host.as_str(), *port).to_socket_addrs().is_err() =>
+                    {
+                        error.hinted("this host cannot resolve the host name: check --host")
                     }
-                    (Endpoint::Tcp { host, port }, _) if (host.as_str(), *port).to_socket_addrs().is_err() => {
-                        error.hinted("the host name is not known here: check --host")
-                    }
-                    (_, std::io::ErrorKind::ConnectionRefused) => {
-                        error.hinted("nothing listens there: is the server running, and is it the right one?")
-                    }
+                    (_, std::io::ErrorKind::ConnectionRefused) => error.hinted(
+                        "nothing listens at this address: check --host and --port, and that the server is \
+                         running",
+                    ),
                     _ => error,
                 }
             }
@@ -500,18 +505,20 @@ impl ConnectOptions {
             }
             E::DriverError(DriverError::ConnectTimeout) => {
                 lost(format!("no answer within {} s", self.timeout().as_secs()))
-                    .hinted("is the address right, and does a firewall let us through? --connect-timeout sets the limit")
+                    .hinted("check the address and the firewall; --connect-timeout sets the limit")
             }
             E::DriverError(DriverError::TlsNotSupported) => {
-                SqlError::new(SqlCause::Protocol, "the server offers no TLS")
-                    .hinted("configure a certificate on the server, connect by its socket, or lower --ssl-mode")
+                SqlError::new(SqlCause::Protocol, "the server offers no TLS").hinted(
+                    "configure a certificate on the server, connect through its socket, or lower --ssl-mode",
+                )
             }
             E::DriverError(DriverError::UnknownAuthPlugin(plugin)) => SqlError::new(
                 SqlCause::Protocol,
-                format!("the account wants the authentication method {plugin}, which is not supported"),
+                format!("the account uses the authentication method {plugin}, which is not supported"),
             )
             .hinted(
-                "supported are caching_sha2_password, mysql_native_password, ed25519, and unix_socket by the socket",
+                "supported methods: caching_sha2_password, mysql_native_password, ed25519, and unix_socket \
+                 over the socket",
             ),
             other => SqlError::from_client(other),
         };
@@ -572,7 +579,9 @@ fn switch(options: &OptionFile, key: &str) -> Option<bool> {
 fn socket_hint(missing: &Path) -> String {
     let other = SOCKETS_DEFAULT.iter().map(Path::new).find(|path| *path != missing && path.exists());
     match other {
-        Some(path) => format!("is the server running? there is a socket at {}: --socket", path.display()),
+        Some(path) => {
+            format!("is the server running? there is another socket at {}: try --socket", path.display())
+        }
         None => "is the server running? its `SELECT @@socket` says where the socket is: --socket".to_owned(),
     }
 }

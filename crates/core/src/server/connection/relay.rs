@@ -270,8 +270,8 @@ impl Login {
 }
 
 /// The error for a login that was aborted because it would have revealed the password.
-pub(super) const PASSWORD_KEPT: &str =
-    "the server wants the password itself, and the way to it from the tunnel's other end is not encrypted";
+pub(super) const PASSWORD_KEPT: &str = "the server asks for the password in clear text, and the path from \
+                                        the tunnel's far end to the server is not encrypted";
 
 /// Whether the server's first packet offers TLS. The capabilities follow its version, a number, and eight
 /// random bytes.

@@ -144,12 +144,12 @@ impl SqlError {
 
     fn tls(error: impl fmt::Display) -> SqlError {
         SqlError::new(SqlCause::Protocol, format!("TLS failed: {error}"))
-            .hinted("name by --ssl-ca the authority that signed the server's certificate")
+            .hinted("use --ssl-ca to name the authority that signed the server's certificate")
     }
 
     /// An answer lacks a value, or has one of the wrong type.
     pub(crate) fn unexpected(what: impl fmt::Display) -> SqlError {
-        SqlError::new(SqlCause::Protocol, format!("unexpected answer of the server: {what}"))
+        SqlError::new(SqlCause::Protocol, format!("unexpected answer from the server: {what}"))
     }
 
     /// An operation that the caller may not request now.
@@ -239,30 +239,32 @@ impl SqlError {
     fn standard_hint(&self) -> Option<&'static str> {
         Some(match self.code()? {
             code::ACCESS_DENIED | code::ACCESS_DENIED_NO_PASSWORD => {
-                "check --user and --password or --server-password-file, and whether the account may log in from this \
-                 host and by this means (socket or TCP); MariaDB says the same where it demands TLS: --ssl-mode=required"
+                "check --user and --password or --server-password-file, and whether the account may log in \
+                 from this host and by this means (socket or TCP); MariaDB says the same if it requires TLS: \
+                 --ssl-mode=required"
             }
             code::TOO_MANY_CONNECTIONS => {
-                "raise max_connections, or name by --host and --port a port that has connections of its own: extra_port \
-                 of MariaDB, admin_port of MySQL (SERVICE_CONNECTION_ADMIN)"
+                "raise max_connections, or connect to a port with its own connection limit (--host, --port): \
+                 extra_port on MariaDB, admin_port on MySQL (needs SERVICE_CONNECTION_ADMIN)"
             }
             code::TOO_MANY_USER_CONNECTIONS | code::USER_LIMIT_REACHED => {
                 "raise the resource limits of the account: a backup needs up to six connections at a time"
             }
             code::SECURE_TRANSPORT_REQUIRED => {
-                "use --ssl-mode=required, or the socket: the account or the server demands TLS"
+                "use --ssl-mode=required, or the socket: the account or the server requires TLS"
             }
             code::PASSWORD_EXPIRED | code::PASSWORD_EXPIRED_LOGIN => "give the account a new password",
             code::ACCOUNT_LOCKED | code::ACCOUNT_LOCKED_MARIADB => "unlock it: ALTER USER ... ACCOUNT UNLOCK",
-            code::SPECIFIC_ACCESS_DENIED | code::TABLE_ACCESS_DENIED | code::ACCESS_DENIED_DATABASE => {
-                "the account lacks a privilege: SHOW GRANTS lists what it has"
-            }
+            code::SPECIFIC_ACCESS_DENIED
+            | code::TABLE_ACCESS_DENIED
+            | code::COLUMN_ACCESS_DENIED
+            | code::ACCESS_DENIED_DATABASE => "the account lacks a privilege: SHOW GRANTS lists what it has",
             code::EVENTS_NOT_SHOWN => {
-                "start the server with event_scheduler=OFF instead of DISABLED, which hides its events; where it is not \
-                 DISABLED, the table mysql.event is damaged: mariadb-upgrade mends it"
+                "start the server with event_scheduler=OFF instead of DISABLED, which hides its events; if \
+                 it is not DISABLED, the table mysql.event is damaged: repair it with mariadb-upgrade"
             }
             code::QUERY_INTERRUPTED | code::CONNECTION_KILLED | code::SERVER_SHUTDOWN => {
-                "somebody ended our session, or the server was shut down"
+                "the session was killed, or the server was shut down"
             }
             _ => return None,
         })

@@ -47,7 +47,7 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = read.map_err(|error| bad_file(path, &error))?;
     if found.is_empty() {
-        return Err(invalid(format!("{}: no certificate is in it", path.display())));
+        return Err(invalid(format!("{}: contains no certificate", path.display())));
     }
     Ok(found)
 }

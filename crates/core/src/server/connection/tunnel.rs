@@ -74,7 +74,7 @@ impl FromStr for SshHost {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("\"{text}\" is no host for ssh: write [user@]host[:port]");
+        let bad = || format!("\"{text}\" is not a host for ssh: write [user@]host[:port]");
         let (user, rest) = match text.rsplit_once('@') {
             Some((user, rest)) => (Some(user.to_owned()), rest),
             None => (None, text),
@@ -285,7 +285,7 @@ impl Process {
         let begin = Instant::now();
         while !self.socket.exists() {
             if !self.is_alive() {
-                return Err(self.broken("it ended without a word"));
+                return Err(self.broken("it ended without an error message"));
             }
             if begin.elapsed() > START_MAX {
                 return Err(self.broken(&format!("no answer within {} s", START_MAX.as_secs())));
@@ -334,12 +334,10 @@ impl Process {
         let text = error.to_string();
         let is = |words: &str| text.contains(words);
         if is("Permission denied") || is("Too many authentication failures") {
-            return error.hinted(
-                "ssh may not ask for anything here: it needs a key without a passphrase, or an agent",
-            );
+            return error.hinted("ssh cannot prompt here: it needs a key without a passphrase, or an agent");
         }
         if is("Host key verification failed") {
-            return error.hinted("connect once by hand with ssh, and compare the key of the host");
+            return error.hinted("connect once manually with ssh, and verify the host key");
         }
         error
     }

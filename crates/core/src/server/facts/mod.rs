@@ -318,17 +318,23 @@ impl ServerFacts {
 
     /// The files of the system tablespace.
     pub fn system_files(&self) -> Result<Vec<PathBuf>> {
-        self.data_files(&self.innodb.data_file_path)
+        self.data_files("innodb_data_file_path", &self.innodb.data_file_path)
+    }
+
+    /// The names of the files of the system tablespace, without their directories, in the order of their pages.
+    pub fn system_file_names(&self) -> Result<Vec<String>> {
+        let files = self.system_files()?;
+        Ok(files.iter().filter_map(|file| Some(file.file_name()?.to_str()?.to_owned())).collect())
     }
 
     /// The files of the temporary tablespace.
     pub fn temporary_files(&self) -> Result<Vec<PathBuf>> {
-        self.data_files(&self.innodb.temp_data_file_path)
+        self.data_files("innodb_temp_data_file_path", &self.innodb.temp_data_file_path)
     }
 
-    fn data_files(&self, specification: &str) -> Result<Vec<PathBuf>> {
+    fn data_files(&self, option: &str, specification: &str) -> Result<Vec<PathBuf>> {
         let home = self.innodb.data_home_dir.as_deref().unwrap_or(Path::new(""));
-        let files = data_files(specification)?;
+        let files = data_files(option, specification)?;
         Ok(files.into_iter().map(|file| self.resolved(&home.join(file))).collect())
     }
 
@@ -340,15 +346,15 @@ impl ServerFacts {
     }
 }
 
-/// The file names in `innodb_data_file_path`: `ibdata1:12M;/disk2/ibdata2:50M:autoextend`.
-fn data_files(specification: &str) -> Result<Vec<PathBuf>> {
+/// The file names in an option such as `innodb_data_file_path`: `ibdata1:12M;/disk2/ibdata2:50M:autoextend`.
+fn data_files(option: &str, specification: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for file in specification.split(';').filter(|file| !file.is_empty()) {
-        let (name, size) = file.split_once(':').ok_or_else(|| {
-            Error::failed(format!("innodb_data_file_path holds {file:?}, which names no size"))
-        })?;
+        let (name, size) = file
+            .split_once(':')
+            .ok_or_else(|| Error::failed(format!("{option} contains {file:?}, which has no size")))?;
         if size.ends_with("raw") {
-            return Err(Error::failed(format!("the system tablespace is on a raw device: {file}"))
+            return Err(Error::failed(format!("{option} names a raw device: {file}"))
                 .hinted("raw devices are not supported: move it into a file"));
         }
         files.push(PathBuf::from(name));
@@ -364,7 +370,7 @@ mod tests {
     #[test]
     fn system_files() {
         let names = |text| -> Vec<String> {
-            let files = data_files(text).unwrap();
+            let files = data_files("innodb_data_file_path", text).unwrap();
             files.iter().map(|file| file.display().to_string()).collect()
         };
         assert_eq!(names("ibdata1:12M:autoextend"), ["ibdata1"]);
@@ -372,7 +378,7 @@ mod tests {
         assert_eq!(names("a:1G:autoextend:max:2G"), ["a"]);
         assert_eq!(names("ibdata1:1048576"), ["ibdata1"]);
         for text in ["ibdata1", "/dev/sdb:3Graw", "/dev/sdb:3Gnewraw"] {
-            assert!(data_files(text).is_err(), "{text}");
+            assert!(data_files("innodb_data_file_path", text).is_err(), "{text}");
         }
     }
 }

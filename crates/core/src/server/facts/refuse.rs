@@ -29,7 +29,7 @@ impl ServerFacts {
         };
         for (present, what, hint) in needed {
             if !present {
-                return Err(Error::failed(format!("the server has no {what}")).hinted(hint));
+                return Err(Error::failed(format!("the server does not support {what}")).hinted(hint));
             }
         }
         let binlog_engine = self.binlog.as_ref().and_then(|binlog| binlog.storage_engine.as_deref());
@@ -62,7 +62,8 @@ impl ServerFacts {
             (
                 self.innodb.force_recovery > 0,
                 "in rescue mode (innodb_force_recovery > 0)",
-                "what it shows may not be what its files hold: export the data, or repair the server first",
+                "the server may not show all that its files contain: dump the data, or repair the server \
+                 first",
             ),
             (
                 self.innodb.read_only,
@@ -78,7 +79,8 @@ impl ServerFacts {
         match self.unusual_place()? {
             None => Ok(()),
             Some((what, path)) => Err(Error::failed(format!("{what} in {}", path.display())).hinted(
-                "Holdfast knows InnoDB's and Aria's own files at the top of the data directory under their usual names, or outside of it",
+                "InnoDB's and Aria's own files are supported only at the top of the data directory under \
+                 their usual names, or outside of it",
             )),
         }
     }

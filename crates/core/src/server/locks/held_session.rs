@@ -77,7 +77,7 @@ impl HeldSession {
     pub fn open(options: &ConnectOptions, purpose: Purpose) -> Result<HeldSession> {
         let mut session = Session::open_patiently(options, purpose)?;
         if session.is_proxied() {
-            let error = SqlError::new(SqlCause::Protocol, "a proxy stands between us and the server")
+            let error = SqlError::new(SqlCause::Protocol, "there is a proxy between Holdfast and the server")
                 .doing(format!("open a session for {}", purpose.name()))
                 .hinted("locks belong to one session: connect to the server itself, by its socket or its own port");
             return Err(error.into());
@@ -300,17 +300,18 @@ impl Shared {
 }
 
 fn expired(held_max: Duration) -> SqlError {
-    SqlError::new(SqlCause::Expired, format!("the lock was held for {} ms and let go", held_max.as_millis()))
-        .hinted("the server was slower than --lock-max allows a lock to be held")
+    SqlError::new(SqlCause::Expired, format!("the lock was released after {} ms", held_max.as_millis()))
+        .hinted("the server did not finish within --lock-max")
 }
 
 fn unanswered(answer_max: Duration) -> SqlError {
     SqlError::new(SqlCause::Lost, format!("no answer within {} ms", answer_max.as_millis()))
-        .hinted("somebody is in the way of the lock, see SHOW PROCESSLIST, or the server is slow")
+        .hinted("another session blocks the lock (see SHOW PROCESSLIST), or the server is slow")
 }
 
 fn unattended(silence_max: Duration) -> SqlError {
-    let text = format!("nobody looked after it for {} ms, and it was let go", silence_max.as_millis());
+    let text =
+        format!("the redo consumer was not advanced for {} ms, and was released", silence_max.as_millis());
     SqlError::new(SqlCause::Expired, text)
-        .hinted("the server, or the disk of this host, did not answer for so long")
+        .hinted("the server, or the disk of this host, did not answer for that long")
 }

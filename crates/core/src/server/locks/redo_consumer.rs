@@ -42,7 +42,7 @@ impl RedoConsumer {
         let consumer = RedoConsumer { held, advanced_to: Lsn(0), silence_max };
         match consumer.call("innodb_redo_log_consumer_register()")? {
             0 => Ok(consumer),
-            _ => Err(Error::new(ErrorKind::Server, "the server's only redo consumer is taken").hinted(
+            _ => Err(Error::new(ErrorKind::Server, "the server's only redo consumer is in use").hinted(
                 "another backup is running, or one has died less than 20 s ago: SHOW PROCESSLIST lists its sessions",
             )),
         }

@@ -57,7 +57,7 @@ pub(crate) fn warn_of_others(
     listener: &dyn Listener,
 ) -> Result<(), SqlError> {
     for other in other_sessions(session, run)? {
-        let text = format!("{other} is still there: another run, or one that has just died");
+        let text = format!("{other} is still open: another run is active, or one has just died");
         listener.event(Event::Warning { text });
     }
     Ok(())
@@ -73,7 +73,8 @@ pub fn other_sessions(session: &mut Session, run: &str) -> Result<Vec<OtherSessi
         Err(error) => return Err(error),
     }
     let mut found = Vec::new();
-    for purpose in [Purpose::Stages, Purpose::TableLock, Purpose::InstanceLock, Purpose::RedoConsumer] {
+    // Only MariaDB has these marked; a MySQL server without attributes is not backed up physically.
+    for purpose in [Purpose::Stages, Purpose::TableLock] {
         found.extend(by_marker(session, purpose)?);
     }
     Ok(found)

@@ -63,7 +63,7 @@ impl ServerBinary {
     pub fn probe(path: &Path) -> Result<ServerBinary> {
         let refused = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
-                .hinted("name the program of a MariaDB or MySQL server by --server-binary")
+                .hinted("name a MariaDB or MySQL server program with --server-binary")
         };
         let output = clean(Command::new(path))
             .args(["--no-defaults", "--version"])
@@ -72,7 +72,7 @@ impl ServerBinary {
             .map_err(|error| refused("cannot be run").caused_by(error))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().find_map(ServerVersion::parse_program_output);
-        let version = version.ok_or_else(|| refused("prints no server version"))?;
+        let version = version.ok_or_else(|| refused("does not print a server version"))?;
         Ok(ServerBinary { path: path.to_owned(), version })
     }
 
@@ -125,7 +125,7 @@ impl ServerBinary {
             return Ok(());
         }
         let message = format!(
-            "the backup is of {wanted}, but {} is {}: the same release series is needed, and not an older release",
+            "the backup is from {wanted}, but {} is {}: it must be of the same release series, and not older",
             self.path.display(),
             self.version
         );
@@ -261,7 +261,7 @@ impl ServerRun {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let dir = rustix::fs::open(scratch, flags, Mode::empty())?;
             if fstat(&dir)?.st_uid != geteuid().as_raw() {
-                return Err(io::Error::other("somebody has put another directory in its place"));
+                return Err(io::Error::other("another user has put a directory in its place"));
             }
             let create = |name: &str| -> io::Result<File> {
                 let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::APPEND | OFlags::CLOEXEC;
@@ -618,10 +618,10 @@ impl ServerExit {
             (line.contains("mysqld") || line.contains("mariadbd")) && line.ends_with("(enforce)")
         };
         Some(if profiles.lines().any(confined) {
-            "an AppArmor profile keeps the server out of other directories than its own: allow the target in \
-             /etc/apparmor.d/local, or put the profile into complain mode while restoring"
+            "an AppArmor profile confines the server to its own directories: allow the target in \
+             /etc/apparmor.d/local, or set the profile to complain mode while restoring"
         } else {
-            "the user whom the server runs as must be able to enter every directory above the target"
+            "the user that the server runs as must be able to enter every directory above the target"
         })
     }
 }
@@ -775,7 +775,7 @@ mod tests {
         let newer = find("99.11.2-MariaDB").require(&version("99.11.20-MariaDB"));
         assert!(newer.is_err());
         let explicit = ServerBinary::probe(Path::new("/bin/true")).unwrap_err();
-        assert!(explicit.to_string().contains("prints no server version"), "{explicit}");
+        assert!(explicit.to_string().contains("does not print a server version"), "{explicit}");
     }
 
     /// The kernel accepts every path that we consider short enough for a socket.

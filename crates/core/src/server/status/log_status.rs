@@ -30,7 +30,7 @@ impl LogStatus {
     pub(crate) fn unanswered(error: SqlError) -> Error {
         Error::new(ErrorKind::Server, "performance_schema.log_status was not answered in time")
             .hinted(
-                "commits are waiting, perhaps for a semi-synchronous replica that is silent: see SHOW PROCESSLIST",
+                "commits are waiting, perhaps for a silent semi-synchronous replica: see SHOW PROCESSLIST",
             )
             .caused_by(error)
     }

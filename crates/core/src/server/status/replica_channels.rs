@@ -143,7 +143,7 @@ pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<(
         && !has_gtids;
     if in_any_order && channels.iter().any(|channel| channel.is_applying && !channel.by_gtid) {
         return Err(Error::failed(
-            "the replica applies in parallel without keeping the order, and without GTIDs",
+            "the replica applies transactions in parallel without preserving commit order, and without GTIDs",
         )
         .hinted(
             "stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON",

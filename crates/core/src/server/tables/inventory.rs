@@ -131,7 +131,8 @@ impl TableInventory {
             let names: Vec<_> = self.of_unknown_engine.iter().collect();
             let message = format!("the server cannot tell which engine holds {}", shown(&names));
             return Err(Error::failed(message).hinted(
-                "their definitions cannot be read, so where their rows are is not known, and a backup could lack them: repair or drop these tables",
+                "their definitions cannot be read, so a backup could miss their rows: repair or drop these \
+                 tables",
             ));
         }
         let unsupported: Vec<&OtherTable> =

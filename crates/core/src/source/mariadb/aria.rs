@@ -38,7 +38,7 @@ pub(super) fn read_control(entry: &Entry) -> Result<Option<(Entry, Vec<u8>)>> {
             Err(error) => return Err(read_failed(&entry.real, error)),
         }
     }
-    Err(Error::failed(format!("{} is not a whole control file of Aria", entry.path)))
+    Err(Error::failed(format!("{}: not a complete Aria control file", entry.path)))
 }
 
 /// The number of an Aria log: 7 for `aria_log.00000007`.

@@ -93,8 +93,8 @@ impl Capture<'_> {
             };
             self.listener.event(Event::Warning {
                 text: format!(
-                    "{}{others} outside the data directory: the redo log is encrypted and names the place, so a restore \
-                     must put such tables where they are now (restore --map DIR=DIR)",
+                    "{}{others} outside the data directory: the encrypted redo log contains their paths, so \
+                     a restore must put these tables in the same place (restore --map DIR=DIR)",
                     first.entry.path
                 ),
             });
@@ -166,8 +166,7 @@ impl Capture<'_> {
     /// Paths of tablespaces, as the server would write them, including those that were never opened.
     fn servers_names(&mut self) -> Result<BTreeSet<String>> {
         let tables = self.questions.ask(tables::mariadb_table_spaces)?;
-        let system = self.facts.system_files()?;
-        let system = system.iter().filter_map(|file| file.file_name()?.to_str().map(str::to_owned));
+        let system = self.facts.system_file_names()?;
         Ok(tables.into_keys().map(|name| format!("{name}.ibd")).chain(system).collect())
     }
 
@@ -219,7 +218,7 @@ impl Capture<'_> {
             return Ok(None);
         }
         if !target.is_absolute() {
-            return Err(Error::failed(format!("{}: names no absolute path", link.path)));
+            return Err(Error::failed(format!("{}: does not contain an absolute path", link.path)));
         }
         let target = self.options.map_path(&target);
         let stat = match Stat::of(&target) {
@@ -229,7 +228,7 @@ impl Capture<'_> {
             // missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::failed(format!(
-                    "{} names {}, and no file is there",
+                    "{}: points to {}, which does not exist",
                     link.path,
                     target.display()
                 ))

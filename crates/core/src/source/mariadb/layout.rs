@@ -3,10 +3,11 @@
 use holdfast_formats::table_name;
 
 use crate::{
+    error::Result,
     server::{ServerFacts, locks::STOPPED_PURGE_NOTE},
     source::{
         Role,
-        files::base_name,
+        files::{base_name, is_numbered},
         log_tables::{LogTableFile, is_of_another_engine},
         own_logs::OwnLogs,
     },
@@ -39,6 +40,7 @@ pub enum When {
 #[derive(Debug, Default)]
 pub struct Layout {
     own_logs: OwnLogs,
+    system_files: Vec<String>,
 }
 
 /// Rebuilt by the server, or tied to this very server: restoring them would do harm or nothing.
@@ -48,8 +50,8 @@ const NEVER: &[&str] =
 impl Layout {
     /// Takes them from the server's settings.
     #[must_use]
-    pub fn new(facts: &ServerFacts) -> Self {
-        Self { own_logs: OwnLogs::of(facts) }
+    pub fn new(facts: &ServerFacts) -> Result<Self> {
+        Ok(Self { own_logs: OwnLogs::of(facts), system_files: facts.system_file_names()? })
     }
 
     /// Whether `path` is not part of a backup. A directory that can be a schema is, whatever a file of that
@@ -73,10 +75,10 @@ impl Layout {
             if NEVER.contains(&name) || ends(&[".pid", ".sock", ".err"]) {
                 return When::Never;
             }
-            if name.starts_with("ibdata") {
+            if self.system_files.iter().any(|file| file == name) {
                 return When::Tablespace(Role::System);
             }
-            if name.strip_prefix("undo").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())) {
+            if is_numbered(name, "undo") {
                 return When::Tablespace(Role::Undo);
             }
             if name == "aria_log_control" {
@@ -121,10 +123,12 @@ mod tests {
 
     #[test]
     fn every_file_of_a_data_directory_has_its_time() {
-        let layout = Layout { own_logs: OwnLogs::of_base("bin") };
+        let layout = Layout { own_logs: OwnLogs::of_base("bin"), system_files: vec!["ibdata1".to_owned()] };
         for (path, when) in [
             ("ibdata1", When::Tablespace(Role::System)),
+            ("ibdata1.bak", When::Early(Role::Other)),
             ("undo003", When::Tablespace(Role::Undo)),
+            ("undo", When::Early(Role::Other)),
             ("undoing.txt", When::Early(Role::Other)),
             ("db/t#P#p0.ibd", When::Tablespace(Role::Tablespace)),
             ("db/#sql-alter-1-2.ibd", When::Tablespace(Role::Tablespace)),

@@ -144,7 +144,7 @@ impl Source for MariaDbSource {
         let mut capture = Capture {
             options: &self.options,
             facts: &self.facts,
-            layout: Layout::new(&self.facts),
+            layout: Layout::new(&self.facts)?,
             copier: Copier {
                 context: CopyContext {
                     flavor: self.facts.flavor(),
@@ -207,7 +207,7 @@ impl Source for MariaDbSource {
             position,
             stats: CaptureStats {
                 redo_bytes: redo.spool.len(),
-                redo_lag_bytes_max: redo.lag_bytes_max,
+                redo_lag_bytes_max: Some(redo.lag_bytes_max),
                 ..stats
             },
         })

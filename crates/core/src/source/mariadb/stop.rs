@@ -85,8 +85,8 @@ pub(super) fn baseline(
         }
     }
     Err(Error::new(ErrorKind::Server, "BACKUP STAGE BLOCK_DDL was not granted in time").hinted(
-        "the redo log is encrypted, so it must be known which tables there are when the backup begins; a long \
-         statement is in the way: see SHOW PROCESSLIST",
+        "the redo log is encrypted, so the list of tables must be read under this lock when the backup \
+         begins; a long statement is in the way: see SHOW PROCESSLIST",
     ))
 }
 
@@ -186,7 +186,8 @@ impl Capture<'_> {
     /// Ends an attempt that has found that tables must be closed; the next one stops the purge first.
     fn purge_runs(&mut self, what: &str) -> Stopped {
         self.closes_tables = true;
-        let text = format!("{what} must be closed to writes, for which the purge is to be stopped first");
+        let text =
+            format!("{what} must be blocked for writes, which requires stopping the InnoDB purge first");
         Stopped::TryAgain(Error::new(ErrorKind::Server, text))
     }
 
@@ -198,8 +199,8 @@ impl Capture<'_> {
         let held_max = held_max.map(|held_max| held_max + wait_max * 3 + PURGE_WAIT);
         let mut purge = TableLock::open(connect, LockLimits { wait_max, held_max })?;
         if !purge.can_stop_purge()? {
-            let text = "tables must be closed to writes, for which the purge is to be stopped, by means of \
-                        mysql.innodb_table_stats; that is no table with a file of its own";
+            let text = "imported tables must be blocked for writes, which requires stopping the InnoDB purge \
+                        through mysql.innodb_table_stats, but that table has no file of its own";
             return Err(Error::new(ErrorKind::Server, text)
                 .hinted(
                     "SET GLOBAL innodb_file_per_table = ON, then ALTER TABLE mysql.innodb_table_stats FORCE; \
@@ -263,7 +264,7 @@ impl Capture<'_> {
         let imported = Imported::of(&closed)?;
         let why = match self.baseline {
             None => "imported during the backup",
-            Some(_) => "perhaps imported during the backup (the redo, which is encrypted, does not say)",
+            Some(_) => "perhaps imported during the backup (the encrypted redo log does not show it)",
         };
         let Some(purge) = purge else { return Err(self.purge_runs(&imported.to_string())) };
         // If this session was lost meanwhile, the purge runs.
@@ -299,12 +300,12 @@ impl Capture<'_> {
         match discarded.iter().find(is_lost) {
             None => Ok(()),
             Some((found, _)) => Err(Error::failed(format!(
-                "{} may have been imported and renamed during the backup, or shortly before it: recovery would bring back \
-                 what was in it before, and the redo, in which that could be changed, is encrypted",
+                "{} may have been imported and renamed during or shortly before the backup: recovery would \
+                 bring back its old contents, and the redo log cannot be corrected because it is encrypted",
                 found.entry.path
             ))
-            .hinted("run the backup again when a checkpoint has come behind that, and when no other tables are dropped and renamed; a \
-             table that was imported once and is rebuilt (OPTIMIZE TABLE) is never suspected again")),
+            .hinted("run the backup again after the next checkpoint, while no other tables are dropped or \
+                     renamed; once an imported table is rebuilt (OPTIMIZE TABLE), it is never suspected again")),
         }
     }
 

@@ -112,8 +112,8 @@ fn advance_once(
 
 fn too_far_behind(held_bytes: u64, capacity_bytes: u64) -> Error {
     Error::failed(format!(
-        "the redo copy is {held_bytes} bytes behind, more than half of innodb_redo_log_capacity ({capacity_bytes}), \
-         and does not catch up: given up before the server would have to wait"
+        "the redo copy is {held_bytes} bytes behind, more than half of innodb_redo_log_capacity \
+         ({capacity_bytes}), and does not catch up: given up before the server would have to stall writes"
     ))
     .hinted("raise innodb_redo_log_capacity, or take the backup when the server writes less")
 }

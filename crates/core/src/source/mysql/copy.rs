@@ -213,16 +213,16 @@ impl Capture<'_> {
             let allocated = space.and_then(|space| follower.allocations_since(space, lacks.since));
             allocated.ok_or_else(|| {
                 Error::failed(format!(
-                    "{}: more of its pages were allocated while it was copied than can be told apart",
+                    "{}: too many pages were allocated in it during the copy to keep track of them",
                     found.entry.path
                 ))
-                .hinted("take the backup when fewer tables and indexes are made in it")
+                .hinted("take the backup when fewer tables and indexes are created in it")
             })
         })?;
         let pages = counters.pages_read() - pages_before;
         self.stats.pages_recopied += pages;
         let text = format!(
-            "tables or indexes were made in {}{more} since the copy: {pages} pages copied again",
+            "tables or indexes were created in {}{more} since it was copied: {pages} pages copied again",
             named.join(", ")
         );
         self.listener.event(Event::Note { text });
@@ -337,8 +337,8 @@ pub(super) fn ask_past_definitions<T>(
         }
         cancel.check()?;
         if !std::mem::replace(&mut is_told, true) {
-            let text = "a change of a definition, most likely a full-text index that is being built, keeps the server from \
-                        listing its indexes: waiting for its end";
+            let text = "a DDL statement, most likely a full-text index build, keeps the server from listing \
+                        its indexes: waiting for it to end";
             listener.event(Event::Warning { text: text.to_owned() });
         }
     }

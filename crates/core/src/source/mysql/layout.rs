@@ -3,10 +3,11 @@
 use holdfast_formats::{redo, table_name};
 
 use crate::{
+    error::Result,
     server::ServerFacts,
     source::{
         Role,
-        files::base_name,
+        files::{base_name, is_numbered},
         log_tables::{LogTableFile, is_of_another_engine},
         own_logs::OwnLogs,
     },
@@ -31,6 +32,7 @@ pub enum When {
 #[derive(Debug, Default)]
 pub struct Layout {
     own_logs: OwnLogs,
+    system_files: Vec<String>,
 }
 
 /// Created anew by the server at each start.
@@ -40,8 +42,8 @@ const NEVER_FOLDERS: &[&str] =
 impl Layout {
     /// Takes them from the server's settings.
     #[must_use]
-    pub fn new(facts: &ServerFacts) -> Self {
-        Self { own_logs: OwnLogs::of(facts) }
+    pub fn new(facts: &ServerFacts) -> Result<Self> {
+        Ok(Self { own_logs: OwnLogs::of(facts), system_files: facts.system_file_names()? })
     }
 
     /// Whether `path` is not part of a backup. A directory that can be a schema is, whatever a file of that
@@ -83,7 +85,7 @@ impl Layout {
         if ends(&[".ibu"]) || (top && is_numbered(name, "undo_")) {
             return When::Tablespace(Role::Undo);
         }
-        if top && name.starts_with("ibdata") {
+        if top && self.system_files.iter().any(|file| file == name) {
             return When::Tablespace(Role::System);
         }
         if ends(&[".MYD", ".MYI", ".CSV", ".CSM", ".ARZ", ".ARM", ".ARN"]) {
@@ -93,20 +95,18 @@ impl Layout {
     }
 }
 
-fn is_numbered(name: &str, prefix: &str) -> bool {
-    name.strip_prefix(prefix).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn every_file_of_a_data_directory_has_its_time() {
-        let layout = Layout { own_logs: OwnLogs::of_base("binlog") };
+        let layout =
+            Layout { own_logs: OwnLogs::of_base("binlog"), system_files: vec!["ibdata1".to_owned()] };
         for (path, when) in [
             ("mysql.ibd", When::Tablespace(Role::Tablespace)),
             ("ibdata1", When::Tablespace(Role::System)),
+            ("ibdata1.bak", When::Early(Role::Other)),
             ("undo_001", When::Tablespace(Role::Undo)),
             ("more.ibu", When::Tablespace(Role::Undo)),
             ("db/t#p#p0.ibd", When::Tablespace(Role::Tablespace)),

@@ -142,7 +142,7 @@ impl Source for MySqlSource {
             let mut capture = Capture {
                 options: &self.options,
                 facts: &self.facts,
-                layout: Layout::new(&self.facts),
+                layout: Layout::new(&self.facts)?,
                 copier: Copier {
                     context: CopyContext {
                         flavor: self.facts.flavor(),

@@ -54,8 +54,8 @@ impl Blind {
 impl fmt::Display for Blind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Encrypted => "the redo log is encrypted, so builds of indexes cannot be seen in it",
-            Self::UntriedSeries => "how this series of MySQL notes builds of indexes was never tried",
+            Self::Encrypted => "the redo log is encrypted, so index builds cannot be seen in it",
+            Self::UntriedSeries => "how this MySQL series logs index builds has not been verified",
         })
     }
 }
@@ -72,15 +72,15 @@ pub(super) fn lock_for_the_copy(
     for _ in 0..options.lock_tries {
         if lock.try_lock()? == Attempt::Granted {
             let text = format!(
-                "{why}: definitions of tables cannot be changed until the copy ends (LOCK INSTANCE FOR BACKUP); on a \
-                 replica the applier stops at the first that is to be"
+                "{why}: DDL is blocked until the copy ends (LOCK INSTANCE FOR BACKUP); on a replica, the \
+                 applier stops at the first DDL statement"
             );
             listener.event(Event::Warning { text });
             return Ok(lock);
         }
     }
     Err(Error::new(ErrorKind::Server, "LOCK INSTANCE FOR BACKUP was not granted in time").hinted(format!(
-        "{why}: no definition of a table may change during the copy, and one is being changed, see SHOW PROCESSLIST"
+        "{why}: no DDL may run during the copy, and a DDL statement is running: see SHOW PROCESSLIST"
     )))
 }
 
@@ -185,9 +185,13 @@ impl Capture<'_> {
         }
         if self.alter_instance_count.is_some_and(|before| before != alter_instance_count) {
             return Err(Error::failed(
-                "ALTER INSTANCE was run during the backup, which can have switched redo logging off and on again",
+                "ALTER INSTANCE was run during the backup, which may have switched redo logging off and on \
+                 again",
             )
-            .hinted("run the backup again; ROTATE and RELOAD statements count, too, since no trace tells them apart")
+            .hinted(
+                "run the backup again; ALTER INSTANCE ROTATE and RELOAD count, too, since they cannot be \
+                 told apart afterwards",
+            )
             .into());
         }
         // The end is written by now, or about to be: no lock is needed to read on to it.
@@ -231,7 +235,7 @@ impl Capture<'_> {
         }
         for (table, why) in broken {
             tables.retain(|other| *other != table);
-            let text = format!("the server cannot open {table}, whose files are copied as they are: {why}");
+            let text = format!("the server cannot open {table}; its files are copied as they are: {why}");
             self.listener.event(Event::Warning { text });
         }
         Ok(lock.try_lock_tables(&tables, held_max)?)
@@ -291,8 +295,9 @@ impl Capture<'_> {
         let imported = Imported::of(&found)?;
         if let Some(other) = others.first() {
             return Err(Error::failed(format!(
-                "imported during the backup: {imported}. Such tables can be copied only while they are closed to writes, \
-                 and the server does not close them together with tables of other engines, such as {other}"
+                "imported during the backup: {imported}; such tables can be copied only while they are \
+                 blocked for writes, which the server does not do together with tables of other engines, \
+                 such as {other}"
             ))
             .hinted("run the backup again: it begins after the import")
             .into());
@@ -341,8 +346,8 @@ fn place_unknown(channel: &ReplicaChannel) -> String {
     let ReplicaChannel { name, host, port, .. } = channel;
     let name = if name.is_empty() { String::new() } else { format!(" (channel {name})") };
     format!(
-        "where the server stood as a replica of {host}:{port}{name} is not recorded, since its applier did not pause: \
-         mysql.slave_relay_log_info and mysql.slave_worker_info of a restored copy say it, whichever is later"
+        "the replication position for {host}:{port}{name} is not recorded, because its applier never paused: \
+         after a restore, take the later of mysql.slave_relay_log_info and mysql.slave_worker_info"
     )
 }
 
@@ -370,8 +375,8 @@ pub(super) fn as_precise_as(
         return position;
     }
     if position.gtid.is_none() && position.binlog.is_some() {
-        let text = "where in the binlog the backup ends is not recorded, since it cannot be told for sure: with GTIDs \
-                    (gtid_mode=ON) a backup of this server could be replicated and recovered from";
+        let text = "the binlog position of the backup is not recorded, because it is not certain: enable \
+                    GTIDs (gtid_mode=ON) to replicate or recover from backups of this server";
         listener.event(Event::Warning { text: text.to_owned() });
     }
     let no_place = |channel| ReplicaPosition { executed: None, ..channel };

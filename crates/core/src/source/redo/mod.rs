@@ -139,7 +139,7 @@ impl Follow {
             }
             if Instant::now() >= deadline {
                 return Err(Error::failed(format!(
-                    "the redo log was not readable up to LSN {lsn} within {} s (captured up to {})",
+                    "the redo log could not be read up to LSN {lsn} within {} s (captured up to {})",
                     limit.as_secs(),
                     self.captured()
                 )));

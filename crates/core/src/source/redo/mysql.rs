@@ -469,8 +469,11 @@ impl Log {
             }
         }
         let Some((checkpoint, number, file, mut raw)) = newest else {
-            return Err(Error::failed(format!("{}: no redo file holds a checkpoint", dir.display()))
-                .hinted("is this the redo directory of the server, of MySQL 8.0.30 or later?"));
+            return Err(Error::failed(format!("{}: no redo file contains a checkpoint", dir.display()))
+                .hinted(
+                    "check that this is the redo directory of this server, and that it is MySQL 8.0.30 or \
+                     later",
+                ));
         };
         let header = RedoFileHeader::parse(&raw).context(format_args!("read redo in {}", dir.display()))?;
         let begin = checkpoint.align_down(BLOCK_BYTES as u64);
@@ -572,7 +575,8 @@ impl Log {
                 state.deleted.extend(deleted);
                 if state.deleted.len() > DELETED_SPACES_MAX {
                     return Err(Error::failed(format!(
-                        "more than {DELETED_SPACES_MAX} tablespaces were dropped during the backup: no more can be told apart"
+                        "more than {DELETED_SPACES_MAX} tablespaces were dropped during the backup, which is \
+                         the limit"
                     )));
                 }
                 match partial {

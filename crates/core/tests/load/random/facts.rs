@@ -146,7 +146,12 @@ impl Reader<'_> {
              FROM information_schema.referential_constraints WHERE constraint_schema NOT IN OWN",
         ) {
             let object = format!("table {}.{}", row[0], row[1]);
-            self.note(object, format!("foreign key {}", row[2]), row[3..].join(" "), &[&row[2], "leads to"]);
+            self.note(
+                object,
+                format!("foreign key {}", row[2]),
+                row[3..].join(" "),
+                &[&row[2], "references"],
+            );
         }
     }
 

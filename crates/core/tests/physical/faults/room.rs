@@ -210,7 +210,7 @@ fn a_spool_leaves_room_to_the_server() {
             fallocate(&taken, FallocateFlags::empty(), 0, all).unwrap();
         };
         let ended = scene.back_up_while_so_much_redo_is_written(&place, 10 << 10, fill);
-        let (spool, in_words) = (spool.display().to_string(), "where the server writes, too");
+        let (spool, in_words) = (spool.display().to_string(), "on a file system that the server writes to");
         ended.assert_said(
             ErrorKind::Failed,
             &["the redo spool has grown to", &spool, in_words],

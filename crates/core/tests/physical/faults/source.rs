@@ -96,7 +96,7 @@ fn mysql_9_7_is_never_stalled_by_a_backup_that_does_not_read_its_redo() {
     assert!(is_free(scene.source()));
     held.ended().assert_said(
         ErrorKind::Failed,
-        &["given up before the server would have to wait", "bytes behind"],
+        &["given up before the server would have to stall writes", "bytes behind"],
         "innodb_redo_log_capacity",
     );
     let next = scene.assert_next_works_after_failure(&first);

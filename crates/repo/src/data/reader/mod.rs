@@ -183,7 +183,7 @@ impl Backup {
         if loaded.entries.len() as u64 == expected {
             Ok(loaded.entries)
         } else {
-            let what = "a leaf maps another number of pages than its file has there";
+            let what = "a leaf does not map as many pages as its file has there";
             Err(self.source.damaged(leaf_ref.chunk, Damage::Malformed { what }))
         }
     }

@@ -130,11 +130,15 @@ impl Backup {
                     rows.for_each(|row| whole.extend_from_slice(row))
                 }
                 RowChunk::Piece(piece, bytes) if expected == Some(piece) => whole.extend_from_slice(bytes),
-                _ => return Err(damaged(Damage::Malformed { what: "it is another part of a definition" })),
+                _ => {
+                    return Err(damaged(Damage::Malformed {
+                        what: "it is not the expected part of a definition",
+                    }));
+                }
             }
         }
         if whole.len() as u64 != len {
-            let what = "it has another length than its item says";
+            let what = "its length differs from that recorded in its item";
             return Err(RepoError::malformed(&item.path, what));
         }
         Ok(Some(whole))
@@ -161,7 +165,7 @@ fn verify(
     (row, plain): (ChunkRow, Vec<u8>),
 ) -> Result<Vec<u8>, RepoError> {
     if row.kind != ChunkKind::Rows {
-        let what = "it holds something else than the reference to it says";
+        let what = "it is not of the kind that the reference to it names";
         return Err(source.damaged(chunk, Damage::Malformed { what }));
     }
     if source.is_page(&plain, hash)? { Ok(plain) } else { Err(source.damaged(chunk, Damage::NotAsRecorded)) }
@@ -463,7 +467,7 @@ impl Reading<'_, '_> {
         if (totals.rows, totals.bytes) != (recorded.rows, recorded.bytes)
             || self.options.checksum && totals.checksum != recorded.checksum
         {
-            return Err(damaged(Damage::Malformed { what: "it has other rows than is recorded" }).into());
+            return Err(damaged(Damage::Malformed { what: "its rows differ from those recorded" }).into());
         }
         let sum = self.totals.and(totals);
         self.totals = sum.ok_or_else(|| damaged(Damage::Malformed { what: "it has too many rows" }))?;

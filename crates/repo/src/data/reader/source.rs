@@ -258,7 +258,7 @@ impl ChunkSource {
                 let (row, mut sealed) = self.read_sealed(base)?;
                 // Checked before anything is opened: patches on patches could recurse for ever.
                 if row.base.is_some() || row.kind != ChunkKind::Rows {
-                    let what = "it is a patch on what is no full chunk of rows";
+                    let what = "it is a patch on a chunk that is not a full chunk of rows";
                     return Err(self.damaged(chunk, Damage::Malformed { what }));
                 }
                 let mut plain = Vec::new();
@@ -291,7 +291,7 @@ impl ChunkSource {
             }
             _ => hashes.is_empty(),
         };
-        let what = "a page has another hash than in the directory";
+        let what = "the hash of a page differs from that in the directory";
         if is_same { Ok(()) } else { Err(self.damaged(chunk, Damage::Malformed { what })) }
     }
 
@@ -340,7 +340,7 @@ impl ChunkSource {
             let (row, offset) = self.row(&rows, *chunk)?;
             let from = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
             let bytes = sealed.get_mut(from..from.saturating_add(row.sealed_len as usize));
-            let out_of_order = Damage::Malformed { what: "it lies elsewhere than its neighbours" };
+            let out_of_order = Damage::Malformed { what: "it is not next to its neighbours" };
             let bytes = bytes.ok_or_else(|| self.damaged(*chunk, out_of_order))?;
             let mut plain = Vec::new();
             self.open_chunk(*chunk, &row, &key, bytes, &mut plain)?;
@@ -392,7 +392,7 @@ impl ChunkSource {
             read => read?,
         };
         if row.kind != kind {
-            let what = "it holds something else than the reference to it says";
+            let what = "it is not of the kind that the reference to it names";
             return Err(self.damaged(chunk, Damage::Malformed { what }));
         }
         if !self.is_page(&plain, hash)? {

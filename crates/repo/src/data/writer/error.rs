@@ -33,9 +33,9 @@ pub enum WriteError {
     #[error("the writer was given up")]
     GivenUp,
     /// A thread of the writer panicked.
-    #[error("a thread of the writer ended without a word")]
+    #[error("a thread of the writer ended unexpectedly")]
     Lost,
-    /// Something failed earlier: [`BackupWriter::failure`](super::BackupWriter::failure) tells what.
+    /// Something failed earlier: [`take_failure`](super::BackupWriter::take_failure) tells what.
     #[error("the writer has stopped after an earlier error")]
     Stopped,
 }
@@ -50,7 +50,7 @@ impl From<StoreError> for WriteError {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FileProblem {
     /// The bytes are not whole pages.
-    #[error("{len} bytes are no whole pages of {page_size}")]
+    #[error("{len} bytes are not a multiple of the page size {page_size}")]
     NotPages {
         /// Bytes given.
         len: usize,
@@ -64,7 +64,7 @@ pub enum FileProblem {
         page: u64,
     },
     /// A page beyond the file's size was given.
-    #[error("page {page} is beyond the end at page {page_count}")]
+    #[error("page {page} is beyond the end of the file ({page_count} pages)")]
     PageBeyondEnd {
         /// One such page.
         page: u64,
@@ -78,7 +78,7 @@ pub enum FileProblem {
     #[error("is no longer open")]
     NotOpen,
     /// A range was to come after one that is not in the table.
-    #[error("has no such range")]
+    #[error("has no such range of rows")]
     NoSuchRange,
     /// A range of a table still takes rows, or was given up.
     #[error("has a range of rows that was not read to its end")]

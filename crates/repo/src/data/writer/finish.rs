@@ -368,7 +368,7 @@ impl BackupWriter {
         for (pack, needed) in needs.packs() {
             let (size_bytes, units) = self.pack_units(pack, progress)?;
             if needed.len() > units.len() || needed.iter().zip(&units).any(|(needed, units)| needed > units) {
-                let what = "a page map names more pages than it has";
+                let what = "a page map refers to more pages than it has";
                 return Err(
                     RepoError::damaged(self.source.log().pack(pack), Damage::Malformed { what }).into()
                 );

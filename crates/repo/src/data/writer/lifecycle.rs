@@ -24,7 +24,7 @@ impl BackupWriter {
     /// Begins a file. A file that has the same path is dropped.
     pub fn begin_file(&self, spec: FileSpec) -> Result<FileId, WriteError> {
         if spec.mode > 0o777 {
-            let rule = FormatError::rule("mode", "has more than permission bits");
+            let rule = FormatError::rule("mode", "has bits other than permissions");
             return Err(WriteError::File { path: spec.path, problem: FileProblem::Format(rule) });
         }
         let base = match &self.base {

@@ -284,7 +284,7 @@ impl BackupWriter {
     /// Takes the reason why the writer has stopped, if it has; later calls return `None`. Threads that gave
     /// it pages only got [`WriteError::Stopped`].
     #[must_use]
-    pub fn failure(&self) -> Option<WriteError> {
+    pub fn take_failure(&self) -> Option<WriteError> {
         self.stop.take()
     }
 }

@@ -1,6 +1,6 @@
 //! What a log is doing: whether one of its runs is alive, and which.
 
-use std::{fmt, time::SystemTime};
+use std::{collections::BTreeSet, fmt, time::SystemTime};
 
 use jiff::Timestamp;
 
@@ -9,6 +9,7 @@ use crate::{
     format::names::{Folder, Kind, LogName, RunNo},
     log::{
         client::ProcessId,
+        history::{History, foreseen_from},
         lease::{LeaseState, look},
         outcome::Intent,
     },
@@ -51,7 +52,7 @@ impl fmt::Display for ActiveRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "run {} of {} is active: {} began at {} and showed its last sign of life at {}",
+            "run {} of {} is active: {} began at {} and last renewed its lease at {}",
             self.run,
             self.log,
             who(self),
@@ -87,15 +88,38 @@ pub fn active(repo: &Repo, log: &LogName) -> Result<Option<ActiveRun>, RepoError
     Ok(alive.map(|(run, lease)| ActiveRun::new(log, run, lease)))
 }
 
-/// The last run, if it has begun and not ended.
+/// The run that has begun and not ended: the first that is alive, or else the last.
+///
+/// Anybody who can write to the store can make up leases and the names of outcomes. So a lease too far ahead
+/// to be of any run is ignored, and one that is closer hides no run before it.
 fn newest(repo: &Repo, log: &LogName) -> Result<Option<(RunNo, LeaseState)>, RepoError> {
-    let newest = |folder| -> Result<Option<RunNo>, RepoError> {
-        Ok(repo.list_folder(log, folder)?.last_key_value().map(|(key, _)| key.0))
+    let runs = |folder| -> Result<BTreeSet<RunNo>, RepoError> {
+        Ok(repo.list_folder(log, folder)?.into_keys().map(|(run, _)| run).collect())
     };
     // Leases first: a run that ends between the two lists must not look like one that is still under way.
-    let (begun, ended) = (newest(Folder::Runs)?, newest(Folder::Outcomes)?);
-    let Some(run) = begun.filter(|_| begun > ended) else { return Ok(None) };
-    Ok(look(repo, log, run)?.map(|lease| (run, lease)))
+    let (mut begun, ended) = (runs(Folder::Runs)?, runs(Folder::Outcomes)?);
+    begun.retain(|run| !ended.contains(run));
+    if begun.is_empty() {
+        return Ok(None);
+    }
+    let next = next_run(repo, log, &ended)?;
+    let mut dead = None;
+    for run in begun.range(next..=foreseen_from(next)) {
+        match look(repo, log, *run)? {
+            Some(lease) if lease.is_alive => return Ok(Some((*run, lease))),
+            lease => dead = lease.map(|lease| (*run, lease)).or(dead),
+        }
+    }
+    Ok(dead)
+}
+
+/// The number after the last outcome, of those that `ended` lists by name.
+fn next_run(repo: &Repo, log: &LogName, ended: &BTreeSet<RunNo>) -> Result<RunNo, RepoError> {
+    if ended.iter().zip(1..).all(|(run, number)| run.0 == number) {
+        return Ok(ended.last().map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))));
+    }
+    // Outcomes are missing, or the later ones are made up: their signatures tell.
+    Ok(History::salvage(repo, log, &mut |_, _| {})?.next_run())
 }
 
 /// What the run is and where it runs, as far as it recorded that.

@@ -38,7 +38,7 @@ pub enum BeginError {
     #[error("{0}")]
     Active(Box<ActiveRun>),
     /// Other runs kept beginning first.
-    #[error("other runs of {log} kept coming first")]
+    #[error("other runs of {log} kept beginning first")]
     Crowded {
         /// The log.
         log: LogName,
@@ -254,8 +254,8 @@ fn entomb(
     require_not_hidden(repo, log, run)?;
     let has_refs = exists(&**repo.store(), &log.refs(run))?;
     let (why, intent) = match has_refs {
-        true => ("its lease was over; it had stored all that comes before its outcome", Some(Intent::Backup)),
-        false => ("its lease was over", intent),
+        true => ("its lease ran out; it had stored everything but its outcome", Some(Intent::Backup)),
+        false => ("its lease ran out", intent),
     };
     let public = public_part(repo, history, run, OutcomeType::Tombstone, &client.host, why.to_owned())?;
     let public = PublicPart { intent, ..public };

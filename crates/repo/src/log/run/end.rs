@@ -36,7 +36,7 @@ pub enum FinishError {
     },
     /// While the run's end was stored, or verified after that, the repository failed for so long that others
     /// may have ended the run. It may have ended as intended.
-    #[error("whether run {run} of {log} has ended as {wanted} cannot be told")]
+    #[error("cannot tell whether run {run} of {log} has ended as {wanted}")]
     Unsure {
         /// The log.
         log: LogName,
@@ -362,7 +362,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         if !self.ended {
             // A courtesy to the next run, which would otherwise wait for the lease to run out.
-            if self.end_abandoned("ended without a word").is_err() && !self.ended {
+            if self.end_abandoned("ended without giving a reason").is_err() && !self.ended {
                 self.leave_to_others();
             }
         }

@@ -93,11 +93,15 @@ impl SegmentWriter {
         let place = Place { log, kind: ObjectKind::SegmentPublic, run: self.run, part };
         let public = Public { run: self.run.0, part, previous: self.previous, tail };
         let public = serde_json::to_vec(&public)
-            .map_err(|_| RepoError::malformed(place, "its public part does not become JSON"))?;
-        let size_bytes = bytes.len() as u64;
-        if size_bytes > SEGMENT_BYTES_MAX || public.len() as u64 > PUBLIC_BYTES_MAX {
-            let (object, what) = (place.to_string(), "content");
-            return Err(RepoError::TooLarge { object, what, size_bytes, limit_bytes: SEGMENT_BYTES_MAX });
+            .map_err(|_| RepoError::malformed(place, "its public part cannot be written as JSON"))?;
+        let parts = [
+            ("content", bytes.len() as u64, SEGMENT_BYTES_MAX),
+            ("public part", public.len() as u64, PUBLIC_BYTES_MAX),
+        ];
+        for (what, size_bytes, limit_bytes) in parts {
+            if size_bytes > limit_bytes {
+                return Err(RepoError::TooLarge { object: place.to_string(), what, size_bytes, limit_bytes });
+            }
         }
         let public = seal_object(self.repo.keys(), &place, &public)?;
         let bytes = seal_object(self.repo.keys(), &Place { kind: ObjectKind::SegmentBytes, ..place }, bytes)?;

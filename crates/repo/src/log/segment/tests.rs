@@ -64,6 +64,15 @@ fn read(repo: &Arc<Repo>, run: RunNo) -> Result<Vec<Vec<u8>>, RepoError> {
     Ok(all)
 }
 
+#[test]
+fn what_is_too_large_is_named_with_its_own_limit() {
+    let (_store, _repo, run) = world(Suite::None);
+    let tail = json!({ "at": "x".repeat(PUBLIC_BYTES_MAX as usize) }).as_object().unwrap().clone();
+    let error = SegmentWriter::new(&run).seal(tail, b"small").unwrap_err();
+    let RepoError::TooLarge { what, size_bytes, limit_bytes, .. } = error else { panic!("{error}") };
+    assert!(what == "public part" && size_bytes > limit_bytes && limit_bytes == PUBLIC_BYTES_MAX);
+}
+
 /// One suite with a store that is near, the other with one far away, where segments are fetched ahead.
 fn world(suite: Suite) -> (MemStore, Arc<Repo>, Run) {
     let at_once = if suite == Suite::None { 1 } else { 2 };

@@ -62,7 +62,7 @@ impl Check {
             let recorded = self.history.outcome(run).map_or(0, |outcome| outcome.index_parts);
             if recorded > 0 && !parts.iter().any(|((of, _), _)| *of == run) {
                 let object = source.log().index(run, 0).to_string();
-                let problem = format!("none of {recorded} index parts is there");
+                let problem = format!("none of its {recorded} index parts exists");
                 self.find(Finding {
                     problem,
                     remedy: Remedy::Index(run),
@@ -89,7 +89,7 @@ impl Check {
         }
         if let Some(pack) = wrong {
             let object = self.source.log().index(run, part).to_string();
-            let problem = format!("says something else of the size or the chunks of pack {pack}");
+            let problem = format!("disagrees with pack {pack} about its size or its chunks");
             let finding = Finding::of_object(object, Severity::Repairable);
             self.find(Finding { problem, remedy: Remedy::Index(run), ..finding });
         }
@@ -136,7 +136,7 @@ impl Check {
                 continue;
             }
             let object = self.source.log().pack(pack).to_string();
-            let problem = "its directory and the index disagree: the directory counts".to_owned();
+            let problem = "its directory and the index disagree: the directory is used".to_owned();
             let finding = Finding::of_object(object, Severity::Repairable);
             self.find(Finding { problem, remedy, ..finding });
         }

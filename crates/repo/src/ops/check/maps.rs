@@ -163,7 +163,9 @@ impl Check {
                             self.source.log().pack(stored.chunk.pack),
                             stored.chunk.ordinal
                         );
-                        let problem = "the page map has another hash than the pack's directory".to_owned();
+                        let problem =
+                            "the hash in the page map differs from that in the directory of the pack"
+                                .to_owned();
                         let finding = Finding {
                             problem,
                             backups: vec![run],
@@ -223,13 +225,15 @@ impl Check {
             let mapped = if mapped.whole.contains(&chunk) { units.max(1) } else { mapped.units.count(chunk) };
             if mapped != needed {
                 let mapped = if mapped == 0 { "none".to_owned() } else { mapped.to_string() };
-                let problem = format!("the refs of backup {run} need {needed} units, its page maps {mapped}");
+                let problem = format!(
+                    "the refs of backup {run} record {needed} units as needed, its page maps need {mapped}"
+                );
                 self.differs(run, chunk, Severity::Repairable, problem);
             }
         }
         for chunk in &mapped.strangers {
             // A prune could delete it.
-            let problem = format!("the page maps of backup {run} need it, its refs do not");
+            let problem = format!("the page maps of backup {run} need it, but its refs do not record it");
             self.differs(run, *chunk, Severity::Lost, problem);
         }
     }

@@ -122,9 +122,9 @@ impl CheckOptions {
 
 /// What only operators can open.
 const NOT_READ: [&str; 3] = [
-    "what is in manifests and page maps (their signatures are right)",
-    "what is in packs (they are there, of the size that was recorded, and begin and end as they should)",
-    "what is in indexes and reports",
+    "the contents of manifests and page maps (their signatures are valid)",
+    "the contents of packs (they exist with the recorded size, and their first and last bytes are valid)",
+    "the contents of indexes and reports",
 ];
 
 /// Checks one log. Errors are those of the store; anything wrong with the repository is a finding.
@@ -217,10 +217,7 @@ pub(crate) fn check_history(
         check.sealed_packs()?;
         check.report.not_checked.extend(NOT_READ);
         if reads_data {
-            check
-                .report
-                .not_checked
-                .push("any stored byte of the data: --read-data does nothing with this key");
+            check.report.not_checked.push("the stored data itself: --read-data has no effect with this key");
         }
         check.attribute()?;
         return Ok((check.report, check.history));

@@ -133,7 +133,7 @@ impl Check {
         let dead: Vec<PackId> =
             self.needed.keys().copied().filter(|pack| self.source.prunes().is_dead(*pack)).collect();
         for pack in dead {
-            self.bad_pack(pack, Severity::Lost, "a prune has named it dead, and a backup needs it");
+            self.bad_pack(pack, Severity::Lost, "a prune has declared it dead, but a backup needs it");
         }
         self.report.packs = self.needed.len() as u64;
         Ok(())
@@ -197,7 +197,7 @@ impl Check {
             Err(error) if error.is_of_the_object() => {
                 let recorded = needed.shape.as_ref().map(|shape| shape.size_bytes);
                 let problem = match recorded.filter(|recorded| *recorded != size_bytes) {
-                    Some(recorded) => format!("is {size_bytes} bytes, recorded are {recorded}"),
+                    Some(recorded) => format!("has {size_bytes} bytes instead of the recorded {recorded}"),
                     None => Finding::of(&error, Severity::Lost).problem,
                 };
                 self.bad_pack(pack, Severity::Lost, problem);
@@ -237,7 +237,7 @@ impl Check {
             // It is not known which refs are right, but it is known when none are.
             for pack in asked.difference(&agreed) {
                 let size_bytes = self.there.get(pack).map_or(0, |info| info.size_bytes);
-                let problem = format!("is {size_bytes} bytes, and no backup that needs it says so");
+                let problem = format!("has {size_bytes} bytes, a size that no backup that needs it records");
                 self.bad_pack(*pack, Severity::Lost, problem);
             }
             wrong.retain(|(_, pack)| agreed.contains(pack));
@@ -248,8 +248,7 @@ impl Check {
             let alone = of_run.iter().find(is_alone);
             let (severity, pack) =
                 alone.map_or((Severity::Repairable, of_run[0].1), |(_, pack)| (Severity::Lost, *pack));
-            let problem =
-                format!("say something else of the size or the chunks of pack {pack} than it does itself");
+            let problem = format!("disagree with pack {pack} about its size or its chunks");
             let object = self.source.log().refs(run).to_string();
             let finding = Finding::of_object(object, severity);
             self.find(Finding { problem, remedy: Remedy::Refs, backups: vec![run], ..finding });
@@ -269,7 +268,7 @@ impl Check {
                 .collect();
             self.each_whole(
                 |check, hit: &mut HashSet<usize>, pack| {
-                    let stays = prunes.leaves(pack.pack);
+                    let stays = prunes.left_in_place(pack.pack);
                     if stays && !packs_with_bad.contains(&pack.pack) {
                         return;
                     }
@@ -297,7 +296,7 @@ impl Check {
 
 /// Takes in what one backup needs of a pack, resolved to where it is now.
 fn take_pack(needed: &mut BTreeMap<PackId, Needed>, prunes: &Prunes, pack: &NeededPack) {
-    if prunes.leaves(pack.pack) {
+    if prunes.left_in_place(pack.pack) {
         let mut ordinals = pack.ordinals().peekable();
         if ordinals.peek().is_some() {
             let needed = needed.entry(pack.pack).or_default();

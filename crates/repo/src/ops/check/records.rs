@@ -40,14 +40,13 @@ impl Check {
             begun.extend(runs);
         }
         if let Some(object) = strangers {
-            let problem =
-                "bears the number of a run that is not to be for long: it counts for nothing".to_owned();
+            let problem = "has a run number far beyond the newest run: it is ignored".to_owned();
             self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
         }
         if let Some(run) = self.history.uncertain_hold() {
-            let problem = "was to hold backups, or to let go of them, and its outcome is gone, or never was: say once more \
-                           what is held"
-                .to_owned();
+            let problem =
+                "was to hold or release backups, and its outcome is missing: hold or release them again"
+                    .to_owned();
             let object = log.outcome(run).to_string();
             self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
         }
@@ -59,7 +58,7 @@ impl Check {
         }
         if newest > next {
             self.report.stops_runs = true;
-            let problem = format!("is missing: run {newest} began after it");
+            let problem = format!("is missing, although run {newest} began after it");
             let object = log.outcome(next).to_string();
             self.find(Finding {
                 problem,
@@ -70,8 +69,8 @@ impl Check {
         let is_alive = look(&repo, &log, newest)?.is_some_and(|lease| lease.is_alive);
         if stored.contains(&newest) && !is_alive && !is_there(newest)? {
             let problem = format!(
-                "is missing, although run {newest} had stored all that comes before it: either the run died just there, \
-                 or its outcome was deleted, and what it recorded with it"
+                "is missing, although run {newest} had stored everything else: either the run died at that \
+                 moment, or its outcome was deleted, and with it what it recorded"
             );
             let object = log.outcome(newest).to_string();
             self.find(Finding {

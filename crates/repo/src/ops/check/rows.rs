@@ -121,15 +121,14 @@ impl Check {
                         Err(error) => {
                             whole = false;
                             self.lost(backup, item, error)?;
-                            progress.number += u64::from(leaf.entries);
-                            progress.is_partial = true;
+                            progress.skip_to(progress.number + u64::from(leaf.entries));
                         }
                     }
                 }
             }
         }
         if progress.joints.is_open() && !progress.is_partial {
-            self.lost(backup, item, RepoError::malformed(&item.path, "its last row has no end"))?;
+            self.lost(backup, item, RepoError::malformed(&item.path, "its last row is incomplete"))?;
         }
         Ok(whole)
     }
@@ -194,7 +193,9 @@ impl Check {
         let totals = totals.map_err(|what| damaged(Damage::Malformed { what }))?;
         match totals == entry.totals {
             true => Ok(()),
-            false => Err(damaged(Damage::Malformed { what: "it has other rows than its leaf says" })),
+            false => {
+                Err(damaged(Damage::Malformed { what: "its rows differ from those that its leaf records" }))
+            }
         }
     }
 
@@ -203,7 +204,7 @@ impl Check {
         let row = self.source.pack(entry.chunk.pack).and_then(|rows| self.source.row(&rows, entry.chunk));
         match row {
             Ok((row, _)) if row.base.map(|base| self.source.resolve(base)) != entry.base => {
-                let what = "its leaf names another base chunk than its pack";
+                let what = "its leaf and its pack name different base chunks";
                 Err(self.source.damaged(entry.chunk, Damage::Malformed { what }))
             }
             Err(error) if !error.is_of_the_object() => Err(error),

@@ -41,8 +41,8 @@ impl Check {
         let bad = self.needed.keys().copied().filter(|pack| self.checked.is_bad(*pack));
         let bad: Vec<PackId> = bad.filter(|pack| !self.bad_packs.contains_key(pack)).collect();
         for pack in bad {
-            let problem = "the last check that could read it found it damaged, or a part of it; an operator's check says \
-                           what of these backups is lost";
+            let problem = "the last check that could read it found all or part of it damaged; a check with \
+                           an operator's key shows what these backups have lost";
             self.bad_pack(pack, Severity::Lost, problem);
         }
     }

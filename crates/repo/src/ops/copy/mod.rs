@@ -131,14 +131,15 @@ pub enum CopyError {
     #[error(transparent)]
     Finish(FinishError),
     /// This version does not know the type of an item.
-    #[error("{path}: this version cannot copy it: it knows nothing of its kind")]
+    #[error("{path}: this version cannot copy items of this kind")]
     Unknown {
         /// The item.
         path: ItemPath,
     },
     /// The backup is older than the newest in the target: copies are kept in order.
     #[error(
-        "{log} {run} was taken before backup {newest}, the newest that the other repository has: copies stand in order"
+        "{log} {run} is older than backup {newest}, the newest in the other repository: \
+         backups are copied in order"
     )]
     Older {
         /// The log in the source.
@@ -362,7 +363,7 @@ impl<'a> Copier<'a> {
         let given = files.give();
         // The writer's own error is the cause, whichever call reports it.
         given.map_err(|error| match error {
-            CopyError::Write(WriteError::Stopped) => writer.failure().map_or(error, CopyError::from),
+            CopyError::Write(WriteError::Stopped) => writer.take_failure().map_or(error, CopyError::from),
             error => error,
         })?;
         let data = writer.finish(to)?;
@@ -447,7 +448,7 @@ impl<'a> Copier<'a> {
     }
 
     fn not_json(&self, backup: &Outcome, what: &str) -> CopyError {
-        let what = format!("its {what} does not become JSON");
+        let what = format!("its {what} cannot be written as JSON");
         RepoError::damaged(self.history.log().outcome(backup.run), Damage::Unknown { what }).into()
     }
 }

@@ -88,7 +88,7 @@ pub enum PruneError {
     #[error(transparent)]
     Finish(#[from] FinishError),
     /// The needed chunks of mostly dead packs could not be rewritten; everything else is done.
-    #[error("mostly dead packs could not be written anew: {error}")]
+    #[error("mostly dead packs could not be rewritten: {error}")]
     NotRewritten {
         /// What was declared nevertheless.
         declared: Box<PrunePlan>,
@@ -229,7 +229,7 @@ fn copy(run: &Run, rewrite: &mut dyn Rewrite, plan: &PrunePlan) -> Result<Rewrit
     copied.moves.sort_unstable();
     if !copied.moves.iter().map(|moved| moved.from).eq(chunks) {
         let object = run.log().refs(run.no());
-        return Err(RepoError::malformed(object, "it would not say where every chunk went"));
+        return Err(RepoError::malformed(object, "it would not record where every chunk was moved"));
     }
     Ok(copied)
 }

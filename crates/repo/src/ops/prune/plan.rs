@@ -139,7 +139,7 @@ impl PrunePlan {
         needed.retain(|pack, _| {
             let damage = match (prunes.is_dead(*pack), packs.contains_key(pack)) {
                 (false, true) => return true,
-                (true, _) => Damage::Malformed { what: "it is declared dead, and a backup needs it" },
+                (true, _) => Damage::Malformed { what: "it is declared dead, but a backup needs it" },
                 (false, false) => Damage::Missing,
             };
             plan.missing.push(UnreadablePack::damaged(*pack, &RepoError::damaged(log.pack(*pack), damage)));
@@ -321,7 +321,7 @@ fn mostly_dead(
     let ordinals: Vec<u32> = needed.ordinals.iter().collect();
     let live = ordinals.iter().map(|ordinal| bytes.get(*ordinal as usize).copied());
     let Some(live_bytes) = live.sum::<Option<u64>>() else {
-        return Err(RepoError::malformed(log.pack(pack), "a backup needs a chunk that it does not have"));
+        return Err(RepoError::malformed(log.pack(pack), "a backup needs a chunk that is not in it"));
     };
     let all_bytes = bytes.iter().sum::<u64>();
     let is_mostly_dead =

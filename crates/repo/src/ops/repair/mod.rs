@@ -117,7 +117,8 @@ impl RepairPlan {
     /// A one-line summary, for the outcome.
     fn summary(&self) -> String {
         format!(
-            "outcomes lost: {}; prunes and refs made anew: {}; indexes made anew: {}; objects given up: {}; backups dropped: {}",
+            "outcomes lost: {}; prunes and refs rebuilt: {}; indexes rebuilt: {}; objects discarded: {}; \
+             backups dropped: {}",
             self.lost.len(),
             self.made.rebuilt.len(),
             self.index.len(),
@@ -132,7 +133,7 @@ impl RepairPlan {
 pub enum RepairError {
     /// An object is signed with a trusted key, but is not understood.
     #[error(
-        "{object} is whole and signed, and not what this version can go on from ({problem}): nothing is repaired"
+        "{object} is intact and signed, but this version cannot use it ({problem}): nothing was repaired"
     )]
     Intact {
         /// The object.
@@ -142,8 +143,8 @@ pub enum RepairError {
     },
     /// An intact outcome is signed with an unknown key.
     #[error(
-        "{object} is whole, and signed with a key that nobody vouches for here: nothing is repaired before it is known \
-         whose it is"
+        "{object} is intact, but signed with an unknown key: nothing was repaired, and nothing is until \
+         it is known whose key it is"
     )]
     Stranger {
         /// The outcome.
@@ -151,7 +152,8 @@ pub enum RepairError {
     },
     /// Outcomes cannot be opened, and the records of whose signatures to trust have a problem.
     #[error(
-        "{object}: {problem}: outcomes that seem lost may only be signed with a key that it tells of; nothing is repaired"
+        "{object}: {problem}: nothing was repaired, since outcomes that seem lost may be signed with a key \
+         that this record names"
     )]
     Keys {
         /// The record.
@@ -161,7 +163,8 @@ pub enum RepairError {
     },
     /// A logical backup seems beyond help, but may only need chunks that a prune has moved.
     #[error(
-        "what the prune of {object} moved is not known, and backup {backup} may only need that: nothing is dropped for it"
+        "it is not known what the prune of {object} moved, and backup {backup} may need just that: \
+         nothing was dropped"
     )]
     Moved {
         /// The outcome of the prune.
@@ -171,8 +174,8 @@ pub enum RepairError {
     },
     /// A backup is beyond help, and it is not known what is held.
     #[error(
-        "backup {backup} of {log} is beyond help, and may be held: run {run} was to hold backups, and its outcome is gone, \
-         or never was: nothing is repaired"
+        "backup {backup} of {log} cannot be restored, but may be held: run {run} was to hold backups, \
+         and its outcome is missing; nothing was repaired"
     )]
     MayBeHeld {
         /// The log.
@@ -184,8 +187,8 @@ pub enum RepairError {
     },
     /// More outcomes are missing than one outcome can name.
     #[error(
-        "{count} outcomes are missing before {object}, more than a repair can name: nothing is repaired; if that object is \
-         nobody's whom you trust, delete it"
+        "{count} outcomes are missing before {object}, more than one repair can declare lost: nothing was \
+         repaired; if you do not trust whoever wrote that object, delete it"
     )]
     Gap {
         /// The outcome after the missing ones.
@@ -195,8 +198,9 @@ pub enum RepairError {
     },
     /// An object that seems lost still exists as an older version.
     #[error(
-        "{object} {} {}, and what it held is still there: nothing is repaired, since nothing need be lost",
-        if *.is_hidden { "was deleted" } else { "was written over" },
+        "{object} {}{}, but what it was still exists as an older version: nothing was repaired, \
+         since nothing need be lost",
+        if *.is_hidden { "was deleted" } else { "was overwritten" },
         told_since(*.since)
     )]
     Beneath {
@@ -208,7 +212,7 @@ pub enum RepairError {
         since: Option<SystemTime>,
     },
     /// Two readings of what everything builds on, or of what is to be dropped, differ.
-    #[error("what is lost of {log} does not read the same twice: nothing is repaired; try again")]
+    #[error("two readings of what is lost in {log} differ: nothing was repaired; try again")]
     Unsteady {
         /// The log.
         log: LogName,
@@ -226,7 +230,7 @@ pub enum RepairError {
 
 fn told_since(time: Option<SystemTime>) -> String {
     let time = time.and_then(|time| Timestamp::try_from(time).ok());
-    time.map_or_else(|| "once".to_owned(), |time| format!("at {time:.0}"))
+    time.map_or_else(String::new, |time| format!(" at {time:.0}"))
 }
 
 /// Plans a repair of one log. `options` tell how much data to read: with none, only objects that are missing
@@ -271,7 +275,7 @@ pub fn repair(
     };
     if !inside.dropped.iter().all(is_dropped) {
         // One reading is not enough to give up a backup: it may have gone wrong once.
-        run.abandon("what was lost did not read the same twice")?;
+        run.abandon("two readings of what was lost differed")?;
         return Err(RepairError::Unsteady { log: log.clone() });
     }
     let is_more = !inside.lost.iter().all(is_lost);
@@ -326,7 +330,7 @@ impl RepairPlan {
             let is_within = matches!(refs, RebuiltRefs::Prune(_)) || within.contains(run);
             if !is_within {
                 left.push(Finding {
-                    problem: "has to be made anew, which the next repair does: this one makes all that fits"
+                    problem: "must be rebuilt by another repair: there was no room for it in this one"
                         .to_owned(),
                     remedy: Remedy::Refs,
                     backups: vec![*run],

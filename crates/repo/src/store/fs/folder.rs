@@ -41,7 +41,7 @@ impl Folder {
     pub(super) fn open(root: &Path, path: &str) -> io::Result<Self> {
         // A missing root says nothing about what is in it.
         let mut folder = open(root, FOLDER, Mode::empty()).map_err(|errno| match errno {
-            Errno::NOENT => io::Error::other("the directory of the repository is not there"),
+            Errno::NOENT => io::Error::other("the directory of the repository does not exist"),
             other => other.into(),
         })?;
         for name in path.split('/').filter(|name| !name.is_empty()) {

@@ -736,7 +736,7 @@ mod tests {
         let store = FsStore::create(folder.path().join("repo")).unwrap();
         fs::remove_dir(folder.path().join("repo")).unwrap();
         let error = store.head(&path("a")).unwrap_err();
-        assert!(!error.is_not_found() && error.to_string().contains("is not there"), "{error}");
+        assert!(!error.is_not_found() && error.to_string().contains("does not exist"), "{error}");
     }
 
     #[test]

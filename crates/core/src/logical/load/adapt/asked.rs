@@ -76,7 +76,7 @@ impl FromStr for Conversion {
             Some((from, to)) if is_word(from) && is_word(to) => {
                 Ok(Self { from: from.to_owned(), to: to.to_owned() })
             }
-            _ => Err(Error::new(ErrorKind::Usage, format!("{text:?} puts nothing in the place of another"))
+            _ => Err(Error::new(ErrorKind::Usage, format!("{text:?} is not a conversion"))
                 .hinted("write MyISAM=InnoDB, or latin1=utf8mb4")),
         }
     }
@@ -121,7 +121,7 @@ impl Conversions {
             for (at, conversion) in all.iter().enumerate() {
                 let of = |it: &Conversion| full_name(&it.from);
                 if all[..at].iter().any(|it| of(it) == of(conversion)) {
-                    let text = format!("{} is to become two things", conversion.from);
+                    let text = format!("{} is given two conversions", conversion.from);
                     return Err(Error::new(ErrorKind::Usage, text));
                 }
             }
@@ -148,7 +148,10 @@ impl Conversions {
         match unused.into_iter().flatten().next() {
             Some((option, unused)) => Err(Error::new(
                 ErrorKind::Usage,
-                format!("the backup, as selected, has nothing for --{option} {unused}"),
+                format!(
+                    "--{option} {unused}: the backup, as selected, has nothing that uses {}",
+                    unused.from
+                ),
             )),
             None => Ok(()),
         }
@@ -203,7 +206,7 @@ impl Conversions {
             }
             if other.is_some() && element.has_word("GENERATED") {
                 let name = element.name.as_deref().unwrap_or_default();
-                notes.push(format!("column {name} is computed anew, of text in another character set"));
+                notes.push(format!("column {name} is computed again, from text in another character set"));
             }
             element.text = self.with_charsets(&element.text, target, notes)?;
         }
@@ -225,7 +228,7 @@ impl Conversions {
         let from = definition.engine.clone();
         let of_others = from.eq_ignore_ascii_case("MRG_MyISAM");
         if of_others && self.engines.iter().any(|it| it.from.eq_ignore_ascii_case("MyISAM")) {
-            return Err("the tables that it puts together would no longer be of MyISAM".to_owned());
+            return Err("the tables that it merges would no longer be MyISAM".to_owned());
         }
         let Some(Conversion { to, .. }) = self.engines.iter().find(|it| it.from.eq_ignore_ascii_case(&from))
         else {
@@ -236,7 +239,8 @@ impl Conversions {
         }
         let is_innodb = to.eq_ignore_ascii_case("InnoDB");
         if is_innodb && !has_leading_counter(sql) {
-            return Err("its AUTO_INCREMENT leads no key, as InnoDB wants it to".to_owned());
+            return Err("its AUTO_INCREMENT column is not the first column of a key, which InnoDB requires"
+                .to_owned());
         }
         sql.tail = with_engine(&sql.tail, to)?;
         drop_options(&mut sql.tail, &OF_ENGINES, notes);

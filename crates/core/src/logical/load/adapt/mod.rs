@@ -173,8 +173,7 @@ impl<'a> Adapter<'a> {
         }
         if is_long != Some(self.target_series() >= LONG_TIME_STAMPS) {
             return Err(
-                "rows that are not past end in another year on the target, so its history would be another"
-                    .to_owned(),
+                "current rows end in another year on the target, so its history would differ".to_owned()
             );
         }
         Ok(())
@@ -230,7 +229,7 @@ impl<'a> Adapter<'a> {
     pub(super) fn program(&self, program: &mut Program, kind: ObjectKind) -> Result<Vec<String>, String> {
         let mut notes = Vec::new();
         if let Some(other) = self.conversions.collation(&program.context.schema_collation, self.target) {
-            notes.push(format!("it is made where the default is {other}"));
+            notes.push(format!("it is made under the default collation {other}"));
             program.context.schema_collation = other;
         }
         if self.is_same_series() {
@@ -277,7 +276,7 @@ impl<'a> Adapter<'a> {
                 ));
             }
             if unknown.contains(&mode) {
-                notes.push(format!("sql_mode {mode} is forgotten"));
+                notes.push(format!("sql_mode {mode} is dropped"));
             } else {
                 kept.push(mode);
             }
@@ -291,7 +290,7 @@ impl<'a> Adapter<'a> {
 fn computed(sql: &TableSql) -> impl Iterator<Item = String> {
     let is_computed =
         |it: &&Element| it.kind == ElementKind::Column && it.has_word("GENERATED") && !it.has_word("ROW");
-    let named = |it: &Element| it.name.as_deref().map(|name| format!("column {name} is computed anew"));
+    let named = |it: &Element| it.name.as_deref().map(|name| format!("column {name} is computed again"));
     sql.elements.iter().filter(is_computed).filter_map(named)
 }
 
@@ -303,7 +302,7 @@ fn refuse_vectors(sql: &TableSql) -> Result<(), String> {
     match sql.elements.iter().find(|element| has(element)) {
         Some(element) => {
             let name = element.name.as_deref().unwrap_or_default();
-            Err(format!("{name} is of vectors, which the target does not have"))
+            Err(format!("{name} is of vectors, which the target does not support"))
         }
         None => Ok(()),
     }

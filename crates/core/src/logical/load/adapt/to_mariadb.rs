@@ -35,7 +35,7 @@ pub(super) fn table(sql: &mut TableSql, notes: &mut Vec<String>) -> Result<(), S
                 return false;
             }
             ElementKind::Column if type_word(&element.text).eq_ignore_ascii_case("json") => {
-                notes.push(format!("column {name} of JSON becomes LONGTEXT that is checked"));
+                notes.push(format!("column {name} of JSON becomes LONGTEXT with a check"));
             }
             _ => {}
         }

@@ -151,7 +151,7 @@ fn tail(sql: &mut TableSql, definition: &mut TableDefinition, notes: &mut Vec<St
         return Err("MySQL has no partitions of history".to_owned());
     }
     if is_default_partition(&all) {
-        return Err("MySQL has no partition for what is on none of its lists".to_owned());
+        return Err("MySQL has no DEFAULT partition for lists".to_owned());
     }
     let is_aria = definition.engine.eq_ignore_ascii_case("Aria");
     let words = all

@@ -96,9 +96,9 @@ impl Plan {
         plan.refuse_own_schemas(target)?;
         plan.refuse_doubles(target)?;
         if !plan.left_out.is_empty() && !options.leave_out {
-            let text = format!("this cannot be on the target: {}", named(&plan.left_out));
+            let text = format!("the target cannot have: {}", named(&plan.left_out));
             return Err(Error::new(ErrorKind::Usage, text)
-                .hinted("name what is wanted (--database, --table), leave it out by --exclude-table, or load without it: --leave-out"));
+                .hinted("name what is wanted (--database, --table), leave it out (--exclude-table), or load without it (--leave-out)"));
         }
         Ok(plan)
     }
@@ -122,7 +122,7 @@ fn refuse_unknown(contents: &Contents, options: &LoadOptions) -> Result<()> {
         if !is_known {
             return Err(Error::new(
                 ErrorKind::Usage,
-                format!("the backup, as selected, has nothing for --as {rename}"),
+                format!("--as {rename}: the backup, as selected, has no such object"),
             ));
         }
     }
@@ -158,7 +158,6 @@ impl Maker<'_> {
     }
 
     fn schemas(&mut self, contents: &Contents) {
-        // Tables may go to databases that the backup does not have.
         for schema in &contents.schemas {
             let name = self.options.renames.schema(&schema.schema).to_owned();
             let label = format!("database {name}");
@@ -167,6 +166,7 @@ impl Maker<'_> {
             self.adapted(&label, notes);
             self.add_schema(name, &options, collation);
         }
+        // Tables may go to databases that the backup does not have.
         let targets: Vec<String> = self
             .options
             .renames
@@ -228,12 +228,12 @@ impl Maker<'_> {
             Some(zone) => (format!("the source's was {}", zone.server), zone.server.as_str()),
             None => ("the source's is not known".to_owned(), "ZONE"),
         };
-        let behind =
-            format!("behind the load SET time_zone = '{whose}', and ALTER TABLE .. FORCE, ALGORITHM = COPY");
+        let after =
+            format!("after the load, SET time_zone = '{whose}' and ALTER TABLE .. FORCE, ALGORITHM = COPY");
         for what in computed::by_zone(sql) {
             self.leave_out(
                 &format!("the values of {what} of {table}"),
-                format!("they are computed of time stamps in the zone of the session, here UTC, and {zone}: {behind}"),
+                format!("they are computed from time stamps in the zone of the session, here UTC, and {zone}: {after}"),
             );
         }
     }
@@ -363,7 +363,9 @@ impl Maker<'_> {
             let is_replaced =
                 self.options.overwrite || target.existing(&parent.schema, &parent.table).is_none();
             if is_replaced && is_loaded(parent) && !is_loaded(child) {
-                let what = format!("it leads to {parent}, whose rows will be others; nothing compares them");
+                let what = format!(
+                    "it references {parent}, whose rows will be replaced without being checked against it"
+                );
                 self.leave_out(&format!("a foreign key of table {child}, which is not loaded"), what);
             }
         }
@@ -380,7 +382,7 @@ impl Maker<'_> {
                 if is_there {
                     kept.push((element, *deferred));
                 } else if let Some(parent) = parent {
-                    let what = format!("it leads to {parent}, which is neither there nor loaded");
+                    let what = format!("it references {parent}, which neither exists nor is loaded");
                     let object = format!("a foreign key of table {}", table.name);
                     self.plan.left_out.push(Adaptation { object, what });
                 }

@@ -163,7 +163,7 @@ impl PlannedTable {
         let word = if names.len() == 1 { "column" } else { "columns" };
         Adaptation {
             object: format!("the values of {word} {} of table {}", names.join(", "), self.name),
-            what: "they are computed, and came to others than on the source".to_owned(),
+            what: "they are computed, and differ from the source's".to_owned(),
         }
     }
 
@@ -273,7 +273,7 @@ impl Plan {
             let kind = if is_table { 0 } else { object.kind as u8 };
             if !seen.insert((kind, target.folded(&object.schema), target.folded(&object.name))) {
                 let text = format!("two objects would be called {}.{}", object.schema, object.name);
-                return Err(Error::new(ErrorKind::Usage, text).hinted("give one another name by --as"));
+                return Err(Error::new(ErrorKind::Usage, text).hinted("rename one of them with --as"));
             }
         }
         Ok(())
@@ -297,7 +297,7 @@ impl Plan {
         }
         let there = accounts::names(session).map_err(|error| {
             let is_denied = error.is_denied();
-            let error = Error::from(error).context("see which accounts are there");
+            let error = Error::from(error).context("see which accounts exist");
             match is_denied {
                 true => error.hinted(
                     "GRANT SELECT ON mysql.* TO the account; or leave accounts out: --without-accounts",
@@ -319,9 +319,9 @@ impl Plan {
         let there = self.accounts.iter().filter(|account| account.is_there).map(|account| {
             let what = match account.is_ours {
                 true => {
-                    "it is there, and keeps its password and what it may; it gets what it may on the source"
+                    "it exists already, keeps its password and privileges, and also gets those of the source"
                 }
-                false => "it is there, and keeps its password and what it may",
+                false => "it exists already, and keeps its password and privileges",
             };
             let object = format!("account {}", account.definition.account);
             Adaptation { object, what: what.to_owned() }

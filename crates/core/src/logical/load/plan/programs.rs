@@ -138,12 +138,12 @@ impl Maker<'_> {
             && let Some(create) = disabled(&event.create.0)
         {
             event.create.0 = create;
-            let what = "it is disabled (--disable-events): where it shall run, ALTER EVENT .. ENABLE";
+            let what = "it is disabled (--disable-events): to run it, ALTER EVENT .. ENABLE";
             self.adapted(&format!("event {schema}.{}", event.name), vec![what.to_owned()]);
         }
         if is_disabled_as_on_a_replica(&event.create.0) {
             let what =
-                "it was disabled as on a replica, and is here: where it shall run, ALTER EVENT .. ENABLE";
+                "it was disabled as on a replica, and stays disabled here: to run it, ALTER EVENT .. ENABLE";
             self.adapted(&format!("event {schema}.{}", event.name), vec![what.to_owned()]);
         }
         let name = event.name.clone();
@@ -206,16 +206,13 @@ impl Maker<'_> {
                         .any(|kind| target.has_program(kind, &used.schema, &used.name))
             };
             if uses::aliases(&view.create.0).iter().any(|alias| renames.concerns(alias)) {
-                self.leave_out(
-                    &label,
-                    "something else in its text is called as a database that has another name now",
-                );
+                self.leave_out(&label, "its text uses the name of a renamed database for something else");
                 return false;
             }
             let create = renames.in_statement(&view.create.0);
             if let Some(used) = uses::used(&create).iter().find(|used| !is_there(used)) {
                 let what =
-                    format!("it uses {}.{}, which is neither there nor loaded", used.schema, used.name);
+                    format!("it uses {}.{}, which neither exists nor is loaded", used.schema, used.name);
                 self.leave_out(&label, what);
                 return false;
             }
@@ -232,7 +229,7 @@ impl Maker<'_> {
         let had = &program.context.schema_collation;
         let is_other = !schema.is_ours && *there != schema.collation && !had.is_empty() && there != had;
         is_other.then(|| {
-            format!("it is made under {there}, the default of the database that is there, not {had}")
+            format!("it is made under {there}, the default collation of the existing database, not {had}")
         })
     }
 

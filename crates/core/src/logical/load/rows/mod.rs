@@ -444,7 +444,7 @@ impl Loading<'_> {
             if begin.len() + values.len() > room {
                 let text = format!("a row takes {} bytes in a statement", values.len());
                 return Err(Error::new(ErrorKind::Server, text).hinted(
-                    "raise the target's max_allowed_packet, up to 1G, and go on by the same command",
+                    "raise the target's max_allowed_packet, up to 1G, then run the same command again",
                 ));
             }
             if !statement.is_empty() && statement.len() + values.len() + 2 > room.min(STATEMENT_BYTES) {
@@ -516,7 +516,7 @@ impl Loading<'_> {
             if is_change(code) && !is_stored {
                 let what = if place.is_empty() { "rows" } else { "a value" };
                 return Err(Error::failed(format!("the server has changed {what}{place} ({code})"))
-                    .hinted("its columns there do not hold what is in the backup"));
+                    .hinted("its columns on the target cannot hold the values in the backup"));
             }
         }
         Ok(())
@@ -579,6 +579,6 @@ fn taken(rows: u64, sent: RowTotals) -> Result<()> {
         return Ok(());
     }
     Err(Error::failed(format!("the server has taken {rows} of {} rows", sent.rows)).hinted(
-        "rows are the same to one of its keys there: was it changed, or is its collation another one?",
+        "some rows are duplicates under one of its keys there: was the key changed, or does its collation differ?",
     ))
 }

@@ -99,7 +99,7 @@ impl Circle {
             "{}: no valid redo at LSN {at}, although the server says that everything up to {durable} is on disk",
             self.path.display()
         ))
-        .hinted("is this the redo log of that server, and its disk sound?")
+        .hinted("check that this is the redo log of that server, and that its disk is sound")
     }
 }
 

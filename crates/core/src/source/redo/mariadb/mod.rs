@@ -144,7 +144,7 @@ impl Follower {
         let Shared { follow, bound, .. } = &*self.shared;
         let stop = bound
             .stop()
-            .ok_or_else(|| Error::failed("the redo capture is to finish and was not told where"))?;
+            .ok_or_else(|| Error::failed("the redo capture was asked to finish without a stop LSN"))?;
         self.wait_for(stop, limit)?;
         follow.finish();
         let captured = self.thread.take().and_then(|thread| thread.join().ok()).flatten();

@@ -82,7 +82,7 @@ impl Shared {
             let info = self.meters.finish.time(|| pack.upload.finish())?;
             self.hooks.point("writer.pack.after_finish");
             if info.size_bytes != pack.size_bytes {
-                let what = "the store holds another number of bytes than it was given";
+                let what = "the store does not hold as many bytes as it was given";
                 return Err(RepoError::malformed(place.path(), what).into());
             }
             self.meters.finish.add(pack.size_bytes);

@@ -141,7 +141,7 @@ impl BackupWriter {
     /// word of lower-case letters, digits and `-`.
     pub fn definition(&self, path: ItemPath, kind: &str, text: &[u8]) -> Result<(), WriteError> {
         if !is_definition_kind(kind) {
-            let rule = FormatError::rule("kind of a definition", "is no word");
+            let rule = FormatError::rule("kind of a definition", "is not a word of a-z, 0-9 and -");
             return Err(WriteError::File { path, problem: FileProblem::Format(rule) });
         }
         let (text, tickets) = self.place_definition(&path, text)?;

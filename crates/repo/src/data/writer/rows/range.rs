@@ -81,12 +81,6 @@ impl<'w> RowRange<'w> {
         self.no
     }
 
-    /// Totals of the rows in chunks so far.
-    #[must_use]
-    pub fn totals(&self) -> RowTotals {
-        self.totals
-    }
-
     /// Gives the next row. `key`: bytes that identify it, as [`super::TableSpec::has_key`] says; ignored if
     /// the table has no keys.
     pub fn row(&mut self, key: &[u8], row: &[u8]) -> Result<(), WriteError> {

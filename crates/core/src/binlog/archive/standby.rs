@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use holdfast_repo::log::run::{Standing, standing};
 
-use super::{
-    archive::{Archiver, is_refused},
-    left_out,
-    recurring::RecurringWarning,
-    resume::{Binlog, another_lacks},
-    run::stored_tail,
-};
+use super::{Archiver, is_refused};
 use crate::{
+    binlog::{
+        left_out,
+        recurring::RecurringWarning,
+        resume::{Binlog, another_lacks},
+        run::stored_tail,
+    },
     error::{Error, ErrorKind, Result},
     server::{Purpose, Session},
 };
@@ -44,7 +44,7 @@ impl Archiver<'_> {
             }
             let seen = standing(self.repo, &self.log);
             if seen.is_ok() && unseen.end() {
-                self.note("whether another archives can be seen again");
+                self.note("the state of the other archivers can be read again");
             }
             let is_free = match seen {
                 Ok(Standing::Dead) => true,
@@ -54,13 +54,14 @@ impl Archiver<'_> {
                     self.in_vain_since = None;
                     unable.end();
                     if !is_told {
-                        self.note(format!("another archives {}: standing by", self.log));
+                        self.note(format!("another archiver is active on {}: standing by", self.log));
                         is_told = true;
                     }
                     false
                 }
                 Err(error) => {
-                    let text = format!("whether another archives cannot be seen at the moment: {error}");
+                    let text =
+                        format!("the state of the other archivers cannot be read at the moment: {error}");
                     unseen.warn(self.listener, text);
                     false
                 }
@@ -75,7 +76,7 @@ impl Archiver<'_> {
                     Err(error) => (error, Duration::ZERO),
                 };
                 let text =
-                    format!("nobody archives {}, and this one cannot take the place: {error}", self.log);
+                    format!("no archiver is active on {}, and this one cannot take over: {error}", self.log);
                 unable.warn(self.listener, text);
                 // A server that is merely away may be back;
                 // one that lacks something or refuses is another matter.
@@ -119,6 +120,6 @@ pub(super) fn is_for_another(error: &Error) -> bool {
 
 /// The error with which the place is given up.
 pub(super) fn yields(error: &Error) -> Error {
-    let text = format!("the server is away for more than {} s: {error}", YIELD_AFTER.as_secs());
+    let text = format!("the server has been away for more than {} s: {error}", YIELD_AFTER.as_secs());
     Error::new(ErrorKind::Active, text)
 }

@@ -10,14 +10,14 @@ use std::{
 
 use holdfast_formats::Gtids;
 
-use super::{
-    archive::{is_lost, is_refused},
-    left_out,
-    resume::{Files, executed},
-    semi_sync::{Source, Waits},
-    stretch::Place,
-};
+use super::{is_lost, is_refused};
 use crate::{
+    binlog::{
+        left_out,
+        resume::{Files, executed},
+        semi_sync::{Source, Waits},
+        stretch::Place,
+    },
     error::{Error, Result},
     server::{ConnectOptions, Purpose, Session},
 };

@@ -1,0 +1,91 @@
+//! Whether what backups need is stored, as far as that can be told without reading data.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    error::RepoError,
+    format::names::{Folder, PackId, RunNo},
+    log::{
+        check_record::Checked,
+        history::{History, Prunes},
+    },
+    repo::Repo,
+    store::{ObjectInfo, exists},
+};
+
+/// The backups that need something in which a check has found damage. Reading this takes an operator's key.
+///
+/// Costs little as long as no check has found any: one small object for each log.
+pub fn harmed(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoError> {
+    if !Checked::read(repo, history.log(), &mut |_| {})?.has_found_damage() {
+        return Ok(BTreeSet::new());
+    }
+    let stored = Stored::look(repo, history)?;
+    let mut harmed = BTreeSet::new();
+    for backup in history.standing() {
+        if !stored.has_all_of(backup.run)? {
+            harmed.insert(backup.run);
+        }
+    }
+    Ok(harmed)
+}
+
+/// What shows, without reading data, whether a backup has lost something.
+pub(super) struct Stored<'a> {
+    repo: &'a Repo,
+    history: &'a History,
+    prunes: Prunes,
+    packs: BTreeMap<(RunNo, u32), ObjectInfo>,
+    checked: Checked,
+}
+
+impl<'a> Stored<'a> {
+    pub(super) fn look(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
+        let log = history.log();
+        Ok(Self {
+            repo,
+            history,
+            // Chunks moved by a prune whose own record is damaged seem missing.
+            prunes: history.prunes_or(repo, &mut |_, _| Ok(()))?,
+            packs: repo.list_folder(log, Folder::Packs)?,
+            checked: Checked::read(repo, log, &mut |_| {})?,
+        })
+    }
+
+    /// Whether every pack that the backup needs exists, and no check has found it damaged.
+    pub(super) fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
+        let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
+        let mut needed: BTreeSet<PackId> = BTreeSet::new();
+        let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
+            refs.each_pack(|of| {
+                recorded.insert(of.pack, of.size_bytes);
+                if !self.prunes.left_in_place(of.pack) {
+                    needed.extend(of.needed().map(|chunk| self.prunes.resolve(chunk).pack));
+                } else if of.ordinals().next().is_some() {
+                    needed.insert(of.pack);
+                }
+            })
+        });
+        match refs {
+            Err(error) if error.is_of_the_object() => return Ok(false),
+            refs => refs?,
+        }
+        for pack in needed {
+            if self.prunes.is_dead(pack)
+                || self.checked.is_bad(pack)
+                || !self.has(pack, recorded.get(&pack))?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has(&self, pack: PackId, recorded: Option<&u64>) -> Result<bool, RepoError> {
+        match self.packs.get(&(pack.run, pack.part)) {
+            Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == *size_bytes)),
+            // A listing may lag behind.
+            None => Ok(exists(&**self.repo.store(), &self.history.log().pack(pack))?),
+        }
+    }
+}
