@@ -107,7 +107,7 @@ mod tests {
         };
         let much = rewritten(&[1, 300, 20, 700], Duration::from_secs(20));
         let text = refused(&much, limit).unwrap();
-        assert!(text.starts_with("1021 MiB of tables"), "{text}");
+        assert!(text.starts_with("1021 MiB of non-transactional tables"), "{text}");
         assert!(
             text.contains("db/t3.MYD, db/t1.MYD, db/t2.MYD)") && text.ends_with("--lock-max allows 10.0 s"),
             "{text}"
