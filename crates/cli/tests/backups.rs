@@ -602,7 +602,7 @@ fn a_backup_that_is_not_understood_is_listed_as_that() {
 
 /// Damage that a check has found is shown wherever backups are listed, until it is repaired.
 #[test]
-fn a_backup_that_a_check_calls_lost_is_listed_as_that() {
+fn a_backup_that_needs_what_a_check_found_damaged_is_listed_as_that() {
     let program = three();
     let packs = fs::read_dir(program.repository().join("sources/db1/physical/packs")).unwrap();
     let of_third = packs
@@ -613,21 +613,21 @@ fn a_backup_that_a_check_calls_lost_is_listed_as_that() {
         bytes[300] ^= 1;
         fs::write(&pack, bytes).unwrap();
     }
-    let lost = |list: &crate::program::Run| -> Vec<bool> {
+    let suspect = |list: &crate::program::Run| -> Vec<bool> {
         let backups = list.last()["data"]["backups"].as_array().unwrap().clone();
-        backups.iter().map(|backup| backup["has_lost_data"].as_bool().unwrap()).collect()
+        backups.iter().map(|backup| backup["is_suspect"].as_bool().unwrap()).collect()
     };
     // Nobody has looked yet.
-    assert_eq!(lost(&program.run(&["list", "--json"]).expect_code(0)), [false, false, false]);
+    assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, false, false]);
     program.run(&["check", "--read-data"]).expect_code(3);
-    let list = program.run(&["list"]).expect_code(3);
+    let list = program.run(&["list"]).expect_code(0);
     let row = list.out.lines().find(|line| line.starts_with("db1#3")).unwrap();
-    assert!(row.contains("!lost-data") && list.err.contains("db1#3: a check has found"), "{list:#?}");
-    assert_eq!(lost(&program.run(&["list", "--json"]).expect_code(3)), [false, false, true]);
+    assert!(row.contains("!suspect") && list.err.contains("db1#3: needs data"), "{list:#?}");
+    assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, false, true]);
     let examined = program.run(&["doctor"]);
     assert!(examined.out.contains("needed by db1#3"), "{examined:#?}");
     program.run(&["repair", "--yes"]);
-    assert_eq!(lost(&program.run(&["list", "--json"]).expect_code(0)), [false, false]);
+    assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, false]);
 }
 
 /// What a repair has dropped for one source is reported, whatever happens to the next.

@@ -20,7 +20,7 @@ use holdfast_repo::{
         history::History,
         run::{self, Standing, standing},
     },
-    ops::harmed,
+    ops::suspects,
     store::{
         ObjectPath,
         locks::{LockMode, ObjectLock},
@@ -593,13 +593,17 @@ fn source(repo: &Repo, log: &LogName, age_max: Option<Duration>, findings: &Find
         }
     }
     if repo.can_read() {
-        let harmed = harmed(repo, &history)?;
-        if !harmed.is_empty() {
-            let ids: Vec<String> = harmed.iter().map(|run| log.backup_id(*run)).collect();
-            findings.add(
-                Error::new(ErrorKind::Damaged, format!("a check has found data damaged that is needed by {}", ids.join(", ")))
-                    .hinted("\"holdfast check\" says what is lost; the next backup stores it again, as far as the server still has it"),
-            );
+        let suspects = suspects(repo, &history)?;
+        if !suspects.is_empty() {
+            let ids: Vec<String> = suspects.iter().map(|run| log.backup_id(*run)).collect();
+            findings.add(Finding::notice(
+                format!("a check has found damage in data that is needed by {}", ids.join(", ")),
+                match log.kind {
+                    Kind::Binlog => "\"holdfast check\" tells what is lost; \"holdfast binlog list\" shows what is archived",
+                    _ => "\"holdfast check\" tells what is lost; the next backup stores damaged data again, if the server \
+                          still has it",
+                },
+            ));
         }
     }
     if !damaged.is_empty() {

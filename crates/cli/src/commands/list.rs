@@ -12,7 +12,7 @@ use holdfast_repo::{
     Act, LogName, Repo, RunNo,
     format::manifest::Head,
     log::{history::History, outcome::Outcome},
-    ops::harmed,
+    ops::suspects,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -47,8 +47,8 @@ pub(super) struct Listed {
     copy_of: Option<CopyShown>,
     /// Why the manifest's facts cannot be shown; null if they can, or if the key is not allowed to read them.
     problem: Option<String>,
-    /// Whether something that the backup needs is damaged, as a check has found; null if the key cannot tell.
-    has_lost_data: Option<bool>,
+    /// Whether the backup needs a pack in which a check has found damage; null if that is not known.
+    is_suspect: Option<bool>,
     /// The manifest's facts; absent if the key cannot read them, or if there is a problem.
     #[serde(flatten)]
     details: Option<Details>,
@@ -84,7 +84,7 @@ impl Listed {
             hold: HoldShown::of(history, run),
             copy_of: CopyShown::of(history, run),
             problem: None,
-            has_lost_data: None,
+            is_suspect: None,
             details,
         }
     }
@@ -99,8 +99,8 @@ impl Listed {
         if self.problem.is_some() {
             tags = "!unreadable".to_owned();
         }
-        if self.has_lost_data == Some(true) {
-            tags = format!("!lost-data {tags}").trim_end().to_owned();
+        if self.is_suspect == Some(true) {
+            tags = format!("!suspect {tags}").trim_end().to_owned();
         }
         let hold = self.hold.as_ref().map(ToString::to_string).unwrap_or_default();
         // Shown because users look for the original's number where it differs.
@@ -204,10 +204,9 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
             exit = Exit::Finding;
             context.output.warning(format!("{}: {problem}", it.id));
         }
-        if it.has_lost_data == Some(true) {
-            exit = Exit::Finding;
+        if it.is_suspect == Some(true) {
             context.output.warning(format!(
-                "{}: a check has found data that it needs damaged: \"holdfast check\" says what is lost",
+                "{}: needs data in which a check has found damage: \"holdfast check\" tells what is lost",
                 it.id
             ));
         }
@@ -229,9 +228,17 @@ fn append(
         backups.extend(history.standing().map(listed));
         return Ok(());
     }
-    let harmed = harmed(repo, &history)?;
+    let suspects = match suspects(repo, &history) {
+        Ok(suspects) => Some(suspects),
+        // It hides no backup.
+        Err(error) => {
+            context.output.warning(format!("{log}: cannot tell which backups need damaged data: {error}"));
+            None
+        }
+    };
     let mut add = |listed: Listed, run| {
-        backups.push(Listed { has_lost_data: Some(harmed.contains(&run)), ..listed });
+        let is_suspect = suspects.as_ref().map(|suspects| suspects.contains(&run));
+        backups.push(Listed { is_suspect, ..listed });
     };
     let standing: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
     read_heads(repo, &history, &standing, |run, head| {

@@ -43,7 +43,10 @@ mod version;
 /// Runs the verb.
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
     if cli.global.as_of.is_some() && !cli.verb.only_reads() {
-        let what = format!("--as-of is for reading only: {} changes the current repository", cli.verb.name());
+        let what = format!(
+            "--as-of is only for reading the repository: {} works on its current state",
+            cli.verb.name()
+        );
         return Err(Error::new(ErrorKind::Usage, what));
     }
     let config = Config::load(cli.global.config.as_deref())?;

@@ -28,8 +28,8 @@ const HELD_HINT: &str = "\
 a held backup is not dropped: save its intact tables (holdfast restore ID --to-server --table), then \
 \"holdfast release ID\" and repair again";
 const LEFT_HINT: &str = "\
-no backup needs the damaged part; once less than half of the pack is needed, prune moves that part \
-elsewhere and deletes the pack";
+no backup needs the damaged part; once less than half of the pack is needed, prune moves what is \
+needed elsewhere and deletes the pack";
 const AGAIN_HINT: &str = "run it again: one repair rebuilds only as much as fits into one object";
 const LOST_HINT: &str = "its content cannot be rebuilt: put the object back from a copy of the repository";
 const KEYS_HINT: &str = "\

@@ -81,8 +81,8 @@ pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Ju
     let data_bytes = readable_bytes(&datadir, &facts).or_else(|error| judge(error).map(|()| 0))?;
     for key in KeyFiles::of(&facts).found_in(&datadir) {
         let text = format!(
-            "{} holds encryption keys, so it is left out of the backup: keep a copy apart from the data \
-             directory, a restore needs it",
+            "{} holds encryption keys, or gives access to them, so it is left out of the backup: keep a copy \
+             apart from the data directory, a restore needs it",
             datadir.join(key).display()
         );
         listener.event(Event::Warning { text });

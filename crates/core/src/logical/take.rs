@@ -54,8 +54,8 @@ const PARTIAL: &str = "partial";
 /// How many tables a warning names.
 const NAMES_SHOWN_MAX: usize = 5;
 /// Warning about a backup without a position.
-const NO_POSITION: &str = "the backup has no position in the binlog, which this account may not read: nothing can be \
-    replayed on it, and no replica can be made from it (docs/guide/connections.md lists the rights)";
+const NO_POSITION: &str = "the backup has no position in the binlog, since this account's rights do not suffice to read \
+    one: nothing can be replayed on it, and no replica can be made from it (docs/guide/connections.md lists the rights)";
 
 /// What was taken, before it is published.
 struct Taken {

@@ -133,7 +133,8 @@ impl CopyContext<'_> {
             }
         }
         Err(Error::failed(format!(
-            "{}: encrypted pages changed between every two reads, so no consistent copy could be verified",
+            "{}: pages that cannot be checked without a key changed between every two reads, so no consistent copy \
+             could be verified",
             found.entry.path
         ))
         .hinted("take the backup when the server writes less"))

@@ -15,4 +15,4 @@ pub mod retention;
 pub mod space;
 mod stored;
 
-pub use stored::harmed;
+pub use stored::suspects;

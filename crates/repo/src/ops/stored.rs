@@ -13,21 +13,26 @@ use crate::{
     store::{ObjectInfo, exists},
 };
 
-/// The backups that need something in which a check has found damage. Reading this takes an operator's key.
+/// The backups that need a pack in which a check has found damage. Whether they need the damaged part of it, only
+/// a check can tell. Reading this takes an operator's key.
 ///
-/// Costs little as long as no check has found any: one small object for each log.
-pub fn harmed(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoError> {
+/// As long as no check has found damage, this costs one small object for each log; otherwise the refs of all its
+/// backups.
+pub fn suspects(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoError> {
     if !Checked::read(repo, history.log(), &mut |_| {})?.has_found_damage() {
         return Ok(BTreeSet::new());
     }
     let stored = Stored::look(repo, history)?;
-    let mut harmed = BTreeSet::new();
+    let mut suspects = BTreeSet::new();
     for backup in history.standing() {
-        if !stored.has_all_of(backup.run)? {
-            harmed.insert(backup.run);
+        // Refs that cannot be read are a finding of their own.
+        if let Some((needed, _)) = stored.needs(backup.run)?
+            && needed.iter().any(|pack| stored.checked.is_bad(*pack))
+        {
+            suspects.insert(backup.run);
         }
     }
-    Ok(harmed)
+    Ok(suspects)
 }
 
 /// What shows, without reading data, whether a backup has lost something.
@@ -54,6 +59,20 @@ impl<'a> Stored<'a> {
 
     /// Whether every pack that the backup needs exists, and no check has found it damaged.
     pub(super) fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
+        let Some((needed, recorded)) = self.needs(run)? else { return Ok(false) };
+        for pack in needed {
+            if self.prunes.is_dead(pack)
+                || self.checked.is_bad(pack)
+                || !self.has(pack, recorded.get(&pack))?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The packs that the backup needs, and the sizes that it has recorded; `None` if its refs are damaged.
+    fn needs(&self, run: RunNo) -> Result<Option<(BTreeSet<PackId>, BTreeMap<PackId, u64>)>, RepoError> {
         let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
         let mut needed: BTreeSet<PackId> = BTreeSet::new();
         let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
@@ -67,18 +86,9 @@ impl<'a> Stored<'a> {
             })
         });
         match refs {
-            Err(error) if error.is_of_the_object() => return Ok(false),
-            refs => refs?,
+            Err(error) if error.is_of_the_object() => Ok(None),
+            refs => refs.map(|()| Some((needed, recorded))),
         }
-        for pack in needed {
-            if self.prunes.is_dead(pack)
-                || self.checked.is_bad(pack)
-                || !self.has(pack, recorded.get(&pack))?
-            {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     fn has(&self, pack: PackId, recorded: Option<&u64>) -> Result<bool, RepoError> {

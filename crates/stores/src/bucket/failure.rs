@@ -19,7 +19,7 @@ pub(super) enum Failure {
     Conflict,
     /// The object is shorter than the range requested.
     Range,
-    /// The request was refused with status 400 and no known code, as in the answer to a HEAD, which has no
+    /// The request was refused with status 400 and no code, as in the answer to a HEAD, which has no
     /// room for a reason. The credentials may have expired.
     Unsaid,
     /// Anything else, by its class. If [`RemoteCause::passes`], the request may have been carried out.
@@ -141,7 +141,11 @@ impl Failure {
             "ConditionalRequestConflict" | "OperationAborted" => Self::Conflict,
             "InvalidRange" => Self::Range,
             "NoSuchBucket" => Self::Remote(RemoteCause::NoPlace),
-            "ExpiredToken" | "TokenRefreshRequired" | "ExpiredTokenException" => {
+            "ExpiredToken"
+            | "TokenExpired"
+            | "SecurityTokenExpired"
+            | "TokenRefreshRequired"
+            | "ExpiredTokenException" => {
                 Self::Remote(RemoteCause::Expired)
             }
             "InvalidAccessKeyId"
@@ -155,6 +159,11 @@ impl Failure {
             | "InternalError"
             | "ServiceUnavailable"
             | "RequestTimeout"
+            // The body was damaged or cut off on its way.
+            | "IncompleteBody"
+            | "BadDigest"
+            | "XAmzContentSHA256Mismatch"
+            | "Md5Mismatch"
             | "Throttling"
             | "ThrottlingException"
             | "TooManyRequests" => Self::Remote(RemoteCause::Busy),

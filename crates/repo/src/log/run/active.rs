@@ -9,12 +9,15 @@ use crate::{
     format::names::{Folder, Kind, LogName, RunNo},
     log::{
         client::ProcessId,
-        history::{History, foreseen_from},
+        history::foreseen_from,
         lease::{LeaseState, look},
         outcome::Intent,
     },
     repo::Repo,
 };
+
+/// Leases to look at, at most. Usually there is one; others are made up, or left by runs whose outcomes are lost.
+const LOOKS_MAX: usize = 64;
 
 /// Another run that is alive.
 #[derive(Clone, Debug)]
@@ -88,10 +91,10 @@ pub fn active(repo: &Repo, log: &LogName) -> Result<Option<ActiveRun>, RepoError
     Ok(alive.map(|(run, lease)| ActiveRun::new(log, run, lease)))
 }
 
-/// The run that has begun and not ended: the first that is alive, or else the last.
+/// The run that has begun and not ended: one that is alive, or else the last after all outcomes.
 ///
-/// Anybody who can write to the store can make up leases and the names of outcomes. So a lease too far ahead
-/// to be of any run is ignored, and one that is closer hides no run before it.
+/// Anybody who can write to the store can make up leases and the names of outcomes. So a made-up one hides no
+/// run that is alive, and a lease too far ahead to be of any run is ignored.
 fn newest(repo: &Repo, log: &LogName) -> Result<Option<(RunNo, LeaseState)>, RepoError> {
     let runs = |folder| -> Result<BTreeSet<RunNo>, RepoError> {
         Ok(repo.list_folder(log, folder)?.into_keys().map(|(run, _)| run).collect())
@@ -99,27 +102,31 @@ fn newest(repo: &Repo, log: &LogName) -> Result<Option<(RunNo, LeaseState)>, Rep
     // Leases first: a run that ends between the two lists must not look like one that is still under way.
     let (mut begun, ended) = (runs(Folder::Runs)?, runs(Folder::Outcomes)?);
     begun.retain(|run| !ended.contains(run));
-    if begun.is_empty() {
-        return Ok(None);
-    }
-    let next = next_run(repo, log, &ended)?;
+    let next = next_by_name(&ended);
+    let likely_first = begun.range(next..=foreseen_from(next)).chain(begun.range(..next).rev());
     let mut dead = None;
-    for run in begun.range(next..=foreseen_from(next)) {
+    for run in likely_first.take(LOOKS_MAX) {
         match look(repo, log, *run)? {
             Some(lease) if lease.is_alive => return Ok(Some((*run, lease))),
-            lease => dead = lease.map(|lease| (*run, lease)).or(dead),
+            // What an earlier run has left says nothing of what the log is doing.
+            Some(lease) if *run >= next => dead = Some((*run, lease)),
+            _ => {}
         }
     }
     Ok(dead)
 }
 
-/// The number after the last outcome, of those that `ended` lists by name.
-fn next_run(repo: &Repo, log: &LogName, ended: &BTreeSet<RunNo>) -> Result<RunNo, RepoError> {
-    if ended.iter().zip(1..).all(|(run, number)| run.0 == number) {
-        return Ok(ended.last().map_or(RunNo(1), |last| RunNo(last.0.saturating_add(1))));
+/// The number after the last outcome that may be of a run, by their names alone: outcomes may be missing
+/// between them, and some may be made up.
+fn next_by_name(ended: &BTreeSet<RunNo>) -> RunNo {
+    let mut next = RunNo(1);
+    for run in ended {
+        if *run > foreseen_from(next) {
+            break;
+        }
+        next = RunNo(run.0.saturating_add(1));
     }
-    // Outcomes are missing, or the later ones are made up: their signatures tell.
-    Ok(History::salvage(repo, log, &mut |_, _| {})?.next_run())
+    next
 }
 
 /// What the run is and where it runs, as far as it recorded that.
