@@ -14,6 +14,8 @@
 //!   or else names what is missing.
 
 mod archive;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod left_out;
 mod queue;
 mod read;

@@ -65,7 +65,7 @@ pub(super) enum Next {
     Failed(SqlError),
 }
 
-enum Message {
+pub(super) enum Message {
     Event { bytes: Vec<u8>, wants_ack: bool },
     End,
     Failed(SqlError),
@@ -206,7 +206,7 @@ fn request(flavor: Flavor, begin: &StreamBegin, options: StreamOptions) -> Vec<u
     }
 }
 
-fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
+pub(super) fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
     const OK: u8 = 0;
     const END: u8 = 0xfe;
     const REFUSED: u8 = 0xff;

@@ -2,6 +2,8 @@
 //! server sends them, and rows as its bulk loaders accept them.
 
 pub mod for_many;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod prepared;
 mod raw;
 mod statements;

@@ -260,6 +260,23 @@ impl<'s> Answer<'s> {
     }
 }
 
+/// Reads the answer to a query to its end. Returns the number of rows, and of bytes in them.
+#[cfg(any(fuzzing, test))]
+pub(super) fn read_to_end(socket: &mut std::os::unix::net::UnixStream) -> Result<(u64, u64), SqlError> {
+    let mut buffer = Buffer::default();
+    let mut rows = Answer::begin(&mut buffer, socket, "SELECT 1")?;
+    let (mut count, mut bytes) = (0, 0);
+    while let Some(part) = rows.next()? {
+        let (is_new, part) = match part {
+            RowPart::Whole(part) | RowPart::First(part) => (1, part),
+            RowPart::More(part) | RowPart::Last(part) => (0, part),
+        };
+        assert!(part.len() <= ROW_WHOLE_MAX);
+        (count, bytes) = (count + is_new, bytes + part.len() as u64);
+    }
+    Ok((count, bytes))
+}
+
 /// Parses the server's error packet, without its first byte: number, `#` and state, text.
 pub(super) fn refusal(packet: &[u8]) -> SqlError {
     let Some((number, rest)) = packet.split_first_chunk::<2>() else {

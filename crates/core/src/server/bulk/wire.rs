@@ -48,7 +48,7 @@ impl<'s> Wire<'s> {
     }
 
     /// For a command that is already under way.
-    #[cfg(test)]
+    #[cfg(any(fuzzing, test))]
     pub(super) fn over(socket: &'s mut UnixStream, sequence: u8) -> Self {
         Self { socket, sequence }
     }
