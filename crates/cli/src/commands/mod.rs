@@ -44,7 +44,7 @@ mod version;
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
     if cli.global.as_of.is_some() && !cli.verb.only_reads() {
         let what = format!(
-            "--as-of is only for reading the repository: {} works on its current state",
+            "--as-of is for reading only: {} works on the current state",
             cli.verb.name()
         );
         return Err(Error::new(ErrorKind::Usage, what));

@@ -461,6 +461,6 @@ fn views_over_what_is_there_and_what_is_not() {
         ..options(&target)
     };
     let report = load(&stage, backup, &chosen).unwrap();
-    assert!(said(&report.plan.left_out).contains("view copy.own: something else"), "{report:?}");
+    assert!(said(&report.plan.left_out).contains("view copy.own: its text uses the name"), "{report:?}");
     assert_clean(&target);
 }
