@@ -43,10 +43,7 @@ mod version;
 /// Runs the verb.
 pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exit> {
     if cli.global.as_of.is_some() && !cli.verb.only_reads() {
-        let what = format!(
-            "--as-of is for reading only: {} works on the current state",
-            cli.verb.name()
-        );
+        let what = format!("--as-of is for reading only: {} works on the current state", cli.verb.name());
         return Err(Error::new(ErrorKind::Usage, what));
     }
     let config = Config::load(cli.global.config.as_deref())?;

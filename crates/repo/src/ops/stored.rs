@@ -26,8 +26,8 @@ pub fn suspects(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoE
     let mut suspects = BTreeSet::new();
     for backup in history.standing() {
         // Refs that cannot be read are a finding of their own.
-        if let Some((needed, _)) = stored.needs(backup.run)?
-            && needed.iter().any(|pack| stored.checked.is_bad(*pack))
+        if let Some(needed) = stored.needs(backup.run)?
+            && needed.keys().any(|pack| stored.checked.is_bad(*pack))
         {
             suspects.insert(backup.run);
         }
@@ -59,20 +59,18 @@ impl<'a> Stored<'a> {
 
     /// Whether every pack that the backup needs exists, and no check has found it damaged.
     pub(super) fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
-        let Some((needed, recorded)) = self.needs(run)? else { return Ok(false) };
-        for pack in needed {
-            if self.prunes.is_dead(pack)
-                || self.checked.is_bad(pack)
-                || !self.has(pack, recorded.get(&pack))?
-            {
+        let Some(needed) = self.needs(run)? else { return Ok(false) };
+        for (pack, size_bytes) in needed {
+            if self.prunes.is_dead(pack) || self.checked.is_bad(pack) || !self.has(pack, size_bytes)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// The packs that the backup needs, and the sizes that it has recorded; `None` if its refs are damaged.
-    fn needs(&self, run: RunNo) -> Result<Option<(BTreeSet<PackId>, BTreeMap<PackId, u64>)>, RepoError> {
+    /// The packs that the backup needs, with their sizes as far as it has recorded them; `None` if its refs are
+    /// damaged.
+    fn needs(&self, run: RunNo) -> Result<Option<BTreeMap<PackId, Option<u64>>>, RepoError> {
         let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
         let mut needed: BTreeSet<PackId> = BTreeSet::new();
         let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
@@ -87,13 +85,15 @@ impl<'a> Stored<'a> {
         });
         match refs {
             Err(error) if error.is_of_the_object() => Ok(None),
-            refs => refs.map(|()| Some((needed, recorded))),
+            refs => refs.map(|()| {
+                Some(needed.into_iter().map(|pack| (pack, recorded.get(&pack).copied())).collect())
+            }),
         }
     }
 
-    fn has(&self, pack: PackId, recorded: Option<&u64>) -> Result<bool, RepoError> {
+    fn has(&self, pack: PackId, recorded: Option<u64>) -> Result<bool, RepoError> {
         match self.packs.get(&(pack.run, pack.part)) {
-            Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == *size_bytes)),
+            Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == size_bytes)),
             // A listing may lag behind.
             None => Ok(exists(&**self.repo.store(), &self.history.log().pack(pack))?),
         }

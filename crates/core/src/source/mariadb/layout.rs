@@ -49,7 +49,6 @@ const NEVER: &[&str] =
 
 impl Layout {
     /// Takes them from the server's settings.
-    #[must_use]
     pub fn new(facts: &ServerFacts) -> Result<Self> {
         Ok(Self { own_logs: OwnLogs::of(facts), system_files: facts.system_file_names()? })
     }
