@@ -364,12 +364,12 @@ impl FromStr for MySqlGtid {
         let mut parse = || {
             let server = parts.next()?.parse().ok()?;
             let next = parts.next()?;
-            let (tag, number) = match parts.next() {
+            let (tag, digits) = match parts.next() {
                 Some(_) if next.is_empty() => return None,
-                Some(number) => (next, number),
+                Some(digits) => (next, digits),
                 None => ("", next),
             };
-            let gtid = MySqlGtid::new(server, tag, self::number(number)?)?;
+            let gtid = MySqlGtid::new(server, tag, number(digits)?)?;
             parts.next().is_none().then_some(gtid)
         };
         parse().ok_or_else(|| malformed(text, "a GTID server:number or server:tag:number"))

@@ -1,9 +1,6 @@
 //! `cat`: writes the rows and statements of a logical backup to standard output.
 
-use std::{
-    io::{self, StdoutLock, Write},
-    sync::Arc,
-};
+use std::{io::Write, sync::Arc};
 
 use holdfast_core::{
     Error, ErrorKind, Result,
@@ -18,6 +15,7 @@ use super::{Context, repository, select};
 use crate::{
     args::inspect::{CatArgs, CatFormat},
     exit::Exit,
+    output::ClosableStdout,
 };
 
 pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
@@ -32,46 +30,10 @@ pub(super) fn run(args: &CatArgs, context: &Context<'_>) -> Result<Exit> {
     id.kind.get_or_insert(Kind::Logical);
     let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
     let backup = Backup::open(&repo, &chosen.history, chosen.run)?;
-    let mut out = Reader::stdout();
+    let mut out = ClosableStdout::lock();
     match write(args, &backup, &mut out, context) {
         Err(_) if out.has_gone() => Ok(Exit::Done),
         written => written.map(|()| Exit::Done),
-    }
-}
-
-/// Standard output, whose reader may close it early.
-pub(super) struct Reader<W> {
-    out: W,
-    has_gone: bool,
-}
-
-impl Reader<StdoutLock<'static>> {
-    pub(super) fn stdout() -> Self {
-        Self { out: io::stdout().lock(), has_gone: false }
-    }
-}
-
-impl<W: Write> Reader<W> {
-    /// Whether the reader has seen enough, as with "| head".
-    pub(super) fn has_gone(&self) -> bool {
-        self.has_gone
-    }
-
-    fn noted<T>(&mut self, written: io::Result<T>) -> io::Result<T> {
-        self.has_gone |= written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-        written
-    }
-}
-
-impl<W: Write> Write for Reader<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes);
-        self.noted(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let flushed = self.out.flush();
-        self.noted(flushed)
     }
 }
 

@@ -17,9 +17,12 @@ use serde::Serialize;
 
 use crate::{args::units::Span, exit::Exit};
 
+mod closable;
 mod json;
 mod progress;
 pub(crate) mod text;
+
+pub(crate) use closable::ClosableStdout;
 
 use progress::Progress;
 

@@ -23,13 +23,18 @@ pub fn to_hex(bytes: &[u8]) -> String {
 /// Decodes hex strictly: lower case only, and an even number of digits.
 #[must_use]
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().copied().map(byte_of).collect()
+}
+
+/// The byte that two digits stand for, lower case only.
+pub(crate) fn byte_of([high, low]: [u8; 2]) -> Option<u8> {
     let digit = |c: u8| match c {
         b'0'..=b'9' => Some(c - b'0'),
         b'a'..=b'f' => Some(c - b'a' + 10),
         _ => None,
     };
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+    Some(digit(high)? << 4 | digit(low)?)
 }
 
 /// N bytes, shown and stored as lower-case hex.

@@ -11,6 +11,7 @@ use holdfast_pipe::PageHash;
 
 use crate::format::{
     columns::{self, CHUNK_BYTES_MAX, PageEntry, get_chunk, put_chunk},
+    hex::byte_of,
     names::ChunkRef,
     page_map::{LeafRef, PAGES_PER_LEAF, get_leaf_refs, put_leaf_refs},
     rows::{DefinitionMap, TableMap, get_definition, get_table, put_definition, put_table},
@@ -84,13 +85,7 @@ impl ItemPath {
                 if *byte == b'%' {
                     let (digits, after) = rest.split_first_chunk::<2>().ok_or_else(bad)?;
                     rest = after;
-                    let digits = digits.map(|digit| match digit {
-                        b'0'..=b'9' => Some(digit - b'0'),
-                        b'a'..=b'f' => Some(digit - b'a' + 10),
-                        _ => None,
-                    });
-                    let [Some(high), Some(low)] = digits else { return Err(bad()) };
-                    name.push(high << 4 | low);
+                    name.push(byte_of(*digits).ok_or_else(bad)?);
                 } else {
                     name.push(*byte);
                 }

@@ -19,58 +19,38 @@ use crate::{
 /// As long as no check has found damage, this costs one small object for each log; otherwise the refs of all its
 /// backups.
 pub fn suspects(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoError> {
-    if !Checked::read(repo, history.log(), &mut |_| {})?.has_found_damage() {
+    let checked = Checked::read(repo, history.log(), &mut |_| {})?;
+    if !checked.has_found_damage() {
         return Ok(BTreeSet::new());
     }
-    let stored = Stored::look(repo, history)?;
+    let needs = Needs::read(repo, history)?;
     let mut suspects = BTreeSet::new();
     for backup in history.standing() {
         // Refs that cannot be read are a finding of their own.
-        if let Some(needed) = stored.needs(backup.run)?
-            && needed.keys().any(|pack| stored.checked.is_bad(*pack))
-        {
+        let packs = needs.packs_of(backup.run)?.unwrap_or_default();
+        if packs.keys().any(|pack| checked.is_bad(*pack)) {
             suspects.insert(backup.run);
         }
     }
     Ok(suspects)
 }
 
-/// What shows, without reading data, whether a backup has lost something.
-pub(super) struct Stored<'a> {
+/// Which packs backups need.
+struct Needs<'a> {
     repo: &'a Repo,
     history: &'a History,
     prunes: Prunes,
-    packs: BTreeMap<(RunNo, u32), ObjectInfo>,
-    checked: Checked,
 }
 
-impl<'a> Stored<'a> {
-    pub(super) fn look(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
-        let log = history.log();
-        Ok(Self {
-            repo,
-            history,
-            // Chunks moved by a prune whose own record is damaged seem missing.
-            prunes: history.prunes_or(repo, &mut |_, _| Ok(()))?,
-            packs: repo.list_folder(log, Folder::Packs)?,
-            checked: Checked::read(repo, log, &mut |_| {})?,
-        })
-    }
-
-    /// Whether every pack that the backup needs exists, and no check has found it damaged.
-    pub(super) fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
-        let Some(needed) = self.needs(run)? else { return Ok(false) };
-        for (pack, size_bytes) in needed {
-            if self.prunes.is_dead(pack) || self.checked.is_bad(pack) || !self.has(pack, size_bytes)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+impl<'a> Needs<'a> {
+    fn read(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
+        // Chunks moved by a prune whose own record is damaged seem missing.
+        Ok(Self { repo, history, prunes: history.prunes_or(repo, &mut |_, _| Ok(()))? })
     }
 
     /// The packs that the backup needs, with their sizes as far as it has recorded them; `None` if its refs are
     /// damaged.
-    fn needs(&self, run: RunNo) -> Result<Option<BTreeMap<PackId, Option<u64>>>, RepoError> {
+    fn packs_of(&self, run: RunNo) -> Result<Option<BTreeMap<PackId, Option<u64>>>, RepoError> {
         let mut recorded: BTreeMap<PackId, u64> = BTreeMap::new();
         let mut needed: BTreeSet<PackId> = BTreeSet::new();
         let refs = self.history.stored_refs(self.repo, run).and_then(|refs| {
@@ -90,12 +70,44 @@ impl<'a> Stored<'a> {
             }),
         }
     }
+}
+
+/// What shows, without reading data, whether a backup has lost something.
+pub(super) struct Stored<'a> {
+    needs: Needs<'a>,
+    packs: BTreeMap<(RunNo, u32), ObjectInfo>,
+    checked: Checked,
+}
+
+impl<'a> Stored<'a> {
+    pub(super) fn look(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
+        let log = history.log();
+        Ok(Self {
+            needs: Needs::read(repo, history)?,
+            packs: repo.list_folder(log, Folder::Packs)?,
+            checked: Checked::read(repo, log, &mut |_| {})?,
+        })
+    }
+
+    /// Whether every pack that the backup needs exists, and no check has found it damaged.
+    pub(super) fn has_all_of(&self, run: RunNo) -> Result<bool, RepoError> {
+        let Some(needed) = self.needs.packs_of(run)? else { return Ok(false) };
+        for (pack, size_bytes) in needed {
+            if self.needs.prunes.is_dead(pack) || self.checked.is_bad(pack) || !self.has(pack, size_bytes)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 
     fn has(&self, pack: PackId, recorded: Option<u64>) -> Result<bool, RepoError> {
         match self.packs.get(&(pack.run, pack.part)) {
             Some(info) => Ok(recorded.is_none_or(|size_bytes| info.size_bytes == size_bytes)),
             // A listing may lag behind.
-            None => Ok(exists(&**self.repo.store(), &self.history.log().pack(pack))?),
+            None => {
+                let Needs { repo, history, .. } = &self.needs;
+                Ok(exists(&**repo.store(), &history.log().pack(pack))?)
+            }
         }
     }
 }

@@ -21,9 +21,8 @@ use serde::Serialize;
 use super::{Context, open_archive, repository, select};
 use crate::{
     args::{backup_ref::BackupRef, binlog::CatArgs, units::ByteSize},
-    commands::cat::Reader,
     exit::Exit,
-    output::{Render, text},
+    output::{ClosableStdout, Render, text},
 };
 
 #[derive(Serialize)]
@@ -124,7 +123,7 @@ type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 fn written<T>(path: Option<&Path>, give: impl FnOnce(&mut Take<'_>) -> Result<T>) -> Result<Option<T>> {
     let Some(path) = path else {
         let doing = "write to standard output";
-        let mut out = BufWriter::new(Reader::stdout());
+        let mut out = BufWriter::new(ClosableStdout::lock());
         let given = give(&mut |bytes| out.write_all(bytes).context(doing));
         let done = given.and_then(|given| out.flush().context(doing).map(|()| given));
         return match done {

@@ -18,8 +18,9 @@ const INPUT_BYTES_MAX: usize = 16 << 10;
 pub fn answer(input: &[u8]) {
     let input = &input[..input.len().min(INPUT_BYTES_MAX)];
     let packets = packets(input);
-    if let Ok(Ok((rows, bytes))) = read(&packets, raw::read_to_end) {
-        assert!(rows as usize <= packets.len() && bytes as usize <= input.len());
+    if let Ok(Ok(rows)) = read(&packets, raw::all_rows) {
+        assert!(rows.len() <= packets.len());
+        assert!(rows.iter().map(Vec::len).sum::<usize>() <= input.len());
     }
     let _refused = read(&packets, |socket| Wire::over(socket, 1).done());
 }
@@ -57,6 +58,6 @@ mod tests {
             answer(input);
         }
         let rows = b"\x01\0\x01\x03\0def\x05\0\xFE\0\0\x02\0\x02\0\x01a\x05\0\xFE\0\0\x22\0";
-        assert_eq!(read(&packets(rows), raw::read_to_end).unwrap().unwrap(), (1, 2));
+        assert_eq!(read(&packets(rows), raw::all_rows).unwrap().unwrap(), [b"\x01a"]);
     }
 }
