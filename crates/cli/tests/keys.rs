@@ -60,6 +60,19 @@ fn passwords_are_added_changed_and_removed() {
     assert!(nobody.err.contains("HOLDFAST_NEW_PASSWORD"), "{nobody:#?}");
 }
 
+/// The store's own words say neither which repository it is nor what helps.
+#[test]
+fn a_key_that_cannot_be_stored_names_the_repository() {
+    let program = Program::with_repository();
+    let unfinished = program.repository().join(".tmp");
+    std::fs::remove_dir_all(&unfinished).unwrap();
+    std::fs::write(&unfinished, "").unwrap();
+    let file = program.write("new", "another\n");
+    let refused = program.run(&["key", "add", "--new-password-file", file.to_str().unwrap()]).expect_code(5);
+    let said = format!("error: the repository {}: ", program.repository().display());
+    assert!(refused.err.starts_with(&said) && refused.err.contains("/.tmp"), "{refused:#?}");
+}
+
 #[test]
 fn a_new_password_is_asked_for_twice_after_the_old_one() {
     let program = Program::with_repository();

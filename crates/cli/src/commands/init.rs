@@ -83,7 +83,7 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
     let creation = writers::examine(&*store)
         .map_err(|error| repository::of_store(error).context(format_args!("the repository {location}")))?;
     let repo = Repo::init_locked(store, &protection, object_lock)
-        .map_err(|error| repository::of_keys_at(error, &location))?;
+        .map_err(|error| repository::of_keys(error, &location))?;
     let info = repo.info();
     let made = Made {
         repository_id: info.repository_id.to_string(),

@@ -230,7 +230,7 @@ pub(super) fn run(args: &KeyArgs, context: &Context<'_>) -> Result<Exit> {
 
 fn list(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
-    let list = manage::list(&repo).map_err(repository::of_keys)?;
+    let list = manage::list(&repo).map_err(repository::of_keys_in(&repo))?;
     let problems = list.problems.into_iter().map(|(object, problem)| Problem { object, problem });
     let listed = Listed {
         keys: list.keys.into_iter().map(Key::from).collect(),
@@ -304,7 +304,7 @@ fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
     let new = NewKey { role: args.role, sources: args.sources.clone(), label: args.label.clone() };
-    let key = manage::add(&repo, &new, behind.slot()).map_err(repository::of_keys)?;
+    let key = manage::add(&repo, &new, behind.slot()).map_err(repository::of_keys_in(&repo))?;
     let trusted = manage::trusted(&repo);
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced: None, may_end: Vec::new() };
     context.output.result(Exit::Done, &made);
@@ -323,7 +323,8 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = open_as_operator(context, "changing a key")?;
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
-    let (key, trusted, removed) = manage::change(&repo, behind.slot()).map_err(repository::of_keys)?;
+    let (key, trusted, removed) =
+        manage::change(&repo, behind.slot()).map_err(repository::of_keys_in(&repo))?;
     let replaced = Some(repo.keys().key_id().to_string());
     let may_end = removed.may_end.iter().map(|(log, run)| log.backup_id(*run)).collect();
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced, may_end };
@@ -363,7 +364,7 @@ impl Removed {
     ) -> Result<Exit> {
         let mut exit = Exit::Done;
         for id in ids {
-            let removed = manage::remove(repo, *id, under_way).map_err(repository::of_keys)?;
+            let removed = manage::remove(repo, *id, under_way).map_err(repository::of_keys_in(repo))?;
             if signed_too_late(&removed.too_late, context) == Exit::Finding {
                 exit = Exit::Finding;
             }
@@ -381,7 +382,7 @@ impl Removed {
 
 fn rotated(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::ManageKeys, "rotating keys")?;
-    let Rotated { number, keys } = rotate(&repo).map_err(repository::of_keys)?;
+    let Rotated { number, keys } = rotate(&repo).map_err(repository::of_keys_in(&repo))?;
     context.output.result(Exit::Done, &RotatedKeys { rotation: number, keys });
     Ok(Exit::Done)
 }

@@ -253,13 +253,13 @@ fn with_password(
         }
         opened => opened,
     }
-    .map_err(|error| of_keys_at(error, &location))
+    .map_err(|error| of_keys(error, &location))
 }
 
 fn with_identity(store: Arc<dyn Store>, path: &Path, only: Option<KeyId>) -> Result<Repo> {
     let identity = password::identity(path)?;
     let location = store.location();
-    Repo::unlock(store, Unlock::Identity(&identity), only).map_err(|error| of_keys_at(error, &location))
+    Repo::unlock(store, Unlock::Identity(&identity), only).map_err(|error| of_keys(error, &location))
 }
 
 /// Converts the password to the library's type.
@@ -273,18 +273,19 @@ pub(crate) fn of_store(error: StoreError) -> Error {
     holdfast_repo::RepoError::from(error).into()
 }
 
-/// Converts an error in creating or opening the repository at `location` to an operation's error.
-pub(crate) fn of_keys_at(error: KeyError, location: &str) -> Error {
-    match error {
-        KeyError::Store(error) => of_store(error).context(format_args!("the repository {location}")),
-        error => of_keys(error),
-    }
+/// Converts errors with the keys of an open repository.
+pub(crate) fn of_keys_in(repo: &Repo) -> impl FnOnce(KeyError) -> Error {
+    let location = repo.store().location();
+    move |error| of_keys(error, &location)
 }
 
-/// Converts an error in changing or reading keys to an operation's error.
-pub(crate) fn of_keys(error: KeyError) -> Error {
+/// Converts an error in creating or opening the repository at `location`, or with its keys, to an operation's
+/// error.
+pub(crate) fn of_keys(error: KeyError, location: &str) -> Error {
+    let text = error.to_string();
     let trust;
-    let (kind, hint) = match &error {
+    let (kind, hint) = match error {
+        KeyError::Store(error) => return of_store(error).context(format_args!("the repository {location}")),
         KeyError::NotARepository { location } if location.starts_with("s3://") => (
             ErrorKind::Store,
             Some(
@@ -377,10 +378,9 @@ pub(crate) fn of_keys(error: KeyError) -> Error {
         KeyError::Damaged { .. } | KeyError::Kdf { .. } => {
             (ErrorKind::Damaged, Some("put this object back from a copy of the repository"))
         }
-        KeyError::Store(_) => (ErrorKind::Store, None),
         KeyError::NoRandom(_) => (ErrorKind::Failed, None),
     };
-    let it = Error::new(kind, error.to_string());
+    let it = Error::new(kind, text);
     match hint {
         Some(hint) => it.hinted(hint),
         None => it,
