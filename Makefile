@@ -6,8 +6,8 @@ TARGET_DIR ?= $(or $(CARGO_TARGET_DIR),target)
 CARGO ?= cargo
 # A failed test shows its chain of causes; where each was passed on is noise.
 export RUST_LIB_BACKTRACE ?= 0
-# Tests wait for servers half of their time.
-export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 2)
+# Tests wait for servers more than half of their time.
+export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 5 / 2)
 
 .DEFAULT_GOAL := help
 .PHONY: lint help servers build check test demo bench soak pitr fuzz seeds scale
@@ -31,7 +31,7 @@ check: lint ## format, lints, links of the documentation, and the tests that nee
 	$(CARGO) test -p holdfast-core -p holdfast-stores -p holdfast-testkit -p holdfast-bench -p holdfast --lib --bins
 
 test: servers ## every test, on real servers
-	$(CARGO) test --workspace --no-fail-fast
+	scripts/in-memory $(CARGO) test --workspace --no-fail-fast
 
 demo: ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
 	@scripts/servers $(or $(filter mariadb-% mysql-%,$(DEMO)),mariadb-10.11)

@@ -17,6 +17,7 @@ pub use writes::WriteLoad;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
@@ -27,6 +28,23 @@ struct Stop(Arc<AtomicBool>);
 impl Stop {
     fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How often a thread of a load may begin a piece of work.
+/// Without it, a load is as large as the disk is fast, and what a test proves and takes depends on that.
+#[derive(Clone, Copy, Debug)]
+struct Pace(Duration);
+
+impl Pace {
+    /// At most this often; `None`: no limit.
+    fn per_second(rate: Option<u32>) -> Pace {
+        Pace(rate.map_or(Duration::ZERO, |rate| Duration::from_secs(1) / rate.max(1)))
+    }
+
+    /// Waits until the piece of work after the one that began at `begun` may begin.
+    fn keep(self, begun: Instant) {
+        thread::sleep(self.0.saturating_sub(begun.elapsed()));
     }
 }
 

@@ -32,6 +32,18 @@ const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// The size of `sun_path` without its terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// Memory that servers fill at their start and that tests do not need: a sixth of the processor time of all tests.
+const LEAN_MARIADB: [&str; 2] = ["--key-buffer-size=16M", "--aria-pagecache-buffer-size=16M"];
+const LEAN_MYSQL: [&str; 7] = [
+    "--key-buffer-size=4M",
+    "--innodb-log-buffer-size=8M",
+    "--performance-schema-digests-size=200",
+    "--performance-schema-events-statements-history-long-size=100",
+    "--performance-schema-accounts-size=8",
+    "--performance-schema-hosts-size=8",
+    "--performance-schema-users-size=8",
+];
+
 /// Options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -214,11 +226,13 @@ impl Server {
         if self.kind.is_mariadb() {
             arguments.push(format!("--innodb-log-file-size={}M", options.redo_mib));
             arguments.extend(["--gtid-strict-mode=ON", "--log-slave-updates"].map(str::to_owned));
+            arguments.extend(LEAN_MARIADB.map(str::to_owned));
         } else {
             arguments.push(format!("--innodb-redo-log-capacity={}M", options.redo_mib));
             arguments
                 .extend(["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=0"].map(str::to_owned));
             arguments.push(format!("--innodb-directories={home}/outside"));
+            arguments.extend(LEAN_MYSQL.map(str::to_owned));
         }
         if self.kind == ServerKind::MariaDb118 {
             // Without a certificate the server generates one at each start, which takes half a second of CPU

@@ -83,7 +83,8 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                         // Whichever statement waited in vain.
                         stage.source.exec("DROP TABLE IF EXISTS shop.next, shop.old").ok();
                     }
-                    thread::sleep(Duration::from_millis(5));
+                    // Changes without a pause would leave a backup no chance on a fast disk.
+                    thread::sleep(Duration::from_millis(50));
                 }
             });
             let until = Instant::now() + Duration::from_secs(4);

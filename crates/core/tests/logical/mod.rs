@@ -189,15 +189,22 @@ pub(crate) fn described(server: &Server) -> BTreeMap<String, Vec<Vec<Option<Vec<
     ] {
         asked.extend(conn.query::<String, _>(query).unwrap());
     }
+    // Names that the server's collation cannot tell apart come in any order without a cast.
+    let as_bytes = |names: &[&str]| {
+        names.iter().map(|name| format!("CAST({name} AS BINARY)")).collect::<Vec<_>>().join(", ")
+    };
     for query in [
         format!(
-            "SELECT trigger_schema, event_object_table, trigger_name, action_timing, event_manipulation, action_order FROM information_schema.triggers WHERE trigger_schema NOT IN {own} ORDER BY 1, 2, 3"
+            "SELECT trigger_schema, event_object_table, trigger_name, action_timing, event_manipulation, action_order FROM information_schema.triggers WHERE trigger_schema NOT IN {own} ORDER BY {}",
+            as_bytes(&["trigger_schema", "event_object_table", "trigger_name"])
         ),
         format!(
-            "SELECT table_schema, table_name, column_name, column_type, column_default, extra FROM information_schema.columns WHERE table_schema NOT IN {own} AND table_name <> 'broken' ORDER BY 1, 2, ordinal_position"
+            "SELECT table_schema, table_name, column_name, column_type, column_default, extra FROM information_schema.columns WHERE table_schema NOT IN {own} AND table_name <> 'broken' ORDER BY {}, ordinal_position",
+            as_bytes(&["table_schema", "table_name"])
         ),
         format!(
-            "SELECT routine_schema, routine_name, routine_type, sql_mode, routine_comment, routine_definition, definer FROM information_schema.routines WHERE routine_schema NOT IN {own} ORDER BY 1, 2, 3"
+            "SELECT routine_schema, routine_name, routine_type, sql_mode, routine_comment, routine_definition, definer FROM information_schema.routines WHERE routine_schema NOT IN {own} ORDER BY {}",
+            as_bytes(&["routine_schema", "routine_name", "routine_type"])
         ),
     ] {
         asked.push(query);

@@ -60,8 +60,11 @@ fn mysql_9_7_restores_tables_imported_in_a_storm_of_innodb_alone() {
                 .unwrap();
         }
         let stage = Stage::around(source);
-        let [full, second] =
-            stage.two_backups_in(StormOptions { connections: 2, seed, imports: true, innodb_only: true });
+        let [full, second] = stage.two_backups_in(StormOptions {
+            imports: true,
+            innodb_only: true,
+            ..StormOptions::new(2, seed)
+        });
         stage.prove(&second);
         stage.prove(&full);
     }

@@ -109,7 +109,7 @@ impl Stage {
 
     /// Two backups of the busy server, the second based on the first.
     fn two_backups(&self, seed: u64) -> [BackupReport; 2] {
-        self.two_backups_in(StormOptions { connections: 2, seed, imports: true, innodb_only: false })
+        self.two_backups_in(StormOptions { imports: true, ..StormOptions::new(2, seed) })
     }
 
     /// The same with the given storm.

@@ -14,12 +14,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
-use super::{Crew, Stop, server_error};
+use super::{Crew, Pace, Stop, server_error};
 use crate::rng::Rng;
 use crate::server::Server;
 
@@ -51,6 +52,16 @@ pub struct StormOptions {
     pub imports: bool,
     /// Whether all tables are InnoDB tables, including those of the server's other clients.
     pub innodb_only: bool,
+    /// The most changes that each connection begins in a second; `None`: as many as the server lets it.
+    pub per_second: Option<u32>,
+}
+
+impl StormOptions {
+    /// A storm of tables of all engines without imports, at a rate that leaves the machine room for more.
+    pub fn new(connections: u32, seed: u64) -> StormOptions {
+        const PER_SECOND: u32 = 5;
+        StormOptions { connections, seed, imports: false, innodb_only: false, per_second: Some(PER_SECOND) }
+    }
 }
 
 /// The state of imports, shared by all connections.
@@ -77,7 +88,7 @@ pub struct DdlCounts {
 impl DdlStorm {
     /// Starts a storm with this many connections and no imports.
     pub fn start(server: &Server, connections: u32, seed: u64) -> Result<DdlStorm> {
-        DdlStorm::start_with(server, StormOptions { connections, seed, imports: false, innodb_only: false })
+        DdlStorm::start_with(server, StormOptions::new(connections, seed))
     }
 
     /// Starts a storm.
@@ -112,7 +123,7 @@ impl DdlStorm {
                 counts: DdlCounts::default(),
             };
             storm.clear()?;
-            crew.add(move |stop| storm.run(stop));
+            crew.add(move |stop| storm.run(stop, Pace::per_second(options.per_second)));
         }
         Ok(DdlStorm { crew, imports, refusal: refusal(server, options.innodb_only)? })
     }
@@ -275,9 +286,11 @@ struct Table {
 }
 
 impl Connection {
-    fn run(mut self, stop: &Stop) -> Result<DdlCounts> {
+    fn run(mut self, stop: &Stop, pace: Pace) -> Result<DdlCounts> {
         while !stop.requested() {
+            let begun = Instant::now();
             self.step()?;
+            pace.keep(begun);
         }
         Ok(self.counts)
     }

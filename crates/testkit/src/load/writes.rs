@@ -9,14 +9,13 @@
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use mysql::prelude::Queryable;
 use mysql::{AccessMode, Conn, TxOpts};
 
-use super::{Crew, Stop, server_error};
+use super::{Crew, Pace, Stop, server_error};
 use crate::data::{Vocabulary, push_hex};
 use crate::rng::Rng;
 use crate::server::Server;
@@ -48,9 +47,9 @@ pub struct Counts {
 
 impl WriteLoad {
     /// Starts `threads` workers.
-    /// Their rate is limited to what any of the servers can replicate here with a durable binlog.
+    /// Their rate is limited, so that the servers of other tests get on as well.
     pub fn start(server: &Server, threads: u32, seed: u64) -> Result<WriteLoad> {
-        const PER_SECOND: u32 = 400;
+        const PER_SECOND: u32 = 50;
         WriteLoad::start_paced(server, threads, seed, Some(PER_SECOND))
     }
 
@@ -81,8 +80,7 @@ impl WriteLoad {
                 counts: Counts::default(),
                 committed: Arc::clone(&committed),
             };
-            let pause = per_second.map(|rate| Duration::from_secs(1) / rate.max(1));
-            crew.add(move |stop| worker.run(stop, pause));
+            crew.add(move |stop| worker.run(stop, Pace::per_second(per_second)));
         }
         Ok(WriteLoad { crew, committed })
     }
@@ -140,7 +138,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, stop: &Stop, pause: Option<Duration>) -> Result<Counts> {
+    fn run(mut self, stop: &Stop, pace: Pace) -> Result<Counts> {
         while !stop.requested() {
             let begun = Instant::now();
             if self.rng.percent(15) {
@@ -150,9 +148,7 @@ impl Worker {
             } else {
                 self.transaction()?;
             }
-            if let Some(pause) = pause {
-                thread::sleep(pause.saturating_sub(begun.elapsed()));
-            }
+            pace.keep(begun);
         }
         Ok(self.counts)
     }

@@ -173,7 +173,11 @@ impl Work {
         let storm = match plan.storm_connections {
             0 => None,
             connections => {
-                let options = StormOptions { connections, seed: rng.next_u64(), imports, innodb_only: false };
+                let options = StormOptions {
+                    imports,
+                    per_second: None,
+                    ..StormOptions::new(connections, rng.next_u64())
+                };
                 Some(DdlStorm::start_with(server, options)?)
             }
         };
