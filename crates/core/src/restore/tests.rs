@@ -605,7 +605,9 @@ fn damaged_repository() {
     let files = source();
     let run = world.backup(&files);
     let packs = world.path("repo/sources/db1/physical/packs");
-    let pack = fs::read_dir(packs).unwrap().next().unwrap().unwrap().path();
+    // The pack of pages: others are smaller, and come first in some directories.
+    let packs = fs::read_dir(packs).unwrap().map(|entry| entry.unwrap().path());
+    let pack = packs.max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
     let mut bytes = fs::read(&pack).unwrap();
     bytes[200_000] ^= 1;
     fs::set_permissions(&pack, fs::Permissions::from_mode(0o600)).unwrap();
