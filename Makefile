@@ -6,7 +6,7 @@ TARGET_DIR ?= $(or $(CARGO_TARGET_DIR),target)
 CARGO ?= cargo
 # A failed test shows its chain of causes; where each was passed on is noise.
 export RUST_LIB_BACKTRACE ?= 0
-# Tests wait for servers more than half of their time.
+# Many tests wait, for servers and for time to pass.
 export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 5 / 2)
 
 .DEFAULT_GOAL := help

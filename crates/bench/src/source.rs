@@ -107,6 +107,12 @@ impl Source {
 pub(crate) fn options(kind: ServerKind, scratch: &Scratch) -> ServerOptions {
     // mydumper 1.0.1 reads columns of EXPLAIN that MySQL 9's default format lacks, and crashes.
     let extra = if kind.is_mariadb() { vec![] } else { vec!["--explain-format=TRADITIONAL".to_owned()] };
-    ServerOptions { buffer_pool_mib: BUFFER_POOL_MIB, redo_mib: REDO_MIB, extra, ..ServerOptions::default() }
-        .parent(scratch.path())
+    ServerOptions {
+        buffer_pool_mib: BUFFER_POOL_MIB,
+        redo_mib: REDO_MIB,
+        lean: false,
+        extra,
+        ..ServerOptions::default()
+    }
+    .parent(scratch.path())
 }

@@ -36,9 +36,10 @@ pub(crate) struct Backup {
 
 /// Options that include undo tablespaces, of which MariaDB 10.11 has none by default.
 pub(crate) fn server_options(kind: ServerKind) -> ServerOptions {
+    let usual = ServerOptions { lean: false, ..ServerOptions::default() };
     match kind.is_mariadb() {
-        true => ServerOptions::default().init_arg("--innodb-undo-tablespaces=3"),
-        false => ServerOptions::default(),
+        true => usual.init_arg("--innodb-undo-tablespaces=3"),
+        false => usual,
     }
 }
 
