@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use holdfast_core::{Error, Event, Listener};
+use holdfast_core::Error;
 use holdfast_testkit::keyring::with_keyring;
 use mysql::prelude::Queryable;
 

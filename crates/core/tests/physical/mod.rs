@@ -9,7 +9,7 @@ use std::{
 };
 
 use holdfast_core::{
-    Cancel,
+    Cancel, Event, Listener,
     backup::{self, BackupOptions, BackupReport},
     physical::Precision,
     restore::{self, RestoreOptions, RestoreReport},
@@ -67,6 +67,18 @@ pub(crate) fn new_repo(dir: &Path) -> Arc<Repo> {
     let store = Arc::new(FsStore::create(dir).unwrap());
     let protection = Protection::Password { password: &password(), kdf: KdfParams::MINIMUM };
     Arc::new(Repo::init(store, &protection).unwrap())
+}
+
+/// Lets a paused storm go on when the copy begins.
+struct OnceBegun<'a>(&'a DdlStorm);
+
+impl Listener for OnceBegun<'_> {
+    fn event(&self, event: Event) {
+        if let Event::Phase { name: "copy" } = event {
+            self.0.go_on();
+        }
+        Told.event(event);
+    }
 }
 
 impl Stage {
@@ -142,8 +154,8 @@ impl Stage {
         [full, second]
     }
 
-    /// A backup during a storm.
-    /// If it has to be refused because of an import, the next one begins after all imports.
+    /// A backup during a storm. If it has to be refused because of an import, the next one begins after all
+    /// imports, and as the error says: after a checkpoint, while nothing is dropped or renamed.
     fn back_up_in(&self, storm: &DdlStorm) -> BackupReport {
         let imported = storm.imported();
         match backup::run(&self.repo, &self.options(), &Told, &Cancel::default()) {
@@ -152,13 +164,12 @@ impl Stage {
                 assert!(storm.excuses(&error.to_string(), imported), "{error}");
                 println!("refused: {error}");
                 storm.stop_imports();
-                while storm.is_importing() {
-                    sleep(Duration::from_millis(20));
-                }
+                storm.pause();
                 if self.source.kind().is_mariadb() {
                     self.source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
                 }
-                self.back_up()
+                let begun = OnceBegun(storm);
+                backup::run(&self.repo, &self.options(), &begun, &Cancel::default()).unwrap()
             }
         }
     }

@@ -12,9 +12,10 @@ pub use imports::finish_imports;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use mysql::Conn;
@@ -35,6 +36,7 @@ const TABLES_MAX: usize = 25;
 #[derive(Debug)]
 pub struct DdlStorm {
     crew: Crew<DdlCounts>,
+    gate: Arc<Gate>,
     imports: Arc<Imports>,
     /// The error with which a backup may be refused because of an import; `None` if it must never be.
     refusal: Option<Refusal>,
@@ -64,12 +66,18 @@ impl StormOptions {
     }
 }
 
+/// What all connections pass before each change.
+#[derive(Debug, Default)]
+struct Gate {
+    shut: AtomicBool,
+    /// Shared by the connections that are making a change.
+    changing: RwLock<()>,
+}
+
 /// The state of imports, shared by all connections.
 #[derive(Debug, Default)]
 struct Imports {
     allowed: AtomicBool,
-    /// Connections that are preparing or doing an import.
-    under_way: AtomicU64,
     begun: AtomicU64,
     done: AtomicU64,
 }
@@ -99,7 +107,7 @@ impl DdlStorm {
         let exports = imports::new_exports(server)?;
         let imports = Arc::new(Imports::default());
         imports.allowed.store(options.imports, Ordering::SeqCst);
-        let mut crew = Crew::new();
+        let (mut crew, gate) = (Crew::new(), Arc::<Gate>::default());
         for number in 0..connections {
             let mut conn = server.conn()?;
             conn.query_drop("USE ddl")?;
@@ -123,9 +131,10 @@ impl DdlStorm {
                 counts: DdlCounts::default(),
             };
             storm.clear()?;
-            crew.add(move |stop| storm.run(stop, Pace::per_second(options.per_second)));
+            let gate = Arc::clone(&gate);
+            crew.add(move |stop| storm.run(stop, &gate, Pace::per_second(options.per_second)));
         }
-        Ok(DdlStorm { crew, imports, refusal: refusal(server, options.innodb_only)? })
+        Ok(DdlStorm { crew, gate, imports, refusal: refusal(server, options.innodb_only)? })
     }
 
     /// The number of tablespaces imported so far.
@@ -138,9 +147,15 @@ impl DdlStorm {
         self.imports.allowed.store(false, Ordering::SeqCst);
     }
 
-    /// Whether an import is under way.
-    pub fn is_importing(&self) -> bool {
-        self.imports.under_way.load(Ordering::SeqCst) > 0
+    /// Holds the storm after the current changes, imports included, which end before this returns.
+    pub fn pause(&self) {
+        self.gate.shut.store(true, Ordering::SeqCst);
+        drop(self.gate.changing.write());
+    }
+
+    /// Lets a paused storm go on.
+    pub fn go_on(&self) {
+        self.gate.shut.store(false, Ordering::SeqCst);
     }
 
     /// Whether a backup failed with `error` because of this storm, on a server where such a backup must be
@@ -286,11 +301,20 @@ struct Table {
 }
 
 impl Connection {
-    fn run(mut self, stop: &Stop, pace: Pace) -> Result<DdlCounts> {
+    fn run(mut self, stop: &Stop, gate: &Gate, pace: Pace) -> Result<DdlCounts> {
+        const LOOK_EVERY: Duration = Duration::from_millis(20);
         while !stop.requested() {
             let begun = Instant::now();
-            self.step()?;
-            pace.keep(begun);
+            let changing = gate.changing.read();
+            let is_shut = gate.shut.load(Ordering::SeqCst);
+            if !is_shut {
+                self.step()?;
+            }
+            drop(changing);
+            match is_shut {
+                true => thread::sleep(LOOK_EVERY),
+                false => pace.keep(begun),
+            }
         }
         Ok(self.counts)
     }

@@ -97,8 +97,15 @@ impl Fault {
         prune.wait().map(drop)
     }
 
-    /// Waits for a random moment of the backup, injects the fault, and waits for the backup to end.
-    pub(crate) fn strike(self, stage: &mut Stage, mut backup: Running, rng: &mut Rng) -> Result<Ended> {
+    /// Waits for a random moment of the backup, injects the fault, and waits for the backup to end. A backup
+    /// may fail with what `is_excused`.
+    pub(crate) fn strike(
+        self,
+        stage: &mut Stage,
+        mut backup: Running,
+        is_excused: impl Fn(&Ended) -> bool,
+        rng: &mut Rng,
+    ) -> Result<Ended> {
         let moment = moment(stage.backup_takes_s, rng);
         match self {
             Fault::Nothing | Fault::Pruned | Fault::PruneKilled => {}
@@ -132,13 +139,17 @@ impl Fault {
                 let is_busy = rival.status.code() == Some(EXIT_BUSY);
                 // The first backup may have ended already, or not yet begun.
                 let ended = backup.wait()?;
-                ensure!(is_busy || rival.succeeded(), "a second backup: {}", rival.output);
                 ensure!(
-                    rival.succeeded() || ended.succeeded(),
+                    is_busy || rival.succeeded() || is_excused(&rival),
+                    "a second backup: {}",
+                    rival.output
+                );
+                ensure!(
+                    rival.succeeded() || ended.status.code() != Some(EXIT_BUSY),
                     "two backups refused each other: {}",
                     ended.output
                 );
-                return Ok(if ended.succeeded() { ended } else { rival });
+                return Ok(if rival.succeeded() && !ended.succeeded() { rival } else { ended });
             }
         }
         backup.wait()

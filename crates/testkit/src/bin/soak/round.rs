@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use holdfast_testkit::load::{CommitProber, DdlStorm, StormOptions, WriteLoad, ddl::finish_imports, writes};
-use holdfast_testkit::program;
+use holdfast_testkit::program::{self, Ended};
 use holdfast_testkit::rng::Rng;
 use holdfast_testkit::{Server, assert_equal_checksums, replica, tables};
 use rustix::process::Signal;
@@ -93,7 +93,8 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
         plan.fault.prepare(stage, rng)?;
         let imported = work.imported();
         let backup = stage.holdfast.command(&verb).of(&stage.source).start()?;
-        let ended = plan.fault.strike(stage, backup, rng)?;
+        let is_excused = |ended: &Ended| !ended.succeeded() && work.excuses(&ended.output, imported);
+        let ended = plan.fault.strike(stage, backup, is_excused, rng)?;
         record.struck = !ended.succeeded();
         if plan.fault.is_of_the_server() {
             // Errors of workers that have lost their connections are irrelevant. Tables without transactions
@@ -102,7 +103,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
             tables::repair_after_crash(&stage.source)?;
             stage.backups.clear();
         } else {
-            let is_by_design = !ended.succeeded() && work.excuses(&ended.output, imported);
+            let is_by_design = is_excused(&ended);
             work.stop(record)?;
             if ended.succeeded() {
                 stage.backup_takes_s = ended.elapsed.as_secs_f64();

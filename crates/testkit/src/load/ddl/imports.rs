@@ -8,7 +8,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
@@ -95,14 +94,10 @@ pub fn finish_imports(source: &Server, copy: &Server) -> Result<usize> {
 impl Connection {
     /// The life of a table up to its import and some later writes.
     pub(super) fn import(&mut self) -> Result<()> {
-        let imports = Arc::clone(&self.imports);
-        imports.under_way.fetch_add(1, Ordering::SeqCst);
-        let done = match imports.allowed.load(Ordering::SeqCst) {
+        match self.imports.allowed.load(Ordering::SeqCst) {
             true => self.import_one(),
             false => Ok(()),
-        };
-        imports.under_way.fetch_sub(1, Ordering::SeqCst);
-        done
+        }
     }
 
     fn import_one(&mut self) -> Result<()> {
