@@ -257,11 +257,12 @@ impl Segments {
         Ok(false)
     }
 
-    /// How long until the batch is due: early enough to be stored in time,
-    /// if that takes as long as the last time.
+    /// How long until the batch is due: early enough to be stored in time even if that takes twice as long as
+    /// the last time, and a bit more.
     pub(super) fn due_in(&self, batch: &Batch, age: Duration) -> Option<Duration> {
-        let takes = self.with_progress(|progress| progress.takes).min(age / 2);
-        batch.began.map(|began| (age - takes).saturating_sub(began.elapsed()))
+        let takes = self.with_progress(|progress| progress.takes);
+        let reserve = takes.saturating_mul(2).saturating_add(age / 8).min(age / 2);
+        batch.began.map(|began| (age - reserve).saturating_sub(began.elapsed()))
     }
 
     /// Fails if nothing will be stored any more.

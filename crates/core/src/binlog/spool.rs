@@ -75,7 +75,7 @@ impl Spool {
     pub(super) fn open(options: &SpoolOptions, repo: &Repo, log: &LogName) -> Result<Self> {
         let root = options.dir.join(repo.info().repository_id.to_string()).join(log.source.as_str());
         let failed = || format!("use {} as a spool", options.dir.display());
-        let near = FsStore::create(&root).context(failed())?;
+        let near = FsStore::create_keeping_folders(&root).context(failed())?;
         let held = match lock(&root, true)? {
             Lock::Ours(file) => file,
             Lock::Theirs | Lock::Gone => {

@@ -78,7 +78,7 @@ pub(super) struct Stream {
     thread: Option<JoinHandle<()>>,
     acknowledger: Acknowledger,
     /// The server keeps the session as long as this lives.
-    _session: Session,
+    session: Session,
 }
 
 /// Tells the server what is durable.
@@ -126,7 +126,7 @@ impl Stream {
             })
             .map_err(|error| Error::failed(format!("start a thread: {error}")))?;
         let acknowledger = Acknowledger(Arc::new(Mutex::new(commands)));
-        Ok(Self { queue, socket, thread: Some(thread), acknowledger, _session: session })
+        Ok(Self { queue, socket, thread: Some(thread), acknowledger, session })
     }
 
     /// What comes next.
@@ -138,6 +138,11 @@ impl Stream {
             Popped::Nothing => Next::Nothing,
             Popped::Closed => Next::Failed(SqlError::new(SqlCause::Lost, "the stream has ended")),
         }
+    }
+
+    /// The server's id of the session.
+    pub(super) fn connection_id(&self) -> u64 {
+        self.session.connection_id()
     }
 
     pub(super) fn acknowledger(&self) -> Acknowledger {

@@ -451,6 +451,33 @@ fn mysql_9_7_a_connection_breaks_while_commits_wait() {
     a_connection_breaks_while_commits_wait(ServerKind::MySql97);
 }
 
+/// A server for which commits may wait learns at once that an archiver has ended, not only with the next
+/// heartbeat.
+fn signs_off(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    enable_semi_sync(&stage.server);
+    let archiver = Archiver::start(&stage.repo, ArchiveOptions { semi_sync: true, ..stage.options() });
+    wait_archived(&stage);
+    let streams = || {
+        let query = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
+        stage.server.value::<u64>(query).unwrap()
+    };
+    assert_eq!(streams(), 1);
+    archiver.stop();
+    // A killed one that is still there has another command.
+    assert_eq!(streams(), 0);
+}
+
+#[test]
+fn mariadb_10_11_learns_that_an_archiver_has_ended() {
+    signs_off(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_learns_that_an_archiver_has_ended() {
+    signs_off(ServerKind::MySql97);
+}
+
 /// With semi-synchronous replication, a commit returns only when it is in the repository: every commit that
 /// the server has answered is there, even if the server is lost the next moment.
 fn semi_sync(kind: ServerKind) {

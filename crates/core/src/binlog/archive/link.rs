@@ -132,7 +132,11 @@ impl Archiver<'_> {
                 // Acknowledge the last event while the connection is still open.
                 self.settle(run, Some(recorder), Some(Instant::now() + END_OF_TRANSACTION_MAX))?;
             }
+            let connection_id = stream.connection_id();
             drop(stream);
+            if self.options.semi_sync && matches!(streamed, Ok(RunEnd::Done) | Err(StreamEnd::Fatal(_))) {
+                self.sign_off(connection_id);
+            }
             lost_at = Instant::now();
             match streamed {
                 Ok(end) => return Ok(end),
@@ -164,6 +168,16 @@ impl Archiver<'_> {
                     wait = RETRY_FIRST;
                 }
             }
+        }
+    }
+
+    /// Ends the server's side of a stream that is closed. A server that has nothing to send notices only at the
+    /// next heartbeat that nobody listens, and commits wait for an acknowledgement until then. Between two runs
+    /// they must: the next stream brings it.
+    fn sign_off(&self, connection_id: u64) {
+        let ended = open_control(self.options).and_then(|mut session| Ok(session.kill(connection_id)?));
+        if let Err(error) = ended {
+            self.note(format!("the server was not told that the stream ends: {error}"));
         }
     }
 

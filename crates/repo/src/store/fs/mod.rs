@@ -55,6 +55,8 @@ struct Inner {
     /// The owner of what is made, if it is not the user who makes it.
     owner: Option<(Uid, Gid)>,
     landmark: Landmark,
+    /// Whether folders that a deletion leaves empty stay.
+    keeps_folders: bool,
     /// Folders known to exist durably.
     durable_folders: Mutex<HashSet<PathBuf>>,
     /// Folders in which an object may have got its name without the folder having become durable.
@@ -68,11 +70,11 @@ type SyncFolder = dyn Fn(&Path) -> io::Result<()> + Send + Sync;
 impl FsStore {
     /// Opens a directory that exists.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        Self::over(root.into(), Box::new(sync_folder))
+        Self::over(root.into(), false, Box::new(sync_folder))
     }
 
     /// With `sync_folder`, which makes folders durable.
-    fn over(root: PathBuf, sync_folder: Box<SyncFolder>) -> Result<Self, StoreError> {
+    fn over(root: PathBuf, keeps_folders: bool, sync_folder: Box<SyncFolder>) -> Result<Self, StoreError> {
         let owner = match fs::metadata(&root) {
             Ok(metadata) if metadata.is_dir() => other_owner(&metadata),
             Ok(_) => return Err(io_error(&root, io::Error::from(io::ErrorKind::NotADirectory))),
@@ -80,7 +82,8 @@ impl FsStore {
         };
         let (durable_folders, doubtful_folders) = (Mutex::default(), Mutex::default());
         let landmark = Landmark::default();
-        let inner = Inner { root, owner, landmark, durable_folders, doubtful_folders, sync_folder };
+        let inner =
+            Inner { root, owner, landmark, keeps_folders, durable_folders, doubtful_folders, sync_folder };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -89,6 +92,14 @@ impl FsStore {
         let root = root.into();
         create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
         Self::open(root)
+    }
+
+    /// As [`create`](Self::create); folders stay when they become empty. For objects that come and go in the
+    /// same folders, which would have to be made durable again and again.
+    pub fn create_keeping_folders(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
+        let root = root.into();
+        create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
+        Self::over(root, true, Box::new(sync_folder))
     }
 }
 
@@ -235,9 +246,8 @@ impl Inner {
         self.require_landmark()?;
         let folder = self.root.join(TEMPORARY);
         for attempt in 1.. {
-            self.make_folder(&folder)?;
             let path = folder.join(temporary_name()?);
-            match Appender::create(&path, is_small) {
+            match self.make_folder(&folder).and_then(|()| Appender::create(&path, is_small)) {
                 Ok(file) => {
                     if let Some((user, group)) = self.owner {
                         file.give_to(user, group);
@@ -268,8 +278,8 @@ impl Inner {
 
     fn give_name(&self, temporary: &Path, target: &Path, folder: &Path) -> io::Result<()> {
         for attempt in 1.. {
-            self.make_folder(folder)?;
-            match rename_no_replace(temporary, target) {
+            let named = self.make_folder(folder).and_then(|()| rename_no_replace(temporary, target));
+            match named {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
                     self.forget_folder(folder);
                 }
@@ -455,7 +465,9 @@ impl Store for FsStore {
             if let Some(found) = found {
                 found.remove_file(name).map_err(object_error(path))?;
                 drop(found);
-                self.inner.remove_empty(folder);
+                if !self.inner.keeps_folders {
+                    self.inner.remove_empty(folder);
+                }
             }
         }
         Ok(())
@@ -607,6 +619,33 @@ mod tests {
         assert_eq!(store.head(&path("a/b/d")).unwrap().size_bytes, 0);
     }
 
+    /// One thread deletes what another makes in the same folder, which comes and goes, unless it is kept.
+    #[test]
+    fn objects_are_made_in_a_folder_that_comes_and_goes() {
+        for keeps_folders in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = match keeps_folders {
+                false => FsStore::create(folder.path()).unwrap(),
+                true => FsStore::create_keeping_folders(folder.path()).unwrap(),
+            };
+            let (made, to_delete) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for path in to_delete {
+                        store.delete(&[path]).unwrap();
+                    }
+                });
+                for number in 0..2000 {
+                    let path = path(&format!("a/b/c/{number}"));
+                    store.create_if_absent(&path, b"x").unwrap();
+                    made.send(path).unwrap();
+                }
+                drop(made);
+            });
+            assert_eq!(folder.path().join("a").exists(), keeps_folders);
+        }
+    }
+
     /// Checked on the store, and on a run that looks up what became of its outcome.
     #[test]
     fn what_was_published_without_becoming_durable_is_not_taken_for_done() {
@@ -617,7 +656,7 @@ mod tests {
             true => Err(io::Error::other("injected fault")),
             false => sync_folder(folder),
         };
-        let store = Arc::new(FsStore::over(folder.path().to_owned(), Box::new(sync)).unwrap());
+        let store = Arc::new(FsStore::over(folder.path().to_owned(), false, Box::new(sync)).unwrap());
         let repo = Arc::new(Repo::init(Arc::<FsStore>::clone(&store), &Protection::None).unwrap());
         let log = LogName { source: "db1".parse().unwrap(), kind: Kind::Physical };
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
