@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Logical(RunArgs),
     /// Measure the repository beside others, and in object storage
     Repository(RunArgs),
+    /// Measure an archiver of binlogs beside writers
+    Binlog(RunArgs),
     /// Make table and plot again from a JSON file of results
     Report {
         /// For example bench/results/physical.json
@@ -41,7 +43,7 @@ pub(crate) enum Command {
 /// What is measured.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Tables on each server, about [default: 3500 for physical, else 1500]
+    /// Tables on each server, about [default: 3500 for physical, 200 for binlog, else 1500]
     #[arg(long, value_name = "MIB")]
     size_mib: Option<u64>,
 
@@ -119,6 +121,7 @@ impl RunArgs {
         let size_mib = self.size_mib.unwrap_or(match suite {
             Suite::Physical => 3500,
             Suite::Logical | Suite::Repository => 1500,
+            Suite::Binlog => RunArgs::QUICK_SIZE_MIB,
         });
         let name = if self.quick { "quick" } else { suite.name() };
         Ok(Options {

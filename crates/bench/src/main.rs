@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Physical(args) => args.resolve(Suite::Physical).and_then(run::measure),
         Command::Logical(args) => args.resolve(Suite::Logical).and_then(run::measure),
         Command::Repository(args) => args.resolve(Suite::Repository).and_then(run::measure),
+        Command::Binlog(args) => args.resolve(Suite::Binlog).and_then(run::measure),
         Command::Put(args) => put::run(&args).map(|()| true),
         Command::Drain(args) => drain::run(&args).map(|()| true),
         Command::Report { file } => report::again(&file).map(|()| true),

@@ -191,6 +191,11 @@ impl Series {
 }
 
 impl Sample {
+    /// A field of the report that Holdfast ends with.
+    pub(crate) fn reported(&self, field: &str) -> Option<&Value> {
+        self.said.as_ref()?.get("data")?.get("report")?.get(field)
+    }
+
     /// CPU time of the command's own processes.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s

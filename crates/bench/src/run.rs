@@ -185,6 +185,18 @@ impl Bench {
         });
     }
 
+    /// One property of the samples of a tool so far.
+    pub(crate) fn values(
+        &self,
+        group: &Group,
+        tool: &dyn Tool,
+        of: impl Fn(&Sample) -> Option<f64>,
+    ) -> Vec<f64> {
+        let of_tool = |series: &&Series| series.group == *group && series.contestant == tool.id();
+        let found = self.results.series.iter().find(of_tool);
+        found.into_iter().flat_map(|series| &series.samples).filter_map(of).collect()
+    }
+
     /// The tools that were requested and can be measured here. The others are listed in the results.
     pub(crate) fn present<'a>(
         &mut self,

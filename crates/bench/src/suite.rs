@@ -1,8 +1,8 @@
-//! Sets of scenarios: one for each kind of backup, and one for repositories.
+//! Sets of scenarios: one for each kind of backup, one for repositories, and one for binlogs.
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{Scenario, logical, physical, repository};
+use crate::scenario::{Scenario, binlog, logical, physical, repository};
 
 /// Scenarios that are measured together and reported on one page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +15,8 @@ pub(crate) enum Suite {
     Logical,
     /// Repositories.
     Repository,
+    /// Archives of binlogs.
+    Binlog,
 }
 
 impl Suite {
@@ -24,6 +26,7 @@ impl Suite {
             Suite::Physical => "physical",
             Suite::Logical => "logical",
             Suite::Repository => "repository",
+            Suite::Binlog => "binlog",
         }
     }
 
@@ -33,6 +36,7 @@ impl Suite {
             Suite::Physical => physical(),
             Suite::Logical => logical(),
             Suite::Repository => repository(),
+            Suite::Binlog => binlog(),
         }
     }
 

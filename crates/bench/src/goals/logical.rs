@@ -27,6 +27,16 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
         verdicts.push(
             several.verdict(goal, 1.1, Unit::Ratio, |it| it.ratio("five-at-once", "five-in-turn", WALL)),
         );
+        let held = In { scenario: "held", cache: Cache::Warm, load: Load::Writes, ..dump };
+        verdicts.push(held.verdict(
+            "beside a long query: longest lock, waiting and held",
+            100.0,
+            Unit::Ms,
+            |it| {
+                let locks = results.figure(it.scenario, server, "holdfast-lock")?;
+                Spread::of(locks.values.iter().copied())
+            },
+        ));
         let load = In { scenario: "load", ..dump };
         for (goal, at_most, ours, theirs) in [
             ("load: wall / mysql < dump.sql", 1.0 / 2.5, "holdfast", "client-dump"),

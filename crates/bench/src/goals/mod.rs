@@ -3,6 +3,7 @@
 //! Two contestants are compared round by round, since only runs close in time had the same machine
 //! conditions; the result is the median of those ratios. A goal whose contestants were not measured says so.
 
+mod binlog;
 mod logical;
 mod physical;
 mod repository;
@@ -44,6 +45,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
         Suite::Physical => physical::verdicts(results),
         Suite::Logical => logical::verdicts(results),
         Suite::Repository => repository::verdicts(results),
+        Suite::Binlog => binlog::verdicts(results),
     };
     // Servers that were not selected have no goals.
     verdicts.retain(|verdict| results.data.iter().any(|data| data.server == verdict.server));

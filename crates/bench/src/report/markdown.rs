@@ -44,6 +44,14 @@ const REPOSITORY_CAVEATS: &str = "\
 - Object storage runs on the same machine and the same disk: its processor time is in the column of the rest of the machine.
 ";
 
+/// Caveats about archives of binlogs.
+const BINLOG_CAVEATS: &str = "\
+- Server, clients, archiver and object storage share the processors and one disk, which each commit of the server waits for, too.
+- mysqlbinlog syncs nothing, and cannot acknowledge a commit. Holdfast compresses, encrypts and syncs.
+- \"From arrival to durable\" is the archiver's own report. The commits that wait for it were timed by their client.
+- The prober commits one row after the other. Commits that wait are fewer, and so is what it adds to the load.
+";
+
 /// The complete page.
 pub(crate) fn page(results: &Results) -> String {
     let mut page = String::new();
@@ -60,6 +68,7 @@ pub(crate) fn page(results: &Results) -> String {
         Suite::Physical => CAVEATS,
         Suite::Logical => LOGICAL_CAVEATS,
         Suite::Repository => REPOSITORY_CAVEATS,
+        Suite::Binlog => BINLOG_CAVEATS,
     };
     writeln!(page, "\n## What is unfair about this\n\n{caveats}").ok();
     page.push_str(&commands(results));

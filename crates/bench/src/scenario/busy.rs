@@ -27,7 +27,7 @@ pub(crate) const SEED: u64 = 1;
 pub(crate) struct Busy;
 
 /// No backup at all: the prober's baseline.
-struct Nothing;
+pub(super) struct Nothing;
 
 impl Tool for Nothing {
     fn id(&self) -> &'static str {
@@ -70,7 +70,7 @@ pub(super) fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
 
 /// Waits until data written and removed by the previous turn have been written back and discarded; otherwise
 /// commits of this turn would wait for that.
-fn settle() {
+pub(super) fn settle() {
     const SETTLES_IN: Duration = Duration::from_secs(3);
     rustix::fs::sync();
     thread::sleep(SETTLES_IN);

@@ -42,8 +42,8 @@ fn of_rows(options: &Options) -> Vec<Box<dyn Tool>> {
         Box::new(Drain),
         Box::new(Holdfast::logical_plain(&options.holdfast)),
         Box::new(Holdfast::logical(&options.holdfast)),
-        Box::new(ClientDump { compressed: false }),
-        Box::new(ClientDump { compressed: true }),
+        Box::new(ClientDump { compressed: false, with_position: false }),
+        Box::new(ClientDump { compressed: true, with_position: false }),
         Box::new(Mydumper { compressed: false }),
         Box::new(Mydumper { compressed: true }),
     ]

@@ -1,10 +1,12 @@
 //! The scenarios: one module per question.
 
 mod amplification;
+mod archiver;
 mod busy;
 mod codec;
 mod first;
 mod full;
+mod held;
 mod incremental;
 mod load;
 mod redump;
@@ -61,6 +63,7 @@ pub(crate) fn logical() -> Vec<Box<dyn Scenario>> {
         Box::new(load::LoadRows),
         Box::new(redump::Redump),
         Box::new(first::First::several()),
+        Box::new(held::Held),
     ]
 }
 
@@ -71,6 +74,11 @@ pub(crate) fn repository() -> Vec<Box<dyn Scenario>> {
         Box::new(remote::Remote),
         Box::new(incremental::Incremental::repositories()),
     ]
+}
+
+/// Scenarios of binlogs.
+pub(crate) fn binlog() -> Vec<Box<dyn Scenario>> {
+    vec![Box::new(archiver::Archived), Box::new(archiver::Acknowledged)]
 }
 
 fn group(scenario: &dyn Scenario, kind: ServerKind, cache: Cache, load: Load) -> Group {

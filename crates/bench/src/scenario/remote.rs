@@ -21,24 +21,24 @@ use crate::tool::{Holdfast, Job, Tool, Verb};
 pub(crate) struct Remote;
 
 /// A tool's job with its own empty storage.
-struct Bucket {
+pub(super) struct Bucket {
     storage: ObjectStorage,
 }
 
 impl Bucket {
-    fn new() -> Result<Bucket> {
+    pub(super) fn new() -> Result<Bucket> {
         Ok(Bucket { storage: ObjectStorage::start(ObjectStorageKind::Versitygw)? })
     }
 
-    fn location() -> String {
+    pub(super) fn location() -> String {
         format!("s3://{BUCKET}/measured")
     }
 
-    fn leads(&self, script: Script) -> Script {
+    pub(super) fn leads(&self, script: Script) -> Script {
         self.storage.environment().into_iter().fold(script, |script, (name, value)| script.var(name, value))
     }
 
-    fn stored_in(&self) -> Result<PathBuf> {
+    pub(super) fn stored_in(&self) -> Result<PathBuf> {
         self.storage.bucket_dir().context("this storage keeps no files")
     }
 }

@@ -45,6 +45,8 @@ impl Tool for Drain {
 /// mariadb-dump or mysqldump, and `mariadb` or `mysql` for loading.
 pub(crate) struct ClientDump {
     pub(crate) compressed: bool,
+    /// Whether the dump says which binlog position it has, as one must if changes are to follow.
+    pub(crate) with_position: bool,
 }
 
 impl ClientDump {
@@ -83,9 +85,14 @@ impl Tool for ClientDump {
     fn backup(&self, source: &Source, dir: &Path) -> Result<Job> {
         let target = dir.join(self.file());
         let zstd = if self.compressed { " | zstd -q -1 -T2" } else { "" };
+        let position = match (self.with_position, source.kind().is_mariadb()) {
+            (false, _) => "",
+            (true, true) => " --master-data=2",
+            (true, false) => " --source-data=2",
+        };
         let text = format!(
             "\"$DUMP\" --no-defaults --socket=\"$SOCKET\" --user=root --single-transaction --quick --hex-blob \\\n  \
-             --databases shop{zstd} > \"$TARGET\"{SYNC}"
+             --databases shop{position}{zstd} > \"$TARGET\"{SYNC}"
         );
         let script = Script::new(text)
             .var("DUMP", source.kind().program(ClientDump::program(source.kind()))?)

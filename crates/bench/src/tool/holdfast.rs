@@ -150,7 +150,7 @@ impl Holdfast {
     }
 
     /// Creates the repository.
-    fn init(&self, dir: &Path) -> Script {
+    pub(super) fn init(&self, dir: &Path) -> Script {
         match self.encrypted {
             true => self.command("init", dir).before("echo measured > \"$PASSWORD_FILE\"\n"),
             false => self.command("init --no-encryption", dir),
@@ -160,6 +160,13 @@ impl Holdfast {
     fn backup_command(&self, source: &Source, dir: &Path) -> Script {
         let server = "--no-defaults --socket \"$SOCKET\" --user root";
         self.command(&format!("backup --json --name {} {server}{}", self.name, self.backup_options), dir)
+            .var("SOCKET", source.server.socket())
+    }
+
+    /// Archives the binlog.
+    pub(super) fn archive_command(&self, source: &Source, options: &str, dir: &Path) -> Script {
+        let server = "--no-defaults --socket \"$SOCKET\" --user root";
+        self.command(&format!("binlog archive --json --name {} {server}{options}", self.name), dir)
             .var("SOCKET", source.server.socket())
     }
 }

@@ -4,6 +4,7 @@
 //! (Holdfast syncs its own files; the others are followed by `sync -f`), it uses as many threads as there are
 //! processors where it can, and it keeps its result on the filesystem of the data directory.
 
+mod archiver;
 mod dumpers;
 mod floor;
 mod holdfast;
@@ -21,6 +22,7 @@ use crate::machine::ToolVersion;
 use crate::process::Script;
 use crate::source::Source;
 
+pub(crate) use archiver::{Archiver, BinlogClient, RUNS_S};
 pub(crate) use dumpers::{ClientDump, Drain, Mydumper};
 pub(crate) use floor::{CopyDatadir, ReadOnce};
 pub(crate) use holdfast::Holdfast;

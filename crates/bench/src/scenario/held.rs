@@ -1,0 +1,119 @@
+//! Logical backups beside writers and a long query, which any lock on all tables has to wait for, and everybody
+//! else for that lock.
+
+use std::path::Path;
+
+use anyhow::Result;
+use holdfast_testkit::ServerKind;
+use holdfast_testkit::load::WriteLoad;
+
+use super::busy::{Nothing, SEED, TRANSACTIONS_PER_WRITER_PER_S, WRITERS, settle};
+use super::{Scenario, group};
+use crate::args::Options;
+use crate::machine::ToolVersion;
+use crate::results::{Cache, Load, Unit};
+use crate::run::{Bench, Turn, order};
+use crate::source::Source;
+use crate::tool::{ClientDump, Holdfast, Job, Mydumper, Tool, Verb};
+
+const QUERY_TAKES_S: u32 = 10;
+
+pub(crate) struct Held;
+
+/// A tool that begins a second after the long query, whose end counts as its own.
+struct BesideAQuery<T>(T);
+
+impl<T: Tool> Tool for BesideAQuery<T> {
+    fn id(&self) -> &'static str {
+        self.0.id()
+    }
+
+    fn label(&self) -> &'static str {
+        self.0.label()
+    }
+
+    fn missing(&self, kind: ServerKind) -> Option<String> {
+        self.0.missing(kind)
+    }
+
+    fn versions(&self, kind: ServerKind) -> Vec<ToolVersion> {
+        self.0.versions(kind)
+    }
+
+    fn expected_s_per_gb(&self, verb: Verb) -> f64 {
+        self.0.expected_s_per_gb(verb)
+    }
+
+    fn backup(&self, source: &Source, dir: &Path) -> Result<Job> {
+        let job = self.0.backup(source, dir)?;
+        let query = format!(
+            "\"$QUERY_CLIENT\" --no-defaults --socket=\"$QUERY_SOCKET\" --user=root \\\n  \
+             -e \"SELECT SLEEP({QUERY_TAKES_S}) FROM shop.orders LIMIT 1\" > /dev/null &\nquery=$!\nsleep 1\n"
+        );
+        let timed = job
+            .timed
+            .before(&query)
+            .after("\nwait \"$query\"")
+            .var("QUERY_CLIENT", source.kind().client_program()?)
+            .var("QUERY_SOCKET", source.server.socket());
+        Ok(Job { timed, ..job })
+    }
+}
+
+fn tools(options: &Options) -> Vec<Box<dyn Tool>> {
+    vec![
+        Box::new(BesideAQuery(Nothing)),
+        Box::new(BesideAQuery(Holdfast::logical(&options.holdfast))),
+        Box::new(BesideAQuery(ClientDump { compressed: true, with_position: true })),
+        Box::new(BesideAQuery(Mydumper { compressed: true })),
+    ]
+}
+
+impl Scenario for Held {
+    fn name(&self) -> &'static str {
+        "held"
+    }
+
+    fn about(&self) -> &'static str {
+        "logical backup beside writers and a long query: how long commits are held up"
+    }
+
+    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
+        let tools = tools(options);
+        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+        let queries = tools.len() as u32 * options.rounds * QUERY_TAKES_S;
+        super::expected_s(&tools, Verb::Backup, kind, Cache::Warm, options) + f64::from(queries)
+    }
+
+    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
+        let group = group(self, source.kind(), Cache::Warm, Load::Writes);
+        let tools = tools(&bench.options);
+        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
+        let tools = bench.present(&group, source.kind(), &tools);
+        let load =
+            WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
+        for round in 0..bench.options.rounds {
+            for at in order(tools.len(), round) {
+                settle();
+                let dir = bench.scratch.dir("held-")?;
+                let turn = Turn { group: &group, tool: tools[at], round, load: Some(&load) };
+                bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
+            }
+        }
+        load.stop()?;
+        for tool in tools {
+            // Waiting for a lock can hold up others as well.
+            let longest = bench.values(&group, tool, |sample| {
+                let locks = sample.reported("locks")?.as_array()?;
+                let blocked =
+                    |lock: &serde_json::Value| Some(lock["wait_ms"].as_f64()? + lock["held_ms"].as_f64()?);
+                locks.iter().filter_map(blocked).reduce(f64::max)
+            });
+            if !longest.is_empty() {
+                let label = format!("{}: longest lock, waiting and held", tool.label());
+                bench.figure(&group, &format!("{}-lock", tool.id()), &label, Unit::Ms, longest);
+            }
+        }
+        Ok(())
+    }
+}
