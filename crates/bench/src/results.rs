@@ -196,6 +196,13 @@ impl Sample {
         self.said.as_ref()?.get("data")?.get("report")?.get(field)
     }
 
+    /// The longest lock that Holdfast reports: waiting for one can hold up others as well.
+    pub(crate) fn longest_lock_ms(&self) -> Option<f64> {
+        let locks = self.reported("locks")?.as_array()?;
+        let blocked = |lock: &Value| Some(lock["wait_ms"].as_f64()? + lock["held_ms"].as_f64()?);
+        locks.iter().filter_map(blocked).reduce(f64::max)
+    }
+
     /// CPU time of the command's own processes.
     pub(crate) fn cpu_s(&self) -> f64 {
         self.user_s + self.system_s

@@ -2,7 +2,6 @@
 
 use super::{In, MARIADB, MYSQL, Verdict};
 use crate::results::{Cache, Load, Results, Unit};
-use crate::stats::Spread;
 
 const DURABLE_WITHIN_MS: f64 = 1000.0;
 
@@ -13,8 +12,7 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
         for (contestant, place) in [("holdfast", "a directory"), ("holdfast-s3", "object storage")] {
             let goal = format!("{place}: longest time from arrival to durable");
             verdicts.push(archiver.verdict(&goal, DURABLE_WITHIN_MS, Unit::Ms, |it| {
-                let lag = results.figure(it.scenario, server, &format!("{contestant}-lag-max"))?;
-                Spread::of(lag.values.iter().copied())
+                it.series(contestant)?.spread(|sample| sample.reported("lag_max_ms")?.as_f64())
             }));
         }
         let acknowledged = In { scenario: "acknowledged", ..archiver };

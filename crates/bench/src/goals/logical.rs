@@ -1,7 +1,7 @@
 //! Goals for logical backups and loads.
 
 use super::{In, MARIADB, MYSQL, STORED, Verdict, WALL};
-use crate::results::{Cache, Load, Results, Unit};
+use crate::results::{Cache, Load, Results, Sample, Unit};
 use crate::stats::Spread;
 
 pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
@@ -28,15 +28,10 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
             several.verdict(goal, 1.1, Unit::Ratio, |it| it.ratio("five-at-once", "five-in-turn", WALL)),
         );
         let held = In { scenario: "held", cache: Cache::Warm, load: Load::Writes, ..dump };
-        verdicts.push(held.verdict(
-            "beside a long query: longest lock, waiting and held",
-            100.0,
-            Unit::Ms,
-            |it| {
-                let locks = results.figure(it.scenario, server, "holdfast-lock")?;
-                Spread::of(locks.values.iter().copied())
-            },
-        ));
+        let goal = "beside a long query: longest lock, waiting and held";
+        verdicts.push(
+            held.verdict(goal, 100.0, Unit::Ms, |it| it.series("holdfast")?.spread(Sample::longest_lock_ms)),
+        );
         let load = In { scenario: "load", ..dump };
         for (goal, at_most, ours, theirs) in [
             ("load: wall / mysql < dump.sql", 1.0 / 2.5, "holdfast", "client-dump"),

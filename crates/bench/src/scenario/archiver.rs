@@ -6,79 +6,50 @@
 //! event of each segment was stored.
 
 use anyhow::Result;
-use holdfast_testkit::load::WriteLoad;
 use holdfast_testkit::{Server, ServerKind};
 
-use super::busy::{Nothing, SEED, TRANSACTIONS_PER_WRITER_PER_S, WRITERS, settle};
+use super::busy::{Nothing, take_turns, writers};
 use super::remote::Bucket;
 use super::{Scenario, group};
 use crate::args::Options;
-use crate::results::{Cache, Load, Unit};
-use crate::run::{Bench, Turn, order};
+use crate::results::{Cache, Group, Load, Unit};
+use crate::run::Bench;
 use crate::source::Source;
-use crate::tool::{Archiver, BinlogClient, Holdfast, Job, RUNS_S, Tool};
+use crate::tool::{Archiver, BinlogClient, Holdfast, RUNS_S, Tool};
 
-/// The server waits for nobody.
-pub(crate) struct Archived;
+pub(crate) struct Beside {
+    name: &'static str,
+    about: &'static str,
+    tools: fn(&Options) -> Vec<Box<dyn Tool>>,
+    /// Whether the server is set to wait for a replica.
+    waits: bool,
+}
 
-/// Each commit returns when the archiver has it.
-pub(crate) struct Acknowledged;
+impl Beside {
+    /// The server waits for nobody.
+    pub(crate) fn archived() -> Beside {
+        let about = "commits beside an archiver, and how soon they are durable there";
+        Beside { name: "archiver", about, tools: archived, waits: false }
+    }
+
+    /// Each commit returns when the archiver has it.
+    pub(crate) fn acknowledged() -> Beside {
+        let about = "commits that return when they are archived";
+        Beside { name: "acknowledged", about, tools: acknowledged, waits: true }
+    }
+}
 
 fn archiver(options: &Options, more: &'static str) -> Archiver {
     Archiver { holdfast: Holdfast::defaults(&options.holdfast), options: more }
 }
 
-fn into_object_storage(archiver: Archiver) -> Archiver {
-    let holdfast = archiver
-        .holdfast
-        .named(OBJECT_STORAGE, "holdfast binlog archive, to object storage")
-        .at(Bucket::location());
-    Archiver { holdfast, ..archiver }
-}
-
-const OBJECT_STORAGE: &str = "holdfast-s3";
-
 fn into_a_directory(archiver: Archiver) -> Archiver {
     Archiver { holdfast: archiver.holdfast.named("holdfast", "holdfast binlog archive"), ..archiver }
 }
 
-impl Scenario for Archived {
-    fn name(&self) -> &'static str {
-        "archiver"
-    }
-
-    fn about(&self) -> &'static str {
-        "commits beside an archiver, and how soon they are durable there"
-    }
-
-    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
-        turns_take_s(&archived(options), kind, options)
-    }
-
-    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
-        let tools = archived(&bench.options);
-        take_turns(self, bench, source, &tools)
-    }
-}
-
-impl Scenario for Acknowledged {
-    fn name(&self) -> &'static str {
-        "acknowledged"
-    }
-
-    fn about(&self) -> &'static str {
-        "commits that return when they are archived"
-    }
-
-    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
-        turns_take_s(&acknowledged(options), kind, options)
-    }
-
-    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
-        wait_for_replicas(&source.server)?;
-        let tools = acknowledged(&bench.options);
-        take_turns(self, bench, source, &tools)
-    }
+fn into_object_storage(archiver: Archiver) -> Archiver {
+    let label = "holdfast binlog archive, to object storage";
+    Archiver { holdfast: archiver.holdfast.named("holdfast-s3", label).at(Bucket::location()), ..archiver }
 }
 
 fn archived(options: &Options) -> Vec<Box<dyn Tool>> {
@@ -122,62 +93,50 @@ fn wait_for_replicas(server: &Server) -> Result<()> {
     ))
 }
 
-fn take_turns(
-    scenario: &dyn Scenario,
-    bench: &mut Bench,
-    source: &Source,
-    tools: &[Box<dyn Tool>],
-) -> Result<()> {
-    let group = group(scenario, source.kind(), Cache::Warm, Load::Writes);
-    let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
-    let tools = bench.present(&group, source.kind(), &tools);
-    let load = WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
-    for round in 0..bench.options.rounds {
-        for at in order(tools.len(), round) {
-            settle();
-            let dir = bench.scratch.dir("archiver-")?;
-            let turn = Turn { group: &group, tool: tools[at], round, load: Some(&load) };
-            let bucket = match tools[at].id() {
-                OBJECT_STORAGE => Some(Bucket::new()?),
-                _ => None,
-            };
-            let job = tools[at].backup(source, dir.path()).and_then(|job| match &bucket {
-                None => Ok(job),
-                Some(bucket) => Ok(Job {
-                    before: job.before.map(|before| bucket.leads(before)),
-                    timed: bucket.leads(job.timed),
-                    stored_in: Some(bucket.stored_in()?),
-                }),
-            });
-            bench.measure(source, &turn, job)?;
-        }
+impl Scenario for Beside {
+    fn name(&self) -> &'static str {
+        self.name
     }
-    load.stop()?;
-    for tool in tools {
-        let median = bench.values(&group, tool, |sample| Some(sample.clients?.commit_median_ms));
-        let label = |what: &str| format!("{}: {what}", tool.label());
-        bench.figure(
-            &group,
-            &format!("{}-commit", tool.id()),
-            &label("commit, median of a run"),
-            Unit::Ms,
-            median,
-        );
-        for (field, id, what) in [
-            ("lag_mean_ms", "lag-mean", "from arrival to durable, mean of a run"),
-            ("lag_max_ms", "lag-max", "from arrival to durable, longest of a run"),
-        ] {
-            let values = bench.values(&group, tool, |sample| sample.reported(field)?.as_f64());
-            if !values.is_empty() {
-                bench.figure(&group, &format!("{}-{id}", tool.id()), &label(what), Unit::Ms, values);
-            }
-        }
+
+    fn about(&self) -> &'static str {
+        self.about
     }
-    Ok(())
+
+    fn expected_s(&self, kind: ServerKind, options: &Options) -> f64 {
+        const AROUND_S: u32 = 8;
+        let tools = (self.tools)(options);
+        let turns = tools.iter().filter(|tool| tool.missing(kind).is_none()).count();
+        f64::from(options.rounds * (RUNS_S + AROUND_S)) * turns as f64
+    }
+
+    fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
+        if self.waits {
+            wait_for_replicas(&source.server)?;
+        }
+        let group = group(self, source.kind(), Cache::Warm, Load::Writes);
+        let tools = (self.tools)(&bench.options);
+        let load = writers(&source.server)?;
+        take_turns(&group, &tools, bench, source, &load)?;
+        load.stop()?;
+        for tool in &tools {
+            note(bench, &group, tool.as_ref());
+        }
+        Ok(())
+    }
 }
 
-fn turns_take_s(tools: &[Box<dyn Tool>], kind: ServerKind, options: &Options) -> f64 {
-    const AROUND_S: u32 = 8;
-    let turns = tools.iter().filter(|tool| tool.missing(kind).is_none()).count();
-    f64::from(options.rounds * (RUNS_S + AROUND_S)) * turns as f64
+/// Adds what the tables of the report lack.
+fn note(bench: &mut Bench, group: &Group, tool: &dyn Tool) {
+    let commit = bench.values(group, tool, |sample| Some(sample.clients?.commit_median_ms));
+    let reported = |field| bench.values(group, tool, |sample| sample.reported(field)?.as_f64());
+    for (id, what, values) in [
+        ("commit", "commit, median of a run", commit),
+        ("lag-mean", "from arrival to durable, mean of a run", reported("lag_mean_ms")),
+        ("lag-max", "from arrival to durable, longest of a run", reported("lag_max_ms")),
+    ] {
+        if !values.is_empty() {
+            let (id, label) = (format!("{}-{id}", tool.id()), format!("{}: {what}", tool.label()));
+            bench.figure(group, &id, &label, Unit::Ms, values);
+        }
+    }
 }

@@ -8,21 +8,22 @@
 use std::{path::Path, thread, time::Duration};
 
 use anyhow::Result;
-use holdfast_testkit::ServerKind;
 use holdfast_testkit::load::WriteLoad;
+use holdfast_testkit::{Server, ServerKind};
 
+use super::remote::Bucket;
 use super::{Scenario, expected_s, group};
 use crate::args::Options;
 use crate::process::Script;
-use crate::results::{Cache, Load};
+use crate::results::{Cache, Group, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
 use crate::tool::{CloneLocal, CopyDatadir, Holdfast, Job, MariadbBackup, Output, Placing, Tool, Verb};
 use crate::writers::Writers;
 
-pub(crate) const WRITERS: u32 = 4;
-pub(crate) const TRANSACTIONS_PER_WRITER_PER_S: u32 = 50;
-pub(crate) const SEED: u64 = 1;
+const WRITERS: u32 = 4;
+const TRANSACTIONS_PER_WRITER_PER_S: u32 = 50;
+const SEED: u64 = 1;
 
 pub(crate) struct Busy;
 
@@ -70,7 +71,7 @@ pub(super) fn tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>> {
 
 /// Waits until data written and removed by the previous turn have been written back and discarded; otherwise
 /// commits of this turn would wait for that.
-pub(super) fn settle() {
+fn settle() {
     const SETTLES_IN: Duration = Duration::from_secs(3);
     rustix::fs::sync();
     thread::sleep(SETTLES_IN);
@@ -90,30 +91,40 @@ impl Scenario for Busy {
     }
 
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
-        let load =
-            WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
-        take_turns(self, bench, source, &load)?;
+        let group = group(self, source.kind(), Cache::Cold, Load::Writes);
+        let tools = tools(&bench.options, source.kind());
+        let load = writers(&source.server)?;
+        take_turns(&group, &tools, bench, source, &load)?;
         load.stop().map(drop)
     }
 }
 
+/// Starts the paced writers.
+pub(super) fn writers(server: &Server) -> Result<WriteLoad> {
+    WriteLoad::start_paced(server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))
+}
+
 /// Backs up with all tools in turns while `load` is running.
 pub(super) fn take_turns(
-    scenario: &dyn Scenario,
+    group: &Group,
+    tools: &[Box<dyn Tool>],
     bench: &mut Bench,
     source: &Source,
     load: &dyn Writers,
 ) -> Result<()> {
-    let group = group(scenario, source.kind(), Cache::Cold, Load::Writes);
-    let tools = tools(&bench.options, source.kind());
     let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
-    let tools = bench.present(&group, source.kind(), &tools);
+    let tools = bench.present(group, source.kind(), &tools);
     for round in 0..bench.options.rounds {
         for at in order(tools.len(), round) {
             settle();
             let dir = bench.scratch.dir("busy-")?;
-            let turn = Turn { group: &group, tool: tools[at], round, load: Some(load) };
-            bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
+            let bucket = if tools[at].needs_object_storage() { Some(Bucket::new()?) } else { None };
+            let job = tools[at].backup(source, dir.path()).and_then(|job| match &bucket {
+                None => Ok(job),
+                Some(bucket) => bucket.holds(job),
+            });
+            let turn = Turn { group, tool: tools[at], round, load: Some(load) };
+            bench.measure(source, &turn, job)?;
         }
     }
     Ok(())

@@ -5,14 +5,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
-use holdfast_testkit::load::WriteLoad;
 
-use super::busy::{Nothing, SEED, TRANSACTIONS_PER_WRITER_PER_S, WRITERS, settle};
+use super::busy::{Nothing, take_turns, writers};
 use super::{Scenario, group};
 use crate::args::Options;
 use crate::machine::ToolVersion;
-use crate::results::{Cache, Load, Unit};
-use crate::run::{Bench, Turn, order};
+use crate::results::{Cache, Load, Sample, Unit};
+use crate::run::Bench;
 use crate::source::Source;
 use crate::tool::{ClientDump, Holdfast, Job, Mydumper, Tool, Verb};
 
@@ -88,27 +87,11 @@ impl Scenario for Held {
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
         let group = group(self, source.kind(), Cache::Warm, Load::Writes);
         let tools = tools(&bench.options);
-        let tools: Vec<&dyn Tool> = tools.iter().map(AsRef::as_ref).collect();
-        let tools = bench.present(&group, source.kind(), &tools);
-        let load =
-            WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
-        for round in 0..bench.options.rounds {
-            for at in order(tools.len(), round) {
-                settle();
-                let dir = bench.scratch.dir("held-")?;
-                let turn = Turn { group: &group, tool: tools[at], round, load: Some(&load) };
-                bench.measure(source, &turn, tools[at].backup(source, dir.path()))?;
-            }
-        }
+        let load = writers(&source.server)?;
+        take_turns(&group, &tools, bench, source, &load)?;
         load.stop()?;
-        for tool in tools {
-            // Waiting for a lock can hold up others as well.
-            let longest = bench.values(&group, tool, |sample| {
-                let locks = sample.reported("locks")?.as_array()?;
-                let blocked =
-                    |lock: &serde_json::Value| Some(lock["wait_ms"].as_f64()? + lock["held_ms"].as_f64()?);
-                locks.iter().filter_map(blocked).reduce(f64::max)
-            });
+        for tool in &tools {
+            let longest = bench.values(&group, tool.as_ref(), Sample::longest_lock_ms);
             if !longest.is_empty() {
                 let label = format!("{}: longest lock, waiting and held", tool.label());
                 bench.figure(&group, &format!("{}-lock", tool.id()), &label, Unit::Ms, longest);

@@ -78,7 +78,7 @@ pub(crate) fn repository() -> Vec<Box<dyn Scenario>> {
 
 /// Scenarios of binlogs.
 pub(crate) fn binlog() -> Vec<Box<dyn Scenario>> {
-    vec![Box::new(archiver::Archived), Box::new(archiver::Acknowledged)]
+    vec![Box::new(archiver::Beside::archived()), Box::new(archiver::Beside::acknowledged())]
 }
 
 fn group(scenario: &dyn Scenario, kind: ServerKind, cache: Cache, load: Load) -> Group {

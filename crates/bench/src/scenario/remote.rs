@@ -4,7 +4,7 @@
 //! The storage server shares the filesystem and the processors with everything else; its CPU time is in the
 //! column for the rest of the machine.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use holdfast_testkit::ServerKind;
@@ -34,12 +34,17 @@ impl Bucket {
         format!("s3://{BUCKET}/measured")
     }
 
-    pub(super) fn leads(&self, script: Script) -> Script {
-        self.storage.environment().into_iter().fold(script, |script, (name, value)| script.var(name, value))
+    /// The job, with its result in this storage.
+    pub(super) fn holds(&self, job: Job) -> Result<Job> {
+        Ok(Job {
+            before: job.before.map(|before| self.leads(before)),
+            timed: self.leads(job.timed),
+            stored_in: Some(self.storage.bucket_dir().context("this storage keeps no files")?),
+        })
     }
 
-    pub(super) fn stored_in(&self) -> Result<PathBuf> {
-        self.storage.bucket_dir().context("this storage keeps no files")
+    fn leads(&self, script: Script) -> Script {
+        self.storage.environment().into_iter().fold(script, |script, (name, value)| script.var(name, value))
     }
 }
 
@@ -113,13 +118,7 @@ impl Scenario for Remote {
                 }
                 let bucket = Bucket::new()?;
                 let from = if tool.id() == Put.id() { same.path() } else { dir.path() };
-                let job = tool.backup(source, from).and_then(|job| {
-                    Ok(Job {
-                        before: job.before.map(|before| bucket.leads(before)),
-                        timed: bucket.leads(job.timed),
-                        stored_in: Some(bucket.stored_in()?),
-                    })
-                });
+                let job = tool.backup(source, from).and_then(|job| bucket.holds(job));
                 bench.measure(source, &turn, job)?;
             }
         }

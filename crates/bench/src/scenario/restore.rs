@@ -6,11 +6,11 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use holdfast_testkit::load::{WriteLoad, writes};
+use holdfast_testkit::load::writes;
 use holdfast_testkit::{Server, ServerKind};
 use tempfile::TempDir;
 
-use super::busy::{SEED, TRANSACTIONS_PER_WRITER_PER_S, WRITERS};
+use super::busy::writers;
 use super::{Scenario, expected_s, group};
 use crate::args::Options;
 use crate::results::{Cache, Group, Load};
@@ -84,7 +84,7 @@ fn back_up(
     source: &Source,
     tools: &[&dyn Tool],
 ) -> Result<Vec<Option<TempDir>>> {
-    let load = WriteLoad::start_paced(&source.server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))?;
+    let load = writers(&source.server)?;
     let mut backups = Vec::new();
     for &tool in tools {
         let dir = bench.scratch.dir("backup-")?;

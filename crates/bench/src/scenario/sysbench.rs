@@ -3,8 +3,9 @@
 use anyhow::{Result, bail};
 use holdfast_testkit::ServerKind;
 
-use super::{Scenario, busy};
+use super::{Scenario, busy, group};
 use crate::args::Options;
+use crate::results::{Cache, Load};
 use crate::run::Bench;
 use crate::source::Source;
 use crate::writers::Sysbench;
@@ -32,7 +33,9 @@ impl Scenario for UnderSysbench {
             bail!(missing);
         }
         let load = Sysbench::start(&source.server, bench.scratch.logs())?;
-        busy::take_turns(self, bench, source, &load)?;
+        let group = group(self, source.kind(), Cache::Cold, Load::Writes);
+        let tools = busy::tools(&bench.options, source.kind());
+        busy::take_turns(&group, &tools, bench, source, &load)?;
         load.stop()
     }
 }

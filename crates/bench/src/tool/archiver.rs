@@ -43,6 +43,10 @@ impl Tool for Archiver {
         self.holdfast.versions(kind)
     }
 
+    fn needs_object_storage(&self) -> bool {
+        self.holdfast.needs_object_storage()
+    }
+
     fn expected_s_per_gb(&self, _verb: Verb) -> f64 {
         // It depends on the time alone.
         0.0

@@ -192,6 +192,10 @@ impl Tool for Holdfast {
         vec![tool_version("holdfast", &self.program, "--version")]
     }
 
+    fn needs_object_storage(&self) -> bool {
+        self.location.is_some()
+    }
+
     fn expected_s_per_gb(&self, verb: Verb) -> f64 {
         match verb {
             Verb::Backup => self.expected_s_per_gb,

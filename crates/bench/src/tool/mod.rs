@@ -72,6 +72,11 @@ pub(crate) trait Tool {
         Vec::new()
     }
 
+    /// Whether its result goes to object storage, which the scenario starts.
+    fn needs_object_storage(&self) -> bool {
+        false
+    }
+
     /// Seconds per GB of data on a machine with two processors, for the forecast.
     fn expected_s_per_gb(&self, verb: Verb) -> f64;
 

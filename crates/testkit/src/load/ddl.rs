@@ -13,7 +13,7 @@ pub use imports::finish_imports;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,8 @@ const TABLES_MAX: usize = 25;
 #[derive(Debug)]
 pub struct DdlStorm {
     crew: Crew<DdlCounts>,
-    gate: Arc<Gate>,
+    /// Whether it is paused. Shared by the connections that are making a change.
+    paused: Arc<RwLock<bool>>,
     imports: Arc<Imports>,
     /// The error with which a backup may be refused because of an import; `None` if it must never be.
     refusal: Option<Refusal>,
@@ -64,14 +65,6 @@ impl StormOptions {
         const PER_SECOND: u32 = 5;
         StormOptions { connections, seed, imports: false, innodb_only: false, per_second: Some(PER_SECOND) }
     }
-}
-
-/// What all connections pass before each change.
-#[derive(Debug, Default)]
-struct Gate {
-    shut: AtomicBool,
-    /// Shared by the connections that are making a change.
-    changing: RwLock<()>,
 }
 
 /// The state of imports, shared by all connections.
@@ -107,7 +100,7 @@ impl DdlStorm {
         let exports = imports::new_exports(server)?;
         let imports = Arc::new(Imports::default());
         imports.allowed.store(options.imports, Ordering::SeqCst);
-        let (mut crew, gate) = (Crew::new(), Arc::<Gate>::default());
+        let (mut crew, paused) = (Crew::new(), Arc::<RwLock<bool>>::default());
         for number in 0..connections {
             let mut conn = server.conn()?;
             conn.query_drop("USE ddl")?;
@@ -131,10 +124,10 @@ impl DdlStorm {
                 counts: DdlCounts::default(),
             };
             storm.clear()?;
-            let gate = Arc::clone(&gate);
-            crew.add(move |stop| storm.run(stop, &gate, Pace::per_second(options.per_second)));
+            let paused = Arc::clone(&paused);
+            crew.add(move |stop| storm.run(stop, &paused, Pace::per_second(options.per_second)));
         }
-        Ok(DdlStorm { crew, gate, imports, refusal: refusal(server, options.innodb_only)? })
+        Ok(DdlStorm { crew, paused, imports, refusal: refusal(server, options.innodb_only)? })
     }
 
     /// The number of tablespaces imported so far.
@@ -149,13 +142,16 @@ impl DdlStorm {
 
     /// Holds the storm after the current changes, imports included, which end before this returns.
     pub fn pause(&self) {
-        self.gate.shut.store(true, Ordering::SeqCst);
-        drop(self.gate.changing.write());
+        self.set_paused(true);
     }
 
     /// Lets a paused storm go on.
     pub fn go_on(&self) {
-        self.gate.shut.store(false, Ordering::SeqCst);
+        self.set_paused(false);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        *self.paused.write().unwrap_or_else(PoisonError::into_inner) = paused;
     }
 
     /// Whether a backup failed with `error` because of this storm, on a server where such a backup must be
@@ -301,20 +297,19 @@ struct Table {
 }
 
 impl Connection {
-    fn run(mut self, stop: &Stop, gate: &Gate, pace: Pace) -> Result<DdlCounts> {
+    fn run(mut self, stop: &Stop, paused: &RwLock<bool>, pace: Pace) -> Result<DdlCounts> {
         const LOOK_EVERY: Duration = Duration::from_millis(20);
         while !stop.requested() {
             let begun = Instant::now();
-            let changing = gate.changing.read();
-            let is_shut = gate.shut.load(Ordering::SeqCst);
-            if !is_shut {
-                self.step()?;
+            let paused = paused.read().unwrap_or_else(PoisonError::into_inner);
+            if *paused {
+                drop(paused);
+                thread::sleep(LOOK_EVERY);
+                continue;
             }
-            drop(changing);
-            match is_shut {
-                true => thread::sleep(LOOK_EVERY),
-                false => pace.keep(begun),
-            }
+            self.step()?;
+            drop(paused);
+            pace.keep(begun);
         }
         Ok(self.counts)
     }

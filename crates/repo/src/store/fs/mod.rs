@@ -7,8 +7,8 @@
 //!   write: if the process was frozen between the two, the object would appear with an age.
 //! - If making the folder durable fails, the object has its name, and might lose it in a crash:
 //!   from then on [`head`](Store::head) returns it only once the folder is durable after all.
-//! - Folders that a deletion leaves empty are removed; an upload that loses its
-//!   folder that way makes it again.
+//! - Folders that a deletion leaves empty are removed, unless the store
+//!   [keeps](FsStore::create_keeping_folders) them; an upload that loses its folder that way makes it again.
 //! - Below the root no link is followed, least of all when deleting ([`folder`]).
 //! - What root makes in a directory of another user is given to that user: otherwise one
 //!   `sudo holdfast prune` would keep them from reading their own repository.
@@ -89,17 +89,18 @@ impl FsStore {
 
     /// Opens a directory. Makes it first, durably, if need be.
     pub fn create(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let root = root.into();
-        create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
-        Self::open(root)
+        Self::created(root.into(), false)
     }
 
     /// As [`create`](Self::create); folders stay when they become empty. For objects that come and go in the
     /// same folders, which would have to be made durable again and again.
     pub fn create_keeping_folders(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
-        let root = root.into();
+        Self::created(root.into(), true)
+    }
+
+    fn created(root: PathBuf, keeps_folders: bool) -> Result<Self, StoreError> {
         create_root(&root, &sync_folder).map_err(|e| io_error(&root, e))?;
-        Self::over(root, true, Box::new(sync_folder))
+        Self::over(root, keeps_folders, Box::new(sync_folder))
     }
 }
 
