@@ -34,6 +34,7 @@ mod replay;
 mod report;
 mod roots;
 mod serve;
+mod standstill;
 mod target;
 #[cfg(test)]
 mod tests;

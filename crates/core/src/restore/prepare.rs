@@ -4,7 +4,7 @@
 //! What it logged is then judged ([`super::judge`]): recovery must have ended exactly where the backup ends.
 //! If the process is killed here, it leaves a directory on which no server starts.
 
-use std::{ffi::OsString, fs::File, io::Write, os::unix::fs::FileExt};
+use std::{ffi::OsString, fs::File, io::Write, os::unix::fs::FileExt, time::Instant};
 
 use holdfast_formats::{
     Flavor,
@@ -22,6 +22,7 @@ use super::{
     part::{MissingTablespaces, missing_tablespaces},
     report::{Prepared, set_gtids},
     roots::Roots,
+    standstill::Watch,
     target::{Tree, io_failed},
 };
 use crate::{
@@ -49,6 +50,9 @@ const BUFFER_POOL_MIN: u64 = 128 << 20;
 const BUFFER_POOL_MAX: u64 = 1 << 30;
 /// A server does not start with less.
 const BUFFER_POOL_LEAST: u64 = 32 << 20;
+/// The setting of MySQL with which no recovery was seen to come to a standstill. It costs time: pages are then
+/// recovered by one thread.
+const ONE_READER: &str = "--innodb-read-io-threads=1";
 
 /// From a server's start to its shutdown, without redo.
 const MARIADB_START_MS: u64 = 500;
@@ -61,9 +65,12 @@ pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u6
     let wanted = options
         .prepare_memory_bytes
         .unwrap_or_else(|| redo_bytes.saturating_mul(2).clamp(BUFFER_POOL_MIN, BUFFER_POOL_MAX));
+    wanted.min(half_of_ram()).max(BUFFER_POOL_LEAST) >> 20 << 20
+}
+
+fn half_of_ram() -> u64 {
     let info = rustix::system::sysinfo();
-    let ram = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
-    wanted.min(ram / 2).max(BUFFER_POOL_LEAST) >> 20 << 20
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) / 2
 }
 
 /// The least time that recovery takes: what a server needs to start and stop, and to read and apply this much
@@ -90,7 +97,7 @@ fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
 
 /// Lets the server recover the target.
 pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel) -> Result<Prepared> {
-    let Ground { opened, plan, options, .. } = ground;
+    let Ground { opened, options, .. } = ground;
     let tree = ground.tree();
     let flavor = opened.server.version.flavor;
     let init = own_path(INIT_FILE)?;
@@ -99,11 +106,7 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
             || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.server, &opened.position));
         write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
-    let buffer_pool =
-        plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
-    let running = ground.start(buffer_pool, orders(flavor, tree, &init), None)?;
-    point("restore.recovering");
-    let mut exit = running.wait_and_tell(cancel, &mut |log| tell_progress(opened, log, listener))?;
+    let mut exit = recover(ground, &orders(flavor, tree, &init), listener, cancel)?;
     if flavor == Flavor::MySql {
         exit.log.retain(|line| !is_of_replication(line));
     }
@@ -136,6 +139,60 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
         rows_rolled_back: recovered.rows_rolled_back,
         ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
     })
+}
+
+/// Runs the server until it has ended by itself. If it comes to a standstill, starts it again with settings that
+/// prevent that, and with more memory if the user has left that to us. It starts over then: of what it has done,
+/// pages are left that hold a part of their redo, like after any crash. No page is torn, since a server that
+/// stands still writes nothing.
+fn recover(
+    ground: &Ground<'_>,
+    orders: &[OsString],
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<ServerExit> {
+    let Ground { opened, plan, options, .. } = ground;
+    let mut buffer_pool =
+        plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
+    let mut orders = orders.to_vec();
+    loop {
+        let (mut watch, mut stands_still) = (Watch::default(), false);
+        let running = ground.start(buffer_pool, orders.clone(), None)?;
+        point("restore.recovering");
+        let result = running.wait_and_tell(cancel, &mut |log| {
+            tell_progress(opened, log, listener);
+            stands_still = watch.stands_still(log, Instant::now());
+            if stands_still { Err(stuck()) } else { Ok(()) }
+        });
+        if !stands_still {
+            return result;
+        }
+        let has_one_reader = orders.iter().any(|order| order == ONE_READER);
+        let more = match options.prepare_memory_bytes {
+            Some(_) => buffer_pool,
+            None => half_of_ram().min(buffer_pool * 2).max(buffer_pool),
+        };
+        if has_one_reader && more == buffer_pool {
+            return result;
+        }
+        if !has_one_reader {
+            orders.push(ONE_READER.into());
+        }
+        buffer_pool = more;
+        let text = format!(
+            "the recovering server came to a standstill: no page of its buffer pool was free, and each of its \
+             threads waited for another. It is started again, with one thread for reads and {} MiB",
+            buffer_pool >> 20
+        );
+        listener.event(Event::Note { text });
+    }
+}
+
+fn stuck() -> Error {
+    Error::failed(
+        "recover the restored files: the server waits for free pages in its buffer pool, and does nothing",
+    )
+    .hinted("give it more memory with --prepare-memory, and run the restore again")
 }
 
 /// Reports how much of the redo is recovered.

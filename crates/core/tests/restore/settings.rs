@@ -1,5 +1,7 @@
 //! Options for the recovering server, and which versions it may have.
 
+use std::sync::Mutex;
+
 use super::*;
 
 fn write_program(path: &Path, text: &str) {
@@ -115,4 +117,64 @@ fn mariadb_other_releases_recover_what_they_may() {
 #[test]
 fn mysql_other_releases_recover_what_they_may() {
     recovered_by_other_releases(ServerKind::MySql97, "9.7.99", ["9.7.0", "9.8.0"]);
+}
+
+/// A program that says, forever, that it searches the buffer pool for free pages, unless it gets `option`.
+fn stuck_without(dir: &Path, option: &str) -> PathBuf {
+    let (program, real) = (dir.join(format!("stuck{option}")), ServerKind::MySql97.server_program().unwrap());
+    let text = format!(
+        "case \" $* \" in\n*' --version '*|*' {option} '*) exec '{}' \"$@\";;\nesac\n\
+         n=20; while sleep 0.2; do n=$((n + 1))\n\
+         echo \"0 [Warning] [MY-011959] [InnoDB] Difficult to find free blocks in the buffer pool \
+         ($n search iterations)! 5 OS file reads, 7 OS file writes, 3 OS fsyncs.\" >&2; done",
+        real.display()
+    );
+    write_program(&program, &text);
+    program
+}
+
+/// MySQL's recovery can wait for itself: it is started again, with settings that prevent that. If these do not
+/// help, it does not go on forever.
+#[test]
+fn mysql_a_recovery_that_stands_still_is_started_again() {
+    struct Notes(Mutex<Vec<String>>);
+    impl Listener for Notes {
+        fn event(&self, event: Event) {
+            if let Event::Note { text } = event {
+                self.0.lock().unwrap().push(text);
+            }
+        }
+    }
+    let kind = ServerKind::MySql97;
+    let dir = tempfile::tempdir().unwrap();
+    let (source, repo, backup) = backed_up(kind, dir.path());
+    let by = |option: &str, prepare_memory_bytes| {
+        let notes = Notes(Mutex::default());
+        let target = dir.path().join(format!("by{option}"));
+        let options = RestoreOptions {
+            server_binary: Some(stuck_without(dir.path(), option)),
+            prepare_memory_bytes,
+            ..RestoreOptions::new(&target)
+        };
+        let number = RunNo(backup.run.backup);
+        let result = restore::run(&repo, &log(), number, &options, &notes, &Cancel::default());
+        let begun_again =
+            notes.0.into_inner().unwrap().into_iter().filter(|note| note.contains("standstill"));
+        (result, begun_again.collect::<Vec<_>>(), target)
+    };
+    let [(recovered, more, target), (given_up, same, unfinished)] = std::thread::scope(|scope| {
+        let careful = scope.spawn(|| by("--innodb-read-io-threads=1", None));
+        let hopeless = scope.spawn(|| by("--no-such-option", Some(96 << 20)));
+        [careful.join().unwrap(), hopeless.join().unwrap()]
+    });
+    assert_eq!(recovered.unwrap().prepared.unwrap().lsn, backup.position.lsn);
+    assert!(more.len() == 1 && more[0].ends_with("256 MiB"), "{more:?}");
+    let copy = Server::attach(kind, target, ServerOptions::default()).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+    // The user's choice of memory stays.
+    assert!(same.len() == 1 && same[0].ends_with("96 MiB"), "{same:?}");
+    let error = given_up.unwrap_err();
+    assert!(error.to_string().contains("waits for free pages"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("--prepare-memory")), "{error:?}");
+    assert!(Server::attach(kind, unfinished, ServerOptions::default()).is_err(), "a server starts on it");
 }

@@ -446,11 +446,16 @@ impl RunningServer {
     /// Waits until the process ends. If the run is canceled, kills the process and returns an error that says
     /// so.
     pub fn wait(self, cancel: &Cancel) -> Result<ServerExit> {
-        self.wait_and_tell(cancel, &mut |_| {})
+        self.wait_and_tell(cancel, &mut |_| Ok(()))
     }
 
-    /// Like [`wait`](Self::wait), but once a second passes the newest part of the log to `tell`.
-    pub fn wait_and_tell(mut self, cancel: &Cancel, tell: &mut dyn FnMut(&[String])) -> Result<ServerExit> {
+    /// Like [`wait`](Self::wait), but once a second passes the newest part of the log to `tell`. If that fails,
+    /// kills the process and returns the error.
+    pub fn wait_and_tell(
+        mut self,
+        cancel: &Cancel,
+        tell: &mut dyn FnMut(&[String]) -> Result<()>,
+    ) -> Result<ServerExit> {
         let mut told = Instant::now();
         let status = loop {
             if let Some(status) = self.ended.take() {
@@ -459,13 +464,14 @@ impl RunningServer {
             match self.exit.recv_timeout(POLL) {
                 Ok(status) => break status.context("wait for the server process")?,
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Err(error) = cancel.check() {
+                    let mut goes_on = cancel.check();
+                    if goes_on.is_ok() && told.elapsed() >= TELL_EVERY {
+                        told = Instant::now();
+                        goes_on = tell(&self.logs.newest()?);
+                    }
+                    if let Err(error) = goes_on {
                         self.kill();
                         return Err(error);
-                    }
-                    if told.elapsed() >= TELL_EVERY {
-                        told = Instant::now();
-                        tell(&self.logs.newest()?);
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
