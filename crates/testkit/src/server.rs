@@ -120,6 +120,7 @@ pub struct Server {
     port: u16,
     server_id: u32,
     child: Option<Child>,
+    _template: Option<datadir::Lent>,
 }
 
 impl Server {
@@ -127,11 +128,11 @@ impl Server {
     pub fn start(kind: ServerKind, options: ServerOptions) -> Result<Server> {
         let home = scratch_dir(options.parent.as_deref())?;
         let datadir = home.path().join("data");
-        datadir::create(kind, &options.init, &datadir)?;
+        let template = datadir::create(kind, &options.init, &datadir)?;
         for (name, content) in &options.files {
             fs::write(datadir.join(name), content).with_context(|| name.clone())?;
         }
-        Server::start_in(home, kind, datadir, options)
+        Server::start_in(home, kind, datadir, template, options)
     }
 
     /// Starts a server on an existing data directory, such as a restored one.
@@ -141,10 +142,16 @@ impl Server {
         let datadir = datadir.into();
         let datadir = datadir.canonicalize().with_context(|| datadir.display().to_string())?;
         datadir::give_certificates(kind, &datadir)?;
-        Server::start_in(home, kind, datadir, options)
+        Server::start_in(home, kind, datadir, None, options)
     }
 
-    fn start_in(home: TempDir, kind: ServerKind, datadir: PathBuf, options: ServerOptions) -> Result<Server> {
+    fn start_in(
+        home: TempDir,
+        kind: ServerKind,
+        datadir: PathBuf,
+        template: Option<datadir::Lent>,
+        options: ServerOptions,
+    ) -> Result<Server> {
         for dir in ["tmp", "outside"] {
             fs::create_dir(home.path().join(dir))?;
         }
@@ -167,6 +174,7 @@ impl Server {
             port: 0,
             server_id,
             child: None,
+            _template: template,
         };
         server.run()?;
         Ok(server)

@@ -1,39 +1,101 @@
 //! Creates and copies data directories.
 //!
-//! Initialising takes MySQL several seconds, so one directory per set of options is cached beside the servers
-//! and copied, unless the options name other places.
-//! MariaDB is fast, and each of its directories gets its own identity.
+//! Initialising takes MySQL several seconds of processor time and MariaDB half a second, so directories are
+//! cached beside the servers and copied, unless the options name other places. A copy of MySQL's gets an
+//! identity of its own. One of MariaDB's keeps its identity, so there are several, lent to one server at a
+//! time.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 
 use super::run_as_root;
 use crate::kind::{ServerKind, servers_dir};
 
-/// Creates a data directory. `init` holds the options that shape it.
-pub(super) fn create(kind: ServerKind, init: &[String], datadir: &Path) -> Result<()> {
-    // A template cannot contain files outside of it.
-    if kind.is_mariadb() || init.iter().any(|option| option.contains('/')) {
-        return initialise(kind, init, datadir);
-    }
-    let template = template(kind, init)?;
-    copy(&template, datadir)
+/// Templates that were given back wait their turn, so that servers that follow one another differ too.
+const WAITING_MIN: usize = 6;
+
+/// The templates of one set of options.
+#[derive(Debug, Default)]
+struct Templates {
+    /// Those that no server has, in the order in which they were given back.
+    waiting: VecDeque<u32>,
+    /// How many there are.
+    count: u32,
 }
 
-fn template(kind: ServerKind, init: &[String]) -> Result<PathBuf> {
+static LENT: Mutex<BTreeMap<String, Templates>> = Mutex::new(BTreeMap::new());
+
+/// A template of which a server of this process has a copy. It is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Lent {
+    /// The set of options.
+    set: String,
+    number: u32,
+}
+
+impl Lent {
+    fn take(set: String) -> Self {
+        let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+        let templates = lent.entry(set.clone()).or_default();
+        let waiting =
+            if templates.waiting.len() > WAITING_MIN { templates.waiting.pop_front() } else { None };
+        let number = waiting.unwrap_or_else(|| {
+            templates.count += 1;
+            templates.count
+        });
+        Self { set, number }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut lent = LENT.lock().unwrap_or_else(PoisonError::into_inner);
+        lent.entry(self.set.clone()).or_default().waiting.push_back(self.number);
+    }
+}
+
+/// Creates a data directory. `init` holds the options that shape it. The server keeps the result as long as it
+/// lives.
+pub(super) fn create(kind: ServerKind, init: &[String], datadir: &Path) -> Result<Option<Lent>> {
+    // A template cannot contain files outside of it.
+    if init.iter().any(|option| option.contains('/')) {
+        initialise(kind, init, datadir)?;
+        return Ok(None);
+    }
+    let set = set(kind, init)?;
+    if !kind.is_mariadb() {
+        copy(&template(kind, init, &set)?, datadir)?;
+        return Ok(None);
+    }
+    let lent = Lent::take(set);
+    copy(&template(kind, init, &format!("{}-{}", lent.set, lent.number))?, datadir)?;
+    Ok(Some(lent))
+}
+
+/// The name of a set of options.
+fn set(kind: ServerKind, init: &[String]) -> Result<String> {
     let mut hash = DefaultHasher::new();
     (init, kind.version()?).hash(&mut hash);
+    Ok(format!("{kind}-{:016x}", hash.finish()))
+}
+
+/// The template of this name, which is made if it is not there.
+fn template(kind: ServerKind, init: &[String], name: &str) -> Result<PathBuf> {
     let templates = servers_dir()?.join("datadirs");
-    let template = templates.join(format!("{kind}-{:016x}", hash.finish()));
+    let template = templates.join(name);
     if !template.is_dir() {
         fs::create_dir_all(&templates)?;
         let scratch = tempfile::tempdir_in(&templates)?;
         let made = scratch.path().join("data");
-        initialise(kind, init, &made)?;
+        initialise(kind, init, &scratch.path().join("full"))?;
+        // Most of it is an empty redo log: with holes it is copied faster, and takes less room.
+        copy(&scratch.path().join("full"), &made)?;
         // If another process was faster, its directory is just as good.
         if let Err(error) = fs::rename(&made, &template)
             && !template.is_dir()
@@ -50,7 +112,7 @@ pub(super) fn give_certificates(kind: ServerKind, datadir: &Path) -> Result<()> 
     if kind.is_mariadb() || datadir.join("ca.pem").exists() {
         return Ok(());
     }
-    for entry in fs::read_dir(template(kind, &[])?)? {
+    for entry in fs::read_dir(template(kind, &[], &set(kind, &[])?)?)? {
         let entry = entry?;
         if entry.path().extension().is_some_and(|it| it == "pem") {
             fs::copy(entry.path(), datadir.join(entry.file_name()))?;

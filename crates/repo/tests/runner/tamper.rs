@@ -19,7 +19,7 @@ use holdfast_repo::{
     },
     format::manifest::Head,
     keys::{
-        KdfParams, NewSlot,
+        Identity, NewSlot,
         manage::{self, NewKey, UnderWay, add, remove},
         rotate,
     },
@@ -126,16 +126,15 @@ impl Course {
         let mut source = source;
         let mut sources = BTreeMap::from([(RunNo(1), source.clone())]);
         let mut note = |world: &World| ever.extend(objects_of(&world.store));
-        let key = |role, password: &str| {
-            let password = Password::new(format!("{password}{seed}")).unwrap();
+        // Behind public keys: a password would be tried on each of them, slowly.
+        let key = |role| {
             let new = NewKey { role, sources: Vec::new(), label: String::new() };
-            let slot = NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM };
-            add(&world.repo, &new, slot).unwrap().key_id
+            add(&world.repo, &new, NewSlot::Public(Identity::generate().public())).unwrap().key_id
         };
-        key(Role::Writer, "writer");
-        key(Role::Keeper, "keeper");
-        for password in ["gone", "gone too"] {
-            let gone = key(Role::Operator, password);
+        key(Role::Writer);
+        key(Role::Keeper);
+        for _ in 0..2 {
+            let gone = key(Role::Operator);
             note(&world);
             remove(&world.repo, gone, UnderWay::Refused).unwrap();
         }
