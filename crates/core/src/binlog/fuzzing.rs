@@ -1,7 +1,7 @@
 //! Entry points for the fuzzer: segments of an archive, and what a server sends on a stream. Not part of the
 //! product; compiled only for the fuzzer and for its own test.
 
-use std::{io::Write, net::Shutdown, os::unix::net::UnixStream, time::Duration};
+use std::{io::Write, net::Shutdown, os::unix::net::UnixStream, sync::atomic::AtomicBool, time::Duration};
 
 use holdfast_formats::binlog::HEADER_BYTES;
 
@@ -65,7 +65,7 @@ pub fn stream(input: &[u8]) {
     theirs.shutdown(Shutdown::Write).expect("a socket that is open");
     let queue = Queue::default();
     let (messages, _commands) = wire::split(ours).expect("both ends of a socket");
-    stream::read_all(messages, &queue, semi_sync);
+    stream::read_all(messages, &queue, semi_sync, &AtomicBool::new(false));
     record(&queue, is_mysql, input.len() + HEADER_BYTES);
 }
 

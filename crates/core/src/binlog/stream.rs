@@ -3,9 +3,12 @@
 use std::{
     net::Shutdown,
     os::unix::net::UnixStream,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use holdfast_formats::{Flavor, Gtids, MySqlGtidSet, binlog::encode_set};
@@ -25,6 +28,10 @@ use crate::{
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// Silence after which the server is taken for dead.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// How long a server may take to end a stream that it was told to end.
+const END_MAX: Duration = Duration::from_secs(3);
+/// How often the last acknowledgement is repeated meanwhile.
+const REPEAT_EVERY: Duration = Duration::from_millis(10);
 /// How far the reading thread may be ahead.
 const AHEAD_BYTES_MAX: usize = 16 << 20;
 
@@ -74,6 +81,8 @@ pub(super) enum Message {
 /// A stream that is under way.
 pub(super) struct Stream {
     queue: Arc<Queue<Message>>,
+    /// The server has sent something that it waits for.
+    is_waited_for: Arc<AtomicBool>,
     socket: UnixStream,
     thread: Option<JoinHandle<()>>,
     acknowledger: Acknowledger,
@@ -83,7 +92,13 @@ pub(super) struct Stream {
 
 /// Tells the server what is durable.
 #[derive(Clone)]
-pub(super) struct Acknowledger(Arc<Mutex<Commands>>);
+pub(super) struct Acknowledger(Arc<Mutex<Acknowledging>>);
+
+struct Acknowledging {
+    commands: Commands,
+    /// The last acknowledgement; empty if there was none.
+    last: Vec<u8>,
+}
 
 impl Acknowledger {
     /// Says that everything up to the event that ends at `place` is durable.
@@ -93,7 +108,17 @@ impl Acknowledger {
         let mut command = vec![ACK];
         command.extend_from_slice(&place.position.to_le_bytes());
         command.extend_from_slice(place.file.as_bytes());
-        let _gone = lock(&self.0).send(&command);
+        let mut to = lock(&self.0);
+        let _gone = to.commands.send(&command);
+        to.last = command;
+    }
+
+    /// Says the last thing again.
+    fn repeat(&self) {
+        let Acknowledging { commands, last } = &mut *lock(&self.0);
+        if !last.is_empty() {
+            let _gone = commands.send(last);
+        }
     }
 }
 
@@ -118,15 +143,17 @@ impl Stream {
         }
         commands.send(&request(flavor, begin, options))?;
         let queue = Arc::new(Queue::default());
+        let is_waited_for = Arc::new(AtomicBool::new(false));
         let thread = thread::Builder::new()
             .name("binlog-stream".to_owned())
             .spawn({
-                let (queue, semi_sync) = (Arc::clone(&queue), options.semi_sync);
-                move || read_all(messages, &queue, semi_sync)
+                let (queue, is_waited_for) = (Arc::clone(&queue), Arc::clone(&is_waited_for));
+                move || read_all(messages, &queue, options.semi_sync, &is_waited_for)
             })
             .map_err(|error| Error::failed(format!("start a thread: {error}")))?;
-        let acknowledger = Acknowledger(Arc::new(Mutex::new(commands)));
-        Ok(Self { queue, socket, thread: Some(thread), acknowledger, session })
+        let acknowledging = Acknowledging { commands, last: Vec::new() };
+        let acknowledger = Acknowledger(Arc::new(Mutex::new(acknowledging)));
+        Ok(Self { queue, is_waited_for, socket, thread: Some(thread), acknowledger, session })
     }
 
     /// What comes next.
@@ -138,6 +165,26 @@ impl Stream {
             Popped::Nothing => Next::Nothing,
             Popped::Closed => Next::Failed(SqlError::new(SqlCause::Lost, "the stream has ended")),
         }
+    }
+
+    /// Waits until the server has ended the stream, as it was told to; whether it has. Its thread that receives
+    /// acknowledgements must let go of the stream first, and notices only when one arrives, or once a second:
+    /// so the last one is repeated. What still comes is dropped.
+    pub(super) fn await_end(&self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < END_MAX {
+            self.acknowledger.repeat();
+            match self.next(REPEAT_EVERY) {
+                Next::Event { .. } | Next::Nothing => {}
+                Next::End | Next::Failed(_) => return true,
+            }
+        }
+        false
+    }
+
+    /// Whether commits wait until something is acknowledged that has arrived, or did so once.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.is_waited_for.load(Ordering::Relaxed)
     }
 
     /// The server's id of the session.
@@ -211,7 +258,12 @@ fn request(flavor: Flavor, begin: &StreamBegin, options: StreamOptions) -> Vec<u
     }
 }
 
-pub(super) fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync: bool) {
+pub(super) fn read_all(
+    mut messages: Messages,
+    queue: &Queue<Message>,
+    semi_sync: bool,
+    is_waited_for: &AtomicBool,
+) {
     const OK: u8 = 0;
     const END: u8 = 0xfe;
     const REFUSED: u8 = 0xff;
@@ -226,6 +278,7 @@ pub(super) fn read_all(mut messages: Messages, queue: &Queue<Message>, semi_sync
                     let is_marked = semi_sync && is_marked(&message, was_marked);
                     was_marked = is_marked;
                     let wants_ack = is_marked && message.get(2) == Some(&1);
+                    is_waited_for.fetch_or(wants_ack, Ordering::Relaxed);
                     message.drain(..if is_marked { 3 } else { 1 }.min(message.len()));
                     Message::Event { bytes: message, wants_ack }
                 }

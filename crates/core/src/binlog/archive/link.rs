@@ -99,7 +99,7 @@ impl Archiver<'_> {
             };
             refused_since = None;
             let recorder = slot.as_mut().ok_or_else(|| Error::failed("nothing to record with"))?;
-            let (looks, told) = self.monitor.begin_looks(run, recorder)?;
+            let (looks, told) = self.monitor.begin_looks(run, recorder, &stream)?;
             let files = told.or(files);
             if let (Some(files), Some(end)) = (&files, recorder.known_end())
                 && !files.has(&end)
@@ -172,12 +172,18 @@ impl Archiver<'_> {
 
     /// Ends the server's side of the stream. A server that has nothing to send notices only at the next
     /// heartbeat that nobody listens, and commits wait for an acknowledgement until then. Between two runs
-    /// they must: the next stream brings it. It comes before the stream is closed: otherwise MySQL took a
-    /// second, each time.
+    /// they must: the next stream brings it. The stream is ended before the connection is: MySQL takes no more
+    /// acknowledgements from a connection that ends, and then its commits wait up to a second more.
     fn sign_off(&self, stream: &Stream) {
-        let ended =
-            open_control(self.options).and_then(|mut session| Ok(session.kill(stream.connection_id())?));
-        if let Err(error) = ended {
+        let end = || -> Result<()> {
+            let mut session = open_control(self.options)?;
+            session.kill_query(stream.connection_id())?;
+            if !stream.await_end() {
+                session.kill(stream.connection_id())?;
+            }
+            Ok(())
+        };
+        if let Err(error) = end() {
             self.note(format!("the server was not told that the stream ends: {error}"));
         }
     }

@@ -18,6 +18,7 @@ use crate::{
         resume::Files,
         run::ArchiveRun,
         semi_sync::{Source, Waits},
+        stream::Stream,
         stretch::Place,
     },
     error::{Error, ErrorKind, Result},
@@ -29,6 +30,8 @@ use crate::{
 const IS_SHOWN: Duration = Duration::from_secs(2);
 /// How long a new stream waits for an answer that helps, but that it can do without.
 const FIRST_ANSWER_MAX: Duration = Duration::from_secs(1);
+/// How soon it notices that commits wait, behind which the answer would come.
+const WAITED_FOR_POLL: Duration = Duration::from_millis(5);
 /// How soon to ask again if a server has not yet said what its binlog leaves out.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -150,12 +153,13 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Begins to look at a server whose stream has begun. Also returns its files,
-    /// if it is asked for them now and answers at once.
+    /// Begins to look at a server whose stream has begun. Also returns its files, if it is asked for them now
+    /// and answers before any commit waits for the stream.
     pub(super) fn begin_looks(
         &mut self,
         run: &ArchiveRun,
         recorder: &mut Recorder,
+        stream: &Stream,
     ) -> Result<(Looks, Option<Files>)> {
         let every = self.options.look_every;
         let first = if self.options.semi_sync { IS_SHOWN.min(every) } else { every };
@@ -167,7 +171,7 @@ impl<'a> Monitor<'a> {
         let look = self.begin_look(run, recorder, false)?;
         let until = Instant::now() + FIRST_ANSWER_MAX;
         loop {
-            match look.next(until.saturating_duration_since(Instant::now())) {
+            match look.next(WAITED_FOR_POLL) {
                 Ok(Some(Answer::Contents(contents))) => {
                     looks.is_told = true;
                     self.has_answered(contents.filters, recorder);
@@ -176,6 +180,7 @@ impl<'a> Monitor<'a> {
                 Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
                 Ok(Some(Answer::Refused(error))) => return Err(error),
                 Ok(Some(Answer::State(_))) => {}
+                Ok(None) if Instant::now() < until && !stream.is_waited_for() => {}
                 // The stream continues without the answer.
                 Ok(None) => {
                     looks.look = Some(look);

@@ -298,6 +298,14 @@ impl Session {
         }
     }
 
+    /// Ends what another session of the same account is doing, and leaves it connected.
+    pub(crate) fn kill_query(&mut self, connection_id: u64) -> Result<(), SqlError> {
+        match self.exec(&format!("KILL QUERY {connection_id}")) {
+            Err(error) if error.code() == Some(code::UNKNOWN_THREAD) => Ok(()),
+            other => other,
+        }
+    }
+
     /// A duplicate of the connection's socket, for callers that from here on use it for other things than
     /// statements, as long as the session lives. Between statements, the connection has nothing buffered.
     pub(crate) fn socket(&self) -> Result<UnixStream, SqlError> {
