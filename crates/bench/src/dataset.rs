@@ -64,8 +64,12 @@ impl Dataset {
             "--innodb-doublewrite=0",
             "--sync-binlog=0",
         ];
-        let mut options =
-            ServerOptions { buffer_pool_mib: 3072, redo_mib: 1024, lean: false, ..ServerOptions::default() };
+        let mut options = ServerOptions {
+            buffer_pool_mib: 3072,
+            redo_mib: Some(1024),
+            lean: false,
+            ..ServerOptions::default()
+        };
         options = quick_and_volatile.into_iter().fold(options, ServerOptions::arg);
         let mut server = Server::start(self.kind, options.parent(scratch.path()))?;
         shop::load(

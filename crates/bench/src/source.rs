@@ -109,7 +109,7 @@ pub(crate) fn options(kind: ServerKind, scratch: &Scratch) -> ServerOptions {
     let extra = if kind.is_mariadb() { vec![] } else { vec!["--explain-format=TRADITIONAL".to_owned()] };
     ServerOptions {
         buffer_pool_mib: BUFFER_POOL_MIB,
-        redo_mib: REDO_MIB,
+        redo_mib: Some(REDO_MIB),
         lean: false,
         extra,
         ..ServerOptions::default()

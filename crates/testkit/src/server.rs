@@ -32,6 +32,10 @@ const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// The size of `sun_path` without its terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
+/// The size that a new data directory has.
+const REDO_MIB_MARIADB: u32 = 96;
+/// A backup of MySQL gives up when it is behind by half of this; on a machine full of servers it soon is.
+const REDO_MIB_MYSQL: u32 = 256;
 /// Smaller sizes for memory that servers fill at each start, which hundreds of short-lived servers feel.
 const LEAN_MARIADB: [&str; 2] = ["--key-buffer-size=16M", "--aria-pagecache-buffer-size=16M"];
 const LEAN_MYSQL: [&str; 8] = [
@@ -57,8 +61,8 @@ pub struct ServerOptions {
     pub extra: Vec<String>,
     /// Size of the buffer pool.
     pub buffer_pool_mib: u32,
-    /// Size of the redo log.
-    pub redo_mib: u32,
+    /// Size of the redo log; `None`: 96 for MariaDB, 256 for MySQL.
+    pub redo_mib: Option<u32>,
     /// Whether caches and statistics are smaller than the server's defaults, for a quicker start.
     /// Not for servers that are measured.
     pub lean: bool,
@@ -75,7 +79,7 @@ impl Default for ServerOptions {
             init: Vec::new(),
             extra: Vec::new(),
             buffer_pool_mib: 128,
-            redo_mib: 96,
+            redo_mib: None,
             lean: true,
             program: None,
             files: Vec::new(),
@@ -238,10 +242,12 @@ impl Server {
             "--skip-slave-start".to_owned(),
         ];
         if self.kind.is_mariadb() {
-            arguments.push(format!("--innodb-log-file-size={}M", options.redo_mib));
+            arguments
+                .push(format!("--innodb-log-file-size={}M", options.redo_mib.unwrap_or(REDO_MIB_MARIADB)));
             arguments.extend(["--gtid-strict-mode=ON", "--log-slave-updates"].map(str::to_owned));
         } else {
-            arguments.push(format!("--innodb-redo-log-capacity={}M", options.redo_mib));
+            arguments
+                .push(format!("--innodb-redo-log-capacity={}M", options.redo_mib.unwrap_or(REDO_MIB_MYSQL)));
             arguments
                 .extend(["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=0"].map(str::to_owned));
             arguments.push(format!("--innodb-directories={home}/outside"));

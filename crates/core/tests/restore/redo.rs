@@ -110,7 +110,7 @@ fn much_redo_is_recovered(kind: ServerKind) {
     let asked = wanted_bytes();
     let redo_mib = if asked.is_some() { LOG_MIB_LONG } else { LOG_MIB };
     let bytes = asked.unwrap_or(REDO_DEFAULT_BYTES);
-    let server_options = ServerOptions { redo_mib, ..ServerOptions::default() };
+    let server_options = ServerOptions { redo_mib: Some(redo_mib), ..ServerOptions::default() };
     let server_options = server_options.arg("--innodb-flush-log-at-trx-commit=2").arg("--skip-log-bin");
     let mut source = Server::start(kind, server_options).unwrap();
     source

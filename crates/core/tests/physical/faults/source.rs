@@ -32,7 +32,7 @@ impl Scene {
 
 /// A server whose redo log is as small as possible.
 fn with_small_log(kind: ServerKind, seed: u64, redo_mib: u32) -> Scene {
-    Scene::with(kind, seed, ServerOptions { redo_mib, ..ServerOptions::default() })
+    Scene::with(kind, seed, ServerOptions { redo_mib: Some(redo_mib), ..ServerOptions::default() })
 }
 
 fn backup_survives_death_of_the_server(kind: ServerKind, seed: u64) {

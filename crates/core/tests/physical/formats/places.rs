@@ -229,7 +229,7 @@ impl Listener for UntilTruncated<'_> {
 
 /// Undo tablespaces are truncated after they were copied, in two backups, and continuously besides.
 fn undo_is_truncated_meanwhile(kind: ServerKind, seed: u64) {
-    let mut options = ServerOptions { redo_mib: 512, ..ServerOptions::default() }
+    let mut options = ServerOptions { redo_mib: Some(512), ..ServerOptions::default() }
         .arg("--innodb-max-undo-log-size=10485760")
         .arg("--innodb-undo-log-truncate=ON")
         .arg("--innodb-purge-rseg-truncate-frequency=1");
