@@ -499,11 +499,15 @@ fn logical_backups_are_copied_with_every_row() {
     tables.insert("db/t".into(), crate::rows::rows(&mut random, 900, 9_000));
     tables.insert("db/long".into(), [(b"1".to_vec(), vec![3; 3 << 20])].into());
     tables.insert("db/none".into(), Default::default());
+    let mut first_stored = None;
     for round in 1..3 {
         let (run, _) = crate::rows::back_up(&from, &tables, 1);
-        let report = copied(&from, &to, run.0);
+        let totals = copied(&from, &to, run.0).totals;
         crate::rows::assert_is(&to, RunNo(round), &tables);
-        assert!(round == 1 || report.totals.bytes_stored < 20_000, "{:?}", report.totals);
+        // How much an edit changes depends on where chunks end, and that on the repository's keys.
+        println!("{} bytes stored", totals.bytes_stored);
+        let first = *first_stored.get_or_insert(totals.bytes_stored);
+        assert!(round == 1 || totals.bytes_stored < first / 20, "{totals:?}");
         crate::rows::edit(&mut random, tables.get_mut("db/t").unwrap(), 3);
     }
 }
