@@ -29,7 +29,9 @@ struct Scene {
 
 impl Scene {
     fn new(kind: ServerKind) -> Self {
-        let server = Server::start(kind, ServerOptions::default()).unwrap();
+        // So little redo that `doctor` mentions it.
+        let server_options = ServerOptions { redo_mib: Some(96), ..ServerOptions::default() };
+        let server = Server::start(kind, server_options).unwrap();
         let account = format!("CREATE USER {ACCOUNT}@localhost IDENTIFIED BY '{SECRET}'");
         server
             .exec_all([
