@@ -35,7 +35,10 @@ const SOCKET_PATH_MAX: usize = 107;
 /// The size that a new data directory has.
 const REDO_MIB_MARIADB: u32 = 96;
 /// A backup of MySQL gives up when it is behind by half of this; on a machine full of servers it soon is.
-const REDO_MIB_MYSQL: u32 = 256;
+const REDO_MIB_MYSQL: u32 = 160;
+/// The least buffer pool of MySQL: a recovery whose redo does not fit can wait for itself
+/// (`docs/guide/restore.md`).
+const BUFFER_POOL_MIB_MYSQL: u32 = 384;
 /// Smaller sizes for memory that servers fill at each start, which hundreds of short-lived servers feel.
 const LEAN_MARIADB: [&str; 2] = ["--key-buffer-size=16M", "--aria-pagecache-buffer-size=16M"];
 const LEAN_MYSQL: [&str; 8] = [
@@ -46,7 +49,7 @@ const LEAN_MYSQL: [&str; 8] = [
     "--performance-schema-accounts-size=8",
     "--performance-schema-hosts-size=8",
     "--performance-schema-users-size=8",
-    // With more, a recovery of much redo can wait for itself (`docs/guide/restore.md`).
+    // With more, a recovery of much redo is likelier to wait for itself.
     "--innodb-read-io-threads=1",
 ];
 
@@ -59,9 +62,9 @@ pub struct ServerOptions {
     pub init: Vec<String>,
     /// Further options for each start; they come last and take precedence.
     pub extra: Vec<String>,
-    /// Size of the buffer pool.
+    /// Size of the buffer pool; at least 384 for MySQL.
     pub buffer_pool_mib: u32,
-    /// Size of the redo log; `None`: 96 for MariaDB, 256 for MySQL.
+    /// Size of the redo log; `None`: 96 for MariaDB, 160 for MySQL.
     pub redo_mib: Option<u32>,
     /// Whether caches and statistics are smaller than the server's defaults, for a quicker start.
     /// Not for servers that are measured.
@@ -222,6 +225,8 @@ impl Server {
     fn arguments(&self) -> Vec<String> {
         let home = self.home.path().display();
         let options = &self.options;
+        let least_mib = if self.kind.is_mariadb() { 0 } else { BUFFER_POOL_MIB_MYSQL };
+        let buffer_pool_mib = options.buffer_pool_mib.max(least_mib);
         let mut arguments = vec![
             "--no-defaults".to_owned(),
             format!("--datadir={}", self.datadir.display()),
@@ -235,7 +240,7 @@ impl Server {
             "--binlog-format=ROW".to_owned(),
             "--sync-binlog=1".to_owned(),
             "--innodb-flush-log-at-trx-commit=1".to_owned(),
-            format!("--innodb-buffer-pool-size={}M", options.buffer_pool_mib),
+            format!("--innodb-buffer-pool-size={buffer_pool_mib}M"),
             "--max-allowed-packet=64M".to_owned(),
             "--relay-log=relay".to_owned(),
             // A restored replica must not start replicating by itself.

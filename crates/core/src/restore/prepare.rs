@@ -50,7 +50,7 @@ const BUFFER_POOL_MIN: u64 = 128 << 20;
 const BUFFER_POOL_MAX: u64 = 1 << 30;
 /// A server does not start with less.
 const BUFFER_POOL_LEAST: u64 = 32 << 20;
-/// The setting of MySQL with which no recovery was seen to come to a standstill. It costs time: pages are then
+/// The setting of MySQL with which a recovery hardly ever comes to a standstill. It costs time: pages are then
 /// recovered by one thread.
 const ONE_READER: &str = "--innodb-read-io-threads=1";
 
@@ -141,8 +141,8 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
     })
 }
 
-/// Runs the server until it has ended by itself. If it comes to a standstill, starts it again with settings that
-/// prevent that, and with more memory if the user has left that to us. It starts over then: of what it has done,
+/// Runs the server until it has ended by itself. If it comes to a standstill, starts it again with a setting that
+/// makes that rare, and with more memory if the user has left that to us. It starts over then: of what it has done,
 /// pages are left that hold a part of their redo, like after any crash. No page is torn, since a server that
 /// stands still writes nothing.
 fn recover(

@@ -21,7 +21,7 @@ fn facts() {
         assert_eq!(facts.undo_dir(), server.datadir());
         assert!(facts.redo_dir().join(if mariadb { "ib_logfile0" } else { "#innodb_redo" }).exists());
         assert_eq!(facts.innodb.page_size, 16384);
-        assert_eq!(facts.innodb.redo_size, 96 << 20);
+        assert_eq!(facts.innodb.redo_size, if mariadb { 96 << 20 } else { 160 << 20 });
         assert!(facts.writes_directly());
         let binlog = facts.binlog.as_ref().unwrap();
         assert_eq!(facts.resolved(&binlog.basename), server.datadir().join("binlog"));
