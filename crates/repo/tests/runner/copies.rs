@@ -20,7 +20,6 @@ use holdfast_repo::{
         run::{BeginError, FinishError},
     },
     ops::{
-        check::{CheckOptions, check},
         copy::{Copied, Copier, CopyError, CopyOptions, CopyReport, Verdict},
         expire::{ExpireRequest, Rules, expire, plan_expire},
         retention::RetentionPolicy,
@@ -71,12 +70,6 @@ fn plan(from: &World, to: &World) -> Vec<(u64, Verdict)> {
     let runs: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
     let mut copier = Copier::new(&from.repo, &history, &to.repo, to.log.source.clone(), options()).unwrap();
     copier.plan(&runs).unwrap().into_iter().map(|(run, verdict)| (run.0, verdict)).collect()
-}
-
-fn assert_whole(world: &World) {
-    let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-    let report = check(&world.repo, &world.log, options).unwrap();
-    assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
 fn drop_backup(world: &World, run: u64) {
@@ -151,7 +144,7 @@ fn copies_are_what_they_are_copies_of_and_are_known_again() {
             assert!(report.totals.bytes_stored < reports[0].totals.bytes_stored / 15, "{report:?}");
             assert_eq!(report.totals.bytes, from.open(RunNo(report.backup)).unwrap().head().totals.bytes);
         }
-        assert_whole(&to);
+        to.assert_sound();
         let outcomes = to.history().outcomes().len();
         for (run, (planned, verdict)) in (1..).zip(plan(&from, &to)) {
             assert_eq!((planned, verdict), (run, Verdict::IsThere(RunNo(run))));
@@ -184,7 +177,7 @@ fn chunks_stay_as_they_are_compressed() {
         });
         to.assert_is(RunNo(1), &states[0]);
         to.assert_is(RunNo(2), &states[1]);
-        assert_whole(&to);
+        to.assert_sound();
         stored
     };
     let (kept, anew) = (stored(true), stored(false));
@@ -293,7 +286,7 @@ fn copies_go_on_after_prunes_on_both_sides() {
         assert!(report.compared_by_maps && report.bytes_read < report.totals.bytes / 5, "{report:?}");
         to.assert_is(RunNo(report.backup), &states[run as usize - 1]);
     }
-    assert_whole(&to);
+    to.assert_sound();
 }
 
 /// A copy that is killed at any change of the target and run again succeeds, and stores nothing twice.
@@ -318,7 +311,7 @@ fn a_death_at_any_change_of_the_target_is_made_up_for() {
             assert_eq!(standing.len(), 2, "{fault:?} at {n}: each is there once");
             to.assert_is(standing[0], &states[0]);
             to.assert_is(standing[1], &states[1]);
-            assert_whole(&to);
+            to.assert_sound();
             if !died {
                 break;
             }
@@ -373,7 +366,7 @@ fn damage_of_the_source_is_named_and_not_copied() {
     assert!(object.contains("packs/0000000003-000000"), "{error}");
     assert_eq!(to.history().standing().count(), 1);
     to.assert_is(RunNo(1), &states[1]);
-    assert_whole(&to);
+    to.assert_sound();
 }
 
 /// A page that the target has lost is read from the source and stored again.
@@ -464,7 +457,7 @@ fn a_writer_of_the_target_copies_what_it_cannot_read_there() {
         assert_eq!((report.compared_by_maps, report.base), (is_compared, is_compared.then_some(3)));
         to.assert_is(RunNo(run), &states[run as usize - 1]);
     }
-    assert_whole(&to);
+    to.assert_sound();
 }
 
 /// Copied under another name and with little memory; the contents of the head are preserved.
@@ -505,7 +498,6 @@ fn logical_backups_are_copied_with_every_row() {
         let totals = copied(&from, &to, run.0).totals;
         crate::rows::assert_is(&to, RunNo(round), &tables);
         // How much an edit changes depends on where chunks end, and that on the repository's keys.
-        println!("{} bytes stored", totals.bytes_stored);
         let first = *first_stored.get_or_insert(totals.bytes_stored);
         assert!(round == 1 || totals.bytes_stored < first / 20, "{totals:?}");
         crate::rows::edit(&mut random, tables.get_mut("db/t").unwrap(), 3);

@@ -17,7 +17,7 @@ use holdfast_repo::{
     },
     log::{history::History, outcome::OutcomeType},
     ops::{
-        check::{CheckOptions, CheckReport, Severity, check},
+        check::{CheckOptions, Severity, check},
         expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
         prune::{PruneOptions, prune},
         retention::{Reason, RetentionPolicy},
@@ -30,11 +30,6 @@ use holdfast_repo::{
 };
 
 use crate::world::*;
-
-fn check_all(world: &World) -> CheckReport {
-    let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-    check(&world.repo, &world.log, options).unwrap()
-}
 
 pub fn objects(world: &World) -> Vec<(ObjectPath, u64)> {
     let mut objects = Vec::new();
@@ -68,7 +63,7 @@ fn world_of_two(suite: Suite) -> (World, Vec<Source>) {
 fn a_whole_repository_has_no_findings() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
         let (world, sources) = world_of_two(suite);
-        let report = check_all(&world);
+        let report = world.check_all();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
         assert_eq!((report.backups, report.items_walked), (2, 4));
         assert_eq!(report.packs, report.packs_read);
@@ -118,7 +113,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
                     _ => bytes[at] ^= 1 << (at % 8),
                 });
                 assert!(done);
-                let report = check_all(&world);
+                let report = world.check_all();
                 assert!(!report.findings.is_empty(), "damage {damage} at {at} of {name} was not found");
                 let failed: Vec<bool> = (1..)
                     .zip(&sources)
@@ -145,7 +140,7 @@ fn damage_of_any_object_is_found_and_named_and_never_restored() {
             let world = copy(&pristine, &names);
             world.store.delete(std::slice::from_ref(path)).unwrap();
             if !name.contains("/index/") {
-                let report = check_all(&world);
+                let report = world.check_all();
                 assert!(
                     report.findings.iter().any(|finding| finding.object == name),
                     "{name} is gone: {report:?}"
@@ -191,7 +186,7 @@ fn a_missing_index_costs_nothing_but_reads() {
     for (run, source) in (1..).zip(&sources) {
         world.assert_is(RunNo(run), source);
     }
-    let report = check_all(&world);
+    let report = world.check_all();
     assert!(!report.findings.is_empty());
     assert!(report.findings.iter().all(|finding| finding.severity == Severity::Repairable));
     let (run, totals) = world.backup(&sources[1], small_packs());
@@ -226,7 +221,7 @@ fn that_the_newest_outcome_is_gone_is_found() {
     source.insert("a".into(), SourceFile::random(&mut Random::new(3), 4096, 100 * 4096));
     world.backup(&source, small_packs());
     let found = || {
-        let findings = check_all(&world).findings;
+        let findings = world.check_all().findings;
         findings.into_iter().map(|finding| (finding.severity, finding.object)).collect::<Vec<_>>()
     };
     let lost = |run| vec![(Severity::Lost, world.log.outcome(RunNo(run)).to_string())];
@@ -247,7 +242,7 @@ fn that_the_newest_outcome_is_gone_is_found() {
     assert_eq!(found(), lost(3));
     world.store.delete(&[world.log.outcome(RunNo(2))]).unwrap();
     assert_eq!(found(), [lost(2), lost(3)].concat(), "two of them: the earlier one for certain");
-    assert!(check_all(&world).stops_runs);
+    assert!(world.check_all().stops_runs);
 }
 
 #[test]
@@ -298,7 +293,8 @@ fn packs_that_another_writer_has_put_in_the_place_of_ours_are_not_believed() {
         let error = world.open(RunNo(1)).err().expect("the forged packs were believed");
         assert!(matches!(error, RepoError::Damaged { damage: Damage::NotAsRecorded, .. }), "{error}");
         assert!(
-            check_all(&world)
+            world
+                .check_all()
                 .findings
                 .iter()
                 .any(|finding| { finding.severity == Severity::Lost && finding.backups.contains(&RunNo(1)) })
@@ -348,13 +344,13 @@ fn a_backup_without_a_base_shares_no_damage() {
         let refs = world.history().backup_refs(&world.repo, full).unwrap();
         assert!(refs.packs.iter().all(|pack| pack.pack.run == full), "it needs what it stored, and no more");
         let named: BTreeSet<RunNo> =
-            check_all(&world).findings.iter().flat_map(|finding| finding.backups.clone()).collect();
+            world.check_all().findings.iter().flat_map(|finding| finding.backups.clone()).collect();
         assert_eq!(named, BTreeSet::from([RunNo(1), RunNo(2), heir]));
         expire_all(&world, named.into_iter().collect());
         let (next, totals) = world.backup(source, small_packs());
         assert_eq!(totals.bytes_new, 0, "it is the base of the next");
         world.assert_is(next, source);
-        let report = check_all(&world);
+        let report = world.check_all();
         assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
 }
@@ -440,7 +436,7 @@ fn rules_drop_no_backup_that_is_whole_for_one_that_has_lost_something() {
         let world = copy(&pristine, &all);
         world.store.damage(&pack(2), |bytes| bytes[500] ^= 1);
         assert_kept(&world, "nobody has seen it", &first);
-        assert!(!check_all(&world).findings.is_empty());
+        assert!(!world.check_all().findings.is_empty());
         assert_kept(&world, "a check has", &[]);
         expire(&world.repo, &world.log, &keep_last(), &run_options()).unwrap();
         assert!(world.history().stands(RunNo(1)));
@@ -479,13 +475,13 @@ fn a_history_that_cannot_be_continued_is_called_that() {
         let expired = expire(&world.repo, &world.log, &request, &run_options());
         assert_eq!(expired.is_ok(), object == world.log.refs(pruned.run), "{object}");
         expired.err().iter().for_each(|error| is_it(error));
-        assert!(check_all(&world).stops_runs);
+        assert!(world.check_all().stops_runs);
         let other = LogName { source: "db2".parse().unwrap(), ..world.log.clone() };
         let other = World { log: other, ..world };
         let (run, _) = other.backup(&sources[1], small_packs());
         other.assert_is(run, &sources[1]);
     }
-    assert!(!check_all(&world).stops_runs);
+    assert!(!world.check_all().stops_runs);
 }
 
 #[test]
@@ -493,7 +489,7 @@ fn a_finding_names_the_files() {
     let (world, _) = world_of_two(Suite::None);
     let (path, _) = objects(&world).into_iter().find(|(path, _)| path.as_str().contains("/packs/")).unwrap();
     world.store.damage(&path, |bytes| bytes[500] ^= 1);
-    let report = check_all(&world);
+    let report = world.check_all();
     let finding = &report.findings[0];
     assert_eq!((finding.severity, finding.backups.len()), (Severity::Lost, 2));
     assert_eq!(finding.object, format!("{path}, chunk 0"));

@@ -442,8 +442,7 @@ fn backups_outlive_their_packs_and_are_built_upon_after_they_moved() {
             }
             rewritten += prune_all(&world);
             world.assert_is(run, &source);
-            let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-            let report = check(&world.repo, &world.log, options).unwrap();
+            let report = world.check_all();
             assert!(report.findings.is_empty(), "round {round}: {:?}", report.findings);
         }
         assert!(rewritten > 3, "hardly anything was written anew: {rewritten}");
@@ -534,8 +533,7 @@ fn what_a_check_finds_it_finds_behind_a_prune() {
     });
     assert!(is_damaged);
     let finds = || {
-        let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-        let found = check(&world.repo, &world.log, options).unwrap().findings;
+        let found = world.check_all().findings;
         found.iter().any(|finding| format!("{finding:?}").contains("differs from that in the directory"))
     };
     assert!(finds());

@@ -11,7 +11,6 @@ use holdfast_repo::{
     PackId,
     data::writer::{BackupWriter, Foundation, WriterOptions},
     hooks::Hooks,
-    ops::check::{CheckOptions, check},
     store::{
         Store,
         faulty::{Fault, FaultyStore},
@@ -143,9 +142,9 @@ fn an_error_of_any_store_call_fails_the_backup_and_nothing_stands() {
     assert!(failures > 10, "the store hardly ever failed");
 }
 
-#[test]
-fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
-    let mut random = Random::new(9);
+/// Files, and the same with most pages of one changed.
+fn before_and_after(seed: u64) -> (Source, Source) {
+    let mut random = Random::new(seed);
     let mut before = Source::new();
     before.insert("big".into(), SourceFile::random(&mut random, 1024, 6_000 * 1024));
     before.insert("small".into(), SourceFile::random(&mut random, 16_384, 100_000));
@@ -153,6 +152,12 @@ fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
     for page in 1_000..5_000 {
         after.get_mut("big").unwrap().change(&mut random, page);
     }
+    (before, after)
+}
+
+#[test]
+fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
+    let (before, after) = before_and_after(9);
     let options = || WriterOptions { index_every: Duration::ZERO, ..small_packs() };
     let mut deaths = 0;
     for fault in [Fault::CrashBefore, Fault::CrashAfter] {
@@ -172,8 +177,7 @@ fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
             clock.advance(Duration::from_secs(16 * 60));
             let (run, _) = world.backup(&after, options());
             world.assert_is(run, &after);
-            let check_options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-            let report = check(&world.repo, &world.log, check_options).unwrap();
+            let report = world.check_all();
             assert!(report.findings.is_empty(), "{fault:?} at {n}: {:?}", report.findings);
             if !died {
                 break;
@@ -188,14 +192,7 @@ fn a_death_at_any_change_of_the_store_leaves_a_repository_to_go_on_with() {
 /// nothing in it is missing.
 #[test]
 fn a_confirmed_write_that_is_lost_leaves_no_backup() {
-    let mut random = Random::new(11);
-    let mut before = Source::new();
-    before.insert("big".into(), SourceFile::random(&mut random, 1024, 6_000 * 1024));
-    before.insert("small".into(), SourceFile::random(&mut random, 16_384, 100_000));
-    let mut after = before.clone();
-    for page in 1_000..5_000 {
-        after.get_mut("big").unwrap().change(&mut random, page);
-    }
+    let (before, after) = before_and_after(11);
     let options = || WriterOptions { index_every: Duration::ZERO, ..small_packs() };
     let mut failures = 0;
     for n in 1.. {
@@ -225,8 +222,7 @@ fn a_confirmed_write_that_is_lost_leaves_no_backup() {
         clock.advance(Duration::from_secs(16 * 60));
         let (run, _) = world.backup(&after, options());
         world.assert_is(run, &after);
-        let check_options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-        let report = check(&world.repo, &world.log, check_options).unwrap();
+        let report = world.check_all();
         assert!(report.findings.is_empty(), "at {n}: {:?}", report.findings);
     }
     assert!(failures > 5, "{failures}");

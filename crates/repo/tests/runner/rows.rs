@@ -14,7 +14,6 @@ use holdfast_repo::{
         manifest::Totals,
         rows::{Piece, RowChunk, RowHashKey, RowTotals},
     },
-    ops::check::{CheckOptions, check},
 };
 
 use crate::world::*;
@@ -167,14 +166,7 @@ pub fn assert_is(world: &World, run: RunNo, tables: &Tables) {
         halves.extend(read(&table, middle..count, ReadRows { threads: 3, ..options }).unwrap());
         assert!(halves == whole, "{name} of {run} in two ranges");
     }
-    assert_sound(world);
-}
-
-pub fn assert_sound(world: &World) {
-    let report =
-        check(&world.repo, &world.log, CheckOptions { read_data: Some(1.0), ..CheckOptions::default() })
-            .unwrap();
-    assert!(report.findings.is_empty(), "{:#?}", report.findings);
+    world.assert_sound();
 }
 
 fn stored(world: &World, run: RunNo) -> u64 {
@@ -259,7 +251,7 @@ fn definitions_of_any_length_come_back() {
                 assert_eq!(definition.kind, "routine");
             }
         }
-        assert_sound(&world);
+        world.assert_sound();
         assert!(run.0 == 1 || totals.packs == 0, "stored again: {totals:?}");
     }
 }

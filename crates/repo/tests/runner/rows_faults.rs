@@ -19,7 +19,7 @@ use holdfast_repo::{
     },
     log::history::History,
     ops::{
-        check::{CheckOptions, Severity, check},
+        check::Severity,
         prune::{PruneOptions, prune},
     },
     store::Store,
@@ -121,7 +121,7 @@ fn reading_fails(world: &World, run: RunNo, tables: &Tables) -> bool {
 fn damage_of_anything_is_found_and_named_and_never_read_as_rows() {
     for suite in [Suite::None, Suite::X25519Aes256Gcm] {
         let (pristine, tables) = world_of_two(suite);
-        assert_sound(&pristine);
+        pristine.assert_sound();
         let names = objects(&pristine);
         let mut random = Random::new(11);
         for (path, size) in &names {
@@ -136,8 +136,7 @@ fn damage_of_anything_is_found_and_named_and_never_read_as_rows() {
                     0 => bytes.truncate(at),
                     _ => bytes[at] ^= 1 << (at % 8),
                 });
-                let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-                let report = check(&world.repo, &world.log, options).unwrap();
+                let report = world.check_all();
                 assert!(!report.findings.is_empty(), "damage {damage} at {at} of {name} was not found");
                 for (run, tables) in (1..).map(RunNo).zip(&tables) {
                     let named = report.findings.iter().any(|finding| {
@@ -171,9 +170,7 @@ fn a_pack_in_the_place_of_another_is_refused_by_name() {
     };
     let error = read_table().unwrap_err();
     assert!(error.to_string().contains("packs/0000000001-000000"), "{error}");
-    let report =
-        check(&world.repo, &world.log, CheckOptions { read_data: Some(1.0), ..CheckOptions::default() })
-            .unwrap();
+    let report = world.check_all();
     assert!(report.findings.iter().any(|finding| finding.severity == Severity::Lost));
     assert!(reading_fails(&world, RunNo(1), &tables[0]));
 }

@@ -25,6 +25,7 @@ use holdfast_repo::{
         history::History,
         run::{Ending, Run, RunOptions},
     },
+    ops::check::{CheckOptions, CheckReport, check},
     store::{Store, mem::MemStore},
 };
 
@@ -246,6 +247,18 @@ impl World {
             base: None,
             more: serde_json::Map::new(),
         }
+    }
+
+    /// Checks everything, all data too.
+    pub fn check_all(&self) -> CheckReport {
+        let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+        check(&self.repo, &self.log, options).unwrap()
+    }
+
+    /// Fails if [such a check](Self::check_all) finds anything.
+    pub fn assert_sound(&self) {
+        let report = self.check_all();
+        assert!(report.findings.is_empty(), "{:#?}", report.findings);
     }
 
     pub fn open(&self, run: RunNo) -> Result<Backup, RepoError> {

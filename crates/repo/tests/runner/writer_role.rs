@@ -19,7 +19,7 @@ use holdfast_repo::{
         manage::{NewKey, add},
     },
     ops::{
-        check::{CheckOptions, check},
+        check::CheckOptions,
         expire::{ExpireRequest, expire},
         prune::{PruneOptions, prune},
         repair::{RepairError, repair},
@@ -92,12 +92,6 @@ impl Roles {
     fn drop_backups(&self, runs: Vec<RunNo>) {
         expire(&self.operator.repo, &self.operator.log, &ExpireRequest::Exactly(runs), &run_options())
             .unwrap();
-    }
-
-    fn assert_whole(&self) {
-        let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
-        let report = check(&self.operator.repo, &self.operator.log, options).unwrap();
-        assert!(report.findings.is_empty(), "{:?}", report.findings);
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -190,7 +184,7 @@ fn a_writer_stores_what_has_changed_of_what_it_cannot_read() {
         writer.end_file(id, big.bytes.len() as u64)
     });
     roles.operator.assert_is(run, &source);
-    roles.assert_whole();
+    roles.operator.assert_sound();
 }
 
 /// A way of tampering with the files that a writer has kept.
@@ -256,7 +250,7 @@ fn what_was_kept_is_lost_damaged_or_anothers_and_no_page_is_wrong() {
         // That backup repairs the kept files.
         let (_, totals) = roles.back_up(&source);
         assert_eq!(totals.bytes_new, 0, "{what}");
-        roles.assert_whole();
+        roles.operator.assert_sound();
     }
 }
 
@@ -295,7 +289,7 @@ fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
     prune(repo, log, &options, None, &run_options()).unwrap();
     prune(repo, log, &options, None, &run_options()).unwrap();
     roles.operator.assert_is(run, &source);
-    roles.assert_whole();
+    roles.operator.assert_sound();
 }
 
 /// The only record of a writer's key is lost: whether or not the key's object exists, nothing signed with the

@@ -292,15 +292,17 @@ impl Session {
 
     /// Ends another session of the same account.
     pub fn kill(&mut self, connection_id: u64) -> Result<(), SqlError> {
-        match self.exec(&format!("KILL CONNECTION {connection_id}")) {
-            Err(error) if error.code() == Some(code::UNKNOWN_THREAD) => Ok(()),
-            other => other,
-        }
+        self.unless_gone(&format!("KILL CONNECTION {connection_id}"))
     }
 
     /// Ends what another session of the same account is doing, and leaves it connected.
     pub(crate) fn kill_query(&mut self, connection_id: u64) -> Result<(), SqlError> {
-        match self.exec(&format!("KILL QUERY {connection_id}")) {
+        self.unless_gone(&format!("KILL QUERY {connection_id}"))
+    }
+
+    /// Executes a statement about another session, which may have ended.
+    fn unless_gone(&mut self, statement: &str) -> Result<(), SqlError> {
+        match self.exec(statement) {
             Err(error) if error.code() == Some(code::UNKNOWN_THREAD) => Ok(()),
             other => other,
         }
