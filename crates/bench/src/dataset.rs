@@ -65,7 +65,7 @@ impl Dataset {
             "--sync-binlog=0",
         ];
         let mut options = ServerOptions {
-            buffer_pool_mib: 3072,
+            buffer_pool_mib: Some(3072),
             redo_mib: Some(1024),
             lean: false,
             ..ServerOptions::default()

@@ -108,7 +108,7 @@ pub(crate) fn options(kind: ServerKind, scratch: &Scratch) -> ServerOptions {
     // mydumper 1.0.1 reads columns of EXPLAIN that MySQL 9's default format lacks, and crashes.
     let extra = if kind.is_mariadb() { vec![] } else { vec!["--explain-format=TRADITIONAL".to_owned()] };
     ServerOptions {
-        buffer_pool_mib: BUFFER_POOL_MIB,
+        buffer_pool_mib: Some(BUFFER_POOL_MIB),
         redo_mib: Some(REDO_MIB),
         lean: false,
         extra,

@@ -32,12 +32,12 @@ const STOP_DEADLINE: Duration = Duration::from_secs(120);
 /// The size of `sun_path` without its terminating zero.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// The size that a new data directory has.
+/// The size that the redo log of a new data directory has.
 const REDO_MIB_MARIADB: u32 = 96;
 /// A backup of MySQL gives up when it is behind by half of this; on a machine full of servers it soon is.
 const REDO_MIB_MYSQL: u32 = 160;
-/// The least buffer pool of MySQL: a recovery whose redo does not fit can wait for itself
-/// (`docs/guide/restore.md`).
+const BUFFER_POOL_MIB_MARIADB: u32 = 128;
+/// Twice the redo: a recovery of MySQL whose redo does not fit can wait for itself (`docs/guide/restore.md`).
 const BUFFER_POOL_MIB_MYSQL: u32 = 384;
 /// Smaller sizes for memory that servers fill at each start, which hundreds of short-lived servers feel.
 const LEAN_MARIADB: [&str; 2] = ["--key-buffer-size=16M", "--aria-pagecache-buffer-size=16M"];
@@ -62,8 +62,8 @@ pub struct ServerOptions {
     pub init: Vec<String>,
     /// Further options for each start; they come last and take precedence.
     pub extra: Vec<String>,
-    /// Size of the buffer pool; at least 384 for MySQL.
-    pub buffer_pool_mib: u32,
+    /// Size of the buffer pool; `None`: 128 for MariaDB, 384 for MySQL.
+    pub buffer_pool_mib: Option<u32>,
     /// Size of the redo log; `None`: 96 for MariaDB, 160 for MySQL.
     pub redo_mib: Option<u32>,
     /// Whether caches and statistics are smaller than the server's defaults, for a quicker start.
@@ -81,7 +81,7 @@ impl Default for ServerOptions {
             parent: None,
             init: Vec::new(),
             extra: Vec::new(),
-            buffer_pool_mib: 128,
+            buffer_pool_mib: None,
             redo_mib: None,
             lean: true,
             program: None,
@@ -127,6 +127,7 @@ pub struct Server {
     port: u16,
     server_id: u32,
     child: Option<Child>,
+    /// What its data directory is a copy of, as long as nobody else may be one.
     _template: Option<datadir::Lent>,
 }
 
@@ -225,8 +226,12 @@ impl Server {
     fn arguments(&self) -> Vec<String> {
         let home = self.home.path().display();
         let options = &self.options;
-        let least_mib = if self.kind.is_mariadb() { 0 } else { BUFFER_POOL_MIB_MYSQL };
-        let buffer_pool_mib = options.buffer_pool_mib.max(least_mib);
+        let (redo_mib, buffer_pool_mib) = match self.kind.is_mariadb() {
+            true => (REDO_MIB_MARIADB, BUFFER_POOL_MIB_MARIADB),
+            false => (REDO_MIB_MYSQL, BUFFER_POOL_MIB_MYSQL),
+        };
+        let redo_mib = options.redo_mib.unwrap_or(redo_mib);
+        let buffer_pool_mib = options.buffer_pool_mib.unwrap_or(buffer_pool_mib);
         let mut arguments = vec![
             "--no-defaults".to_owned(),
             format!("--datadir={}", self.datadir.display()),
@@ -247,12 +252,10 @@ impl Server {
             "--skip-slave-start".to_owned(),
         ];
         if self.kind.is_mariadb() {
-            arguments
-                .push(format!("--innodb-log-file-size={}M", options.redo_mib.unwrap_or(REDO_MIB_MARIADB)));
+            arguments.push(format!("--innodb-log-file-size={redo_mib}M"));
             arguments.extend(["--gtid-strict-mode=ON", "--log-slave-updates"].map(str::to_owned));
         } else {
-            arguments
-                .push(format!("--innodb-redo-log-capacity={}M", options.redo_mib.unwrap_or(REDO_MIB_MYSQL)));
+            arguments.push(format!("--innodb-redo-log-capacity={redo_mib}M"));
             arguments
                 .extend(["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--mysqlx=0"].map(str::to_owned));
             arguments.push(format!("--innodb-directories={home}/outside"));

@@ -133,8 +133,8 @@ fn stuck_without(dir: &Path, option: &str) -> PathBuf {
     program
 }
 
-/// MySQL's recovery can wait for itself: it is started again, with settings that prevent that. If these do not
-/// help, it does not go on forever.
+/// MySQL's recovery can wait for itself: it is started again, with settings that make that rare. If these do
+/// not help, it does not go on forever.
 #[test]
 fn mysql_a_recovery_that_stands_still_is_started_again() {
     struct Notes(Mutex<Vec<String>>);

@@ -108,8 +108,12 @@ fn run(options: &Options, screen: &Screen) -> Result<()> {
 }
 
 fn start_source(options: &Options, parent: &Path) -> Result<Server> {
-    let server_options =
-        ServerOptions { buffer_pool_mib: 512, redo_mib: Some(512), lean: false, ..ServerOptions::default() };
+    let server_options = ServerOptions {
+        buffer_pool_mib: Some(512),
+        redo_mib: Some(512),
+        lean: false,
+        ..ServerOptions::default()
+    };
     let source = Server::start(options.kind, server_options.parent(parent))?;
     shop::load(&source, shop::ShopOptions { size_mib: options.size_mib, ..shop::ShopOptions::default() })?;
     Ok(source)
