@@ -92,7 +92,7 @@ impl Waiting {
         // The lock is held by what comes next behind the commits that wait: on MySQL someone who tries to end a
         // file, on MariaDB a commit of the next group (all writers may be in the one that waits).
         let next = if self.stage.server.kind().is_mariadb() {
-            "REPLACE INTO c.t VALUES (0)"
+            "INSERT INTO c.t VALUES (CONNECTION_ID())"
         } else {
             "FLUSH BINARY LOGS"
         };
