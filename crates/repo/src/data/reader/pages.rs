@@ -262,8 +262,12 @@ impl ChunkSource {
         let (_, begin) = self.row(&rows, first.chunk)?;
         let (last_row, last_begin) = self.row(&rows, last.chunk)?;
         let len = last_begin + u64::from(last_row.sealed_len) - begin;
-        sealed.resize(usize::try_from(len).unwrap_or(usize::MAX), 0);
-        let read = self.repo().store().read_exact_at(&self.log().pack(pack), begin, sealed);
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        // What an earlier group left beyond it need not be zeroed when a larger one comes.
+        if sealed.len() < len {
+            sealed.resize(len, 0);
+        }
+        let read = self.repo().store().read_exact_at(&self.log().pack(pack), begin, &mut sealed[..len]);
         read.map_err(RepoError::of_needed)?;
         Ok(SealedGroup { rows, key: self.key(pack)?, begin })
     }
