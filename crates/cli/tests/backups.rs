@@ -1,6 +1,6 @@
 //! Verbs on backups of a made-up server: written by the library, examined by the program.
 
-use std::{fs, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use holdfast_core::server::ServerVersion;
 use holdfast_formats::{PageSize, SpaceId};
@@ -604,11 +604,14 @@ fn a_backup_that_is_not_understood_is_listed_as_that() {
 #[test]
 fn a_backup_that_needs_what_a_check_found_damaged_is_listed_as_that() {
     let program = three();
-    let packs = fs::read_dir(program.repository().join("sources/db1/physical/packs")).unwrap();
-    let of_third = packs
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("0000000003-"));
-    for pack in of_third {
+    let packs_of = |run: u64| -> Vec<PathBuf> {
+        let packs = fs::read_dir(program.repository().join("sources/db1/physical/packs")).unwrap();
+        let paths = packs.map(|entry| entry.unwrap().path());
+        let is_of =
+            |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&format!("{run:010}-"));
+        paths.filter(is_of).collect()
+    };
+    for pack in packs_of(3) {
         let mut bytes = fs::read(&pack).unwrap();
         bytes[300] ^= 1;
         fs::write(&pack, bytes).unwrap();
@@ -627,6 +630,19 @@ fn a_backup_that_needs_what_a_check_found_damaged_is_listed_as_that() {
     let examined = program.run(&["doctor"]);
     assert!(examined.out.contains("needed by db1#3"), "{examined:#?}");
     program.run(&["repair", "--yes"]);
+    assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, false]);
+
+    // What is gone is listed likewise until it is there again, and no prune forgets it.
+    let places = packs_of(2);
+    assert!(!places.is_empty());
+    let away = |pack: &PathBuf| program.path(&pack.file_name().unwrap().to_string_lossy());
+    places.iter().for_each(|pack| fs::rename(pack, away(pack)).unwrap());
+    program.run(&["check"]).expect_code(3);
+    assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, true]);
+    program.run(&["prune", "--grace", "0s"]).expect_code(3);
+    assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, true]);
+    places.iter().for_each(|pack| fs::rename(away(pack), pack).unwrap());
+    program.run(&["check"]).expect_code(0);
     assert_eq!(suspect(&program.run(&["list", "--json"]).expect_code(0)), [false, false]);
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Listed {
     copy_of: Option<CopyShown>,
     /// Why the manifest's facts cannot be shown; null if they can, or if the key is not allowed to read them.
     problem: Option<String>,
-    /// Whether the backup needs a pack in which a check has found damage; null if that is not known.
+    /// Whether the backup needs a pack that a check has found damaged or gone; null if that is not known.
     is_suspect: Option<bool>,
     /// The manifest's facts; absent if the key cannot read them, or if there is a problem.
     #[serde(flatten)]
@@ -206,7 +206,7 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
         }
         if it.is_suspect == Some(true) {
             context.output.warning(format!(
-                "{}: needs data in which a check has found damage: \"holdfast check\" tells what is lost",
+                "{}: needs data that a check has found damaged or gone: \"holdfast check\" tells what is lost",
                 it.id
             ));
         }

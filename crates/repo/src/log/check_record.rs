@@ -236,21 +236,21 @@ pub(crate) fn record(
     })
 }
 
-/// Forgets packs that are not `there`, and deletes records that no longer count. A key that cannot read packs
-/// cannot sign records either: then a record stays as it is, unless all of its packs are gone.
+/// Forgets packs that are of no `interest` any more, and deletes records that no longer count. A key that
+/// cannot read packs cannot sign records either: then a record stays as it is, unless none of its packs is.
 pub(crate) fn sweep(
     repo: &Repo,
     log: &LogName,
-    there: &dyn Fn(PackId) -> bool,
+    interest: &dyn Fn(PackId) -> bool,
 ) -> Result<Vec<ObjectPath>, RepoError> {
     let Some((number, checked)) = newest(repo, log, &mut |_| {})? else { return Ok(Vec::new()) };
-    let left = checked.packs.keys().filter(|pack| there(**pack)).count();
+    let left = checked.packs.keys().filter(|pack| interest(**pack)).count();
     if left == 0 {
         let useless = numbers(repo, log)?.into_iter().filter(|other| *other <= number);
         return Ok(useless.map(|number| place(log, number).path()).collect());
     }
     if left < checked.packs.len() && repo.can_read() {
-        update(repo, log, &|checked| checked.packs.retain(|pack, _| there(*pack)))?;
+        update(repo, log, &|checked| checked.packs.retain(|pack, _| interest(*pack)))?;
         return Ok(Vec::new());
     }
     let useless = numbers(repo, log)?.into_iter().filter(|other| *other < number);

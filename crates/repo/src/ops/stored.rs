@@ -13,8 +13,8 @@ use crate::{
     store::{ObjectInfo, exists},
 };
 
-/// The backups that need a pack in which a check has found damage. Whether they need the damaged part of it, only
-/// a check can tell. Reading this takes an operator's key.
+/// The backups that need a pack that a check has found damaged or gone. Whether they need the damaged part of it,
+/// only a check can tell. Reading this takes an operator's key.
 ///
 /// As long as no check has found damage, this costs one small object for each log; otherwise the refs of all its
 /// backups.
@@ -33,6 +33,21 @@ pub fn suspects(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoE
         }
     }
     Ok(suspects)
+}
+
+/// Of the packs that a check has found damaged or gone, those that backups still need. Costs as much as
+/// [`suspects`].
+pub(super) fn missed(repo: &Repo, history: &History) -> Result<BTreeSet<PackId>, RepoError> {
+    let checked = Checked::read(repo, history.log(), &mut |_| {})?;
+    let mut missed = BTreeSet::new();
+    if checked.has_found_damage() {
+        let needs = Needs::read(repo, history)?;
+        for backup in history.standing() {
+            let packs = needs.packs_of(backup.run)?.unwrap_or_default();
+            missed.extend(packs.into_keys().filter(|pack| checked.is_bad(*pack)));
+        }
+    }
+    Ok(missed)
 }
 
 /// Which packs backups need.

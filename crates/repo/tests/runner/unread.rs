@@ -8,6 +8,7 @@ use holdfast_repo::{
     ops::{
         check::{CheckOptions, CheckReport, check},
         prune::{PruneOptions, sweep},
+        suspects,
     },
     store::{
         Store,
@@ -164,6 +165,26 @@ fn what_is_said_of_packs_that_are_gone_goes_with_them() {
     world.store.delete(&packs[1..]).unwrap();
     sweep(&world.repo, &world.history(), &options).unwrap();
     assert!(records(&world).is_empty());
+}
+
+/// That a needed pack is gone is known until it is there again, whatever prunes sweep.
+#[test]
+fn a_needed_pack_that_is_gone_is_not_forgotten() {
+    let (world, ..) = world_of_packs(Suite::X25519Aes256Gcm);
+    let (pack, _) = objects(&world).into_iter().find(|(path, _)| path.as_str().contains("/packs/")).unwrap();
+    let bytes = holdfast_repo::store::read_all(&world.store, &pack, 1 << 30).unwrap();
+    let look = || check(&world.repo, &world.log, CheckOptions::default()).unwrap().findings.len();
+    let suspects = || suspects(&world.repo, &world.history()).unwrap().len();
+    world.store.delete(std::slice::from_ref(&pack)).unwrap();
+    assert_eq!(suspects(), 0, "nobody has looked");
+    for _ in 0..2 {
+        assert!(look() > 0);
+        assert_eq!((suspects(), records(&world).len()), (1, 1));
+        sweep(&world.repo, &world.history(), &PruneOptions::default()).unwrap();
+        assert_eq!(suspects(), 1);
+    }
+    world.store.create_if_absent(&pack, &bytes).unwrap();
+    assert_eq!((look(), suspects()), (0, 0));
 }
 
 /// A pack found damaged counts as never read until it has been read without errors, whatever was read before.

@@ -225,6 +225,7 @@ pub(crate) fn check_history(
     check.packs()?;
     check.index()?;
     check.unread()?;
+    check.record_missing();
     if reads_data {
         check.options.steps.phase("data");
         check.read_packs(whole)?;

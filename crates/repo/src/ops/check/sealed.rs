@@ -1,6 +1,6 @@
 //! Checks packs and indexes as far as possible without opening them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::UNIX_EPOCH};
 
 use super::{Check, Finding, Remedy, Severity};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
         object::{HEADER_BYTES, check_header},
         pack::{TRAILER_BYTES, Trailer},
     },
-    log::check_record::{Checked, Unread},
+    log::check_record::{self, Checked, Unread},
     store::ahead::in_order,
 };
 
@@ -44,6 +44,20 @@ impl Check {
             let problem = "the last check that could read it found all or part of it damaged; a check with \
                            an operator's key shows what these backups have lost";
             self.bad_pack(pack, Severity::Lost, problem);
+        }
+    }
+
+    /// Records which needed packs are gone, so that lists mark the backups that need them.
+    pub(super) fn record_missing(&mut self) {
+        let missing = self.needed.keys().copied().filter(|pack| !self.there.contains_key(pack));
+        let missing: Vec<PackId> = missing.filter(|pack| !self.checked.is_bad(*pack)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let (repo, log) = (self.source.repo(), self.source.log());
+        // A read-only store can be checked all the same.
+        if let Err(error) = check_record::record(repo, log, &[], &missing, UNIX_EPOCH) {
+            self.report.not_recorded.get_or_insert(error.to_string());
         }
     }
 

@@ -21,6 +21,7 @@ use crate::{
         outcome::{Intent, OutcomeType},
         segment::is_superseded,
     },
+    ops::stored::missed,
     repo::Repo,
     store::{ObjectPath, exists, locks::Kept},
 };
@@ -145,7 +146,10 @@ impl Sweep<'_> {
                 .collect();
             gone += deleted(repo, &useless, self.interrupt)?;
         }
-        let records = check_record::sweep(repo, log, &|pack| stay.contains(&pack))?;
+        // That a pack is gone which a backup needs must not be forgotten.
+        let missed = missed(repo, self.history)?;
+        let is_known = |pack| stay.contains(&pack) || missed.contains(&pack);
+        let records = check_record::sweep(repo, log, &is_known)?;
         Ok(gone + deleted(repo, &records, self.interrupt)?)
     }
 
