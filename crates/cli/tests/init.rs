@@ -29,7 +29,8 @@ fn without_a_password_and_a_terminal_nothing_is_made() {
 #[test]
 fn every_way_to_give_the_password_opens_the_same_repository() {
     use crate::program::PASSWORD;
-    let program = Program::with_repository();
+    let program = Program::new();
+    program.run(&["init"]).expect_code(0);
     let file = program.write("password", &format!("{PASSWORD}\nsecond line\n"));
     let config = program.write(
         "holdfast.toml",

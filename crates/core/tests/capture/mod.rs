@@ -357,7 +357,7 @@ fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
 
 fn captured_server_equals_its_source(kind: ServerKind, seed: u64, options: &ServerOptions) {
     let source = Server::start(kind, options.clone()).unwrap();
-    shop::load(&source, shop::ShopOptions { size_mib: 30, ..shop::ShopOptions::default() }).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 12, ..shop::ShopOptions::default() }).unwrap();
     misc::create(&source, misc::MiscOptions { outside: false, ..misc::MiscOptions::default() }).unwrap();
     let load = WriteLoad::start(&source, 2, seed).unwrap();
     let storm = DdlStorm::start(&source, 2, seed).unwrap();

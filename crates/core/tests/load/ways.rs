@@ -11,7 +11,7 @@ fn rows_longer_than_packets() {
         &[
             "CREATE DATABASE s",
             "CREATE TABLE s.t (id INT PRIMARY KEY, v LONGTEXT CHARACTER SET utf8mb4, raw LONGBLOB)",
-            "INSERT INTO s.t SELECT seq, IF(seq % 50 = 0, REPEAT('a\\\\\\'\\t\\n€', 300000), REPEAT('\\\\b', seq)), \
+            "INSERT INTO s.t SELECT seq, IF(seq % 50 = 0, REPEAT('a\\\\\\'\\t\\n€', 150000), REPEAT('\\\\b', seq)), \
              IF(seq % 3 = 0, NULL, REPEAT(x'000A5C27FF', seq)) FROM s.seq_1_to_200",
         ],
     );

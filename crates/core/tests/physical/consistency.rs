@@ -50,7 +50,7 @@ fn mysql_9_7_restores_tables_imported_in_a_storm_of_innodb_alone() {
     for seed in seeds(4) {
         println!("{SEEDS}={seed}");
         let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
-        shop::load(&source, shop::ShopOptions { size_mib: 20, ..shop::ShopOptions::default() }).unwrap();
+        shop::load(&source, shop::ShopOptions { size_mib: 12, ..shop::ShopOptions::default() }).unwrap();
         for table in ["visits", "clicks"] {
             source
                 .exec(format!(

@@ -67,7 +67,7 @@ fn fails_without_keys(stage: &Stage, options: &RestoreOptions, backup: u64, miss
 }
 
 fn mariadb_full_and_incremental(kind: ServerKind, seed: u64) {
-    let stage = mariadb_stage(kind, 40);
+    let stage = mariadb_stage(kind, 16);
     assert!(log_is_encrypted(stage.source.datadir()));
     let [full, second] = stage.two_backups(seed);
     let without = RestoreOptions { prepare_options: Vec::new(), ..stage.restore_options(second.run.backup) };
@@ -153,7 +153,7 @@ fn encrypt_tables(server: &Server) {
 
 #[test]
 fn encrypted_mysql_9_7_restores_to_its_position_under_writes_and_ddl() {
-    let stage = mysql_stage(40);
+    let stage = mysql_stage(16);
     let [full, second] = stage.two_backups(43);
     let keyring = stage.keyring.clone().unwrap();
     let keys = fs::read(&keyring).unwrap();

@@ -75,7 +75,7 @@ fn killed(orders: &Orders) -> bool {
 
 fn killed_while_recovering(kind: ServerKind, seed: u64, server_options: &ServerOptions) {
     let source = Server::start(kind, server_options.clone()).unwrap();
-    shop::load(&source, shop::ShopOptions { size_mib: 30, ..shop::ShopOptions::default() }).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 12, ..shop::ShopOptions::default() }).unwrap();
     misc::create(&source, misc::MiscOptions::default()).unwrap();
     let load = WriteLoad::start(&source, 2, seed).unwrap();
     sleep(Duration::from_secs(1));

@@ -136,7 +136,7 @@ fn mariadb_a_restored_server_uses_no_number_again() {
 
 fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     let source = Server::start(kind, ServerOptions::default()).unwrap();
-    shop::load(&source, shop::ShopOptions { size_mib: 30, ..shop::ShopOptions::default() }).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 12, ..shop::ShopOptions::default() }).unwrap();
     misc::create(&source, misc::MiscOptions::default()).unwrap();
     let load = WriteLoad::start(&source, 2, seed).unwrap();
     sleep(Duration::from_secs(1));

@@ -10,11 +10,13 @@ use anyhow::{Context, Result, ensure};
 use mysql::Conn;
 use mysql::prelude::Queryable;
 
-use super::{Crew, Stop, server_error};
+use super::{Crew, Pace, Stop, server_error};
 use crate::data::pages::{ROWS, values};
 use crate::rng::Rng;
 use crate::server::Server;
 
+/// Transactions of each connection, at most.
+const PER_SECOND: u32 = 25;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 
@@ -27,6 +29,7 @@ pub struct PageLoad {
 
 impl PageLoad {
     /// Starts `threads` connections on these tables.
+    /// Their rate is limited, so that the servers of other tests get on as well.
     pub fn start(server: &Server, tables: &[String], threads: u32, seed: u64) -> Result<PageLoad> {
         let page_size = server.value("SELECT @@innodb_page_size")?;
         let committed = Arc::new(AtomicU64::new(0));
@@ -73,7 +76,9 @@ impl Writer {
     fn run(&mut self, stop: &Stop, committed: &AtomicU64) -> Result<()> {
         // Each connection starts at another table, so that they do not run in step.
         let mut next = self.rng.index(self.tables.len());
+        let pace = Pace::per_second(Some(PER_SECOND));
         while !stop.requested() {
+            let begun = Instant::now();
             let table = self.tables[next].clone();
             next = (next + 1) % self.tables.len();
             let statements = [self.statement(&table), self.statement(&table)];
@@ -87,6 +92,7 @@ impl Writer {
                 }
                 Err(error) => return Err(error).with_context(|| statements.join("; ")),
             }
+            pace.keep(begun);
         }
         Ok(())
     }
