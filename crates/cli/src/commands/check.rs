@@ -417,7 +417,7 @@ impl Render for Checked {
             writeln!(out, "{unread}")?;
         }
         if let Some(error) = &self.not_recorded {
-            writeln!(out, "could not record which packs were read: {error}")?;
+            writeln!(out, "could not record which packs were read or are gone: {error}")?;
         }
         self.hint.map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))
     }

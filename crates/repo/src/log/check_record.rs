@@ -3,12 +3,12 @@
 //! - A record contains everything known when it was written, so only the newest whole and believed one
 //!   counts, and all older ones can be deleted. If two checks write at once, the second creates the next
 //!   number, which includes what the first recorded.
-//! - A pack found bad is read again by every check, no backup builds on it, and no expire takes a backup
-//!   that needs it for a good one. Beyond that, records only decide what to read next:
-//!   if one is lost, data is read once more.
+//! - A pack found damaged, or gone although it is needed, is bad. It is read again by every check, no backup builds
+//!   on it, and no expire takes a backup that needs it for a good one. Beyond that, records only decide what to read
+//!   next: if one is lost, data is read once more.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -43,7 +43,7 @@ struct ReadPack {
     at_s: u64,
 }
 
-/// Marks a pack that was found bad. To programs that do not know the mark, it has a size that no pack has,
+/// Marks a pack that was found damaged or gone. To programs that do not know the mark, it has a size that no pack has,
 /// and was read at a time that does not count.
 const FOUND_BAD: ReadPack = ReadPack { size_bytes: 0, at_s: NEVER };
 const NEVER: u64 = 0;
@@ -121,6 +121,10 @@ impl Checked {
     #[must_use]
     pub fn is_bad(&self, pack: PackId) -> bool {
         self.packs.get(&pack) == Some(&FOUND_BAD)
+    }
+
+    fn mark_bad(&mut self, packs: &[PackId]) {
+        self.packs.extend(packs.iter().map(|pack| (*pack, FOUND_BAD)));
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -226,7 +230,7 @@ pub(crate) fn record(
 ) -> Result<(), RepoError> {
     let at_s = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     update(repo, log, &|checked| {
-        checked.packs.extend(bad.iter().map(|pack| (*pack, FOUND_BAD)));
+        checked.mark_bad(bad);
         for (pack, size_bytes) in good {
             let read = checked.packs.entry(*pack).or_insert(ReadPack { size_bytes: *size_bytes, at_s });
             if read.size_bytes != *size_bytes || read.at_s < at_s {
@@ -236,21 +240,31 @@ pub(crate) fn record(
     })
 }
 
-/// Forgets packs that are of no `interest` any more, and deletes records that no longer count. A key that
-/// cannot read packs cannot sign records either: then a record stays as it is, unless none of its packs is.
+/// Records that packs are gone. Durable on return.
+pub(crate) fn record_gone(repo: &Repo, log: &LogName, gone: &[PackId]) -> Result<(), RepoError> {
+    update(repo, log, &|checked| checked.mark_bad(gone))
+}
+
+/// Forgets packs that are not `there`, and deletes records that no longer count. Of those found bad, the ones that
+/// are `missed` are kept: that they are gone must not be forgotten. A key that cannot read packs cannot sign
+/// records either: then a record stays as it is, unless it has nothing to keep.
 pub(crate) fn sweep(
     repo: &Repo,
     log: &LogName,
-    interest: &dyn Fn(PackId) -> bool,
+    there: &dyn Fn(PackId) -> bool,
+    missed: &dyn Fn(&Checked) -> Result<BTreeSet<PackId>, RepoError>,
 ) -> Result<Vec<ObjectPath>, RepoError> {
     let Some((number, checked)) = newest(repo, log, &mut |_| {})? else { return Ok(Vec::new()) };
-    let left = checked.packs.keys().filter(|pack| interest(**pack)).count();
+    let is_any_gone = checked.packs.keys().any(|pack| checked.is_bad(*pack) && !there(*pack));
+    let missed = if is_any_gone { missed(&checked)? } else { BTreeSet::new() };
+    let stays = |pack: &PackId| there(*pack) || missed.contains(pack);
+    let left = checked.packs.keys().filter(|pack| stays(pack)).count();
     if left == 0 {
         let useless = numbers(repo, log)?.into_iter().filter(|other| *other <= number);
         return Ok(useless.map(|number| place(log, number).path()).collect());
     }
     if left < checked.packs.len() && repo.can_read() {
-        update(repo, log, &|checked| checked.packs.retain(|pack, _| interest(*pack)))?;
+        update(repo, log, &|checked| checked.packs.retain(|pack, _| stays(pack)))?;
         return Ok(Vec::new());
     }
     let useless = numbers(repo, log)?.into_iter().filter(|other| *other < number);

@@ -23,31 +23,26 @@ pub fn suspects(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoE
     if !checked.has_found_damage() {
         return Ok(BTreeSet::new());
     }
+    Ok(bad_packs(repo, history, &checked)?.into_keys().collect())
+}
+
+/// The packs that a check has found damaged or gone, by the backups that need them. Costs the refs of all backups.
+pub(super) fn bad_packs(
+    repo: &Repo,
+    history: &History,
+    checked: &Checked,
+) -> Result<BTreeMap<RunNo, Vec<PackId>>, RepoError> {
     let needs = Needs::read(repo, history)?;
-    let mut suspects = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for backup in history.standing() {
         // Refs that cannot be read are a finding of their own.
         let packs = needs.packs_of(backup.run)?.unwrap_or_default();
-        if packs.keys().any(|pack| checked.is_bad(*pack)) {
-            suspects.insert(backup.run);
+        let bad: Vec<PackId> = packs.into_keys().filter(|pack| checked.is_bad(*pack)).collect();
+        if !bad.is_empty() {
+            found.insert(backup.run, bad);
         }
     }
-    Ok(suspects)
-}
-
-/// Of the packs that a check has found damaged or gone, those that backups still need. Costs as much as
-/// [`suspects`].
-pub(super) fn missed(repo: &Repo, history: &History) -> Result<BTreeSet<PackId>, RepoError> {
-    let checked = Checked::read(repo, history.log(), &mut |_| {})?;
-    let mut missed = BTreeSet::new();
-    if checked.has_found_damage() {
-        let needs = Needs::read(repo, history)?;
-        for backup in history.standing() {
-            let packs = needs.packs_of(backup.run)?.unwrap_or_default();
-            missed.extend(packs.into_keys().filter(|pack| checked.is_bad(*pack)));
-        }
-    }
-    Ok(missed)
+    Ok(found)
 }
 
 /// Which packs backups need.

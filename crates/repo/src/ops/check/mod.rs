@@ -280,6 +280,13 @@ impl Check {
         }
     }
 
+    /// A read-only store can be checked all the same: that nothing could be recorded is only told.
+    fn note_unrecorded(&mut self, recorded: Result<(), RepoError>) {
+        if let Err(error) = recorded {
+            self.report.not_recorded.get_or_insert(error.to_string());
+        }
+    }
+
     fn bad_pack(&mut self, pack: PackId, severity: Severity, problem: impl ToString) {
         let object = self.source.log().pack(pack).to_string();
         let finding = Finding { problem: problem.to_string(), ..Finding::of_object(object, severity) };

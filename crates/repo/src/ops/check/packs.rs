@@ -160,10 +160,8 @@ impl Check {
         if !results.is_empty() {
             let (repo, log) = (self.source.repo(), self.source.log());
             let recorded = began_at.map_err(RepoError::from);
-            // A read-only store can be checked all the same.
-            if let Err(error) = recorded.and_then(|at| check_record::record(repo, log, &good, &bad, at)) {
-                self.report.not_recorded.get_or_insert(error.to_string());
-            }
+            let recorded = recorded.and_then(|at| check_record::record(repo, log, &good, &bad, at));
+            self.note_unrecorded(recorded);
         }
         let stopped = lock(&stopped).take();
         Ok((results, stopped))

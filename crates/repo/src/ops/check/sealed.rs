@@ -1,6 +1,6 @@
 //! Checks packs and indexes as far as possible without opening them.
 
-use std::{collections::BTreeSet, sync::Arc, time::UNIX_EPOCH};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Check, Finding, Remedy, Severity};
 use crate::{
@@ -51,13 +51,9 @@ impl Check {
     pub(super) fn record_missing(&mut self) {
         let missing = self.needed.keys().copied().filter(|pack| !self.there.contains_key(pack));
         let missing: Vec<PackId> = missing.filter(|pack| !self.checked.is_bad(*pack)).collect();
-        if missing.is_empty() {
-            return;
-        }
-        let (repo, log) = (self.source.repo(), self.source.log());
-        // A read-only store can be checked all the same.
-        if let Err(error) = check_record::record(repo, log, &[], &missing, UNIX_EPOCH) {
-            self.report.not_recorded.get_or_insert(error.to_string());
+        if !missing.is_empty() {
+            let recorded = check_record::record_gone(self.source.repo(), self.source.log(), &missing);
+            self.note_unrecorded(recorded);
         }
     }
 

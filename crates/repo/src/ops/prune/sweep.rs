@@ -14,14 +14,14 @@ use crate::{
     error::RepoError,
     format::names::{Folder, LogName, PackId, RunNo},
     interrupt::Interrupt,
-    log::check_record,
+    log::check_record::{self, Checked},
     log::{
         beneath::{last_covered, outcomes_beneath},
         history::History,
         outcome::{Intent, OutcomeType},
         segment::is_superseded,
     },
-    ops::stored::missed,
+    ops::stored::bad_packs,
     repo::Repo,
     store::{ObjectPath, exists, locks::Kept},
 };
@@ -146,10 +146,9 @@ impl Sweep<'_> {
                 .collect();
             gone += deleted(repo, &useless, self.interrupt)?;
         }
-        // That a pack is gone which a backup needs must not be forgotten.
-        let missed = missed(repo, self.history)?;
-        let is_known = |pack| stay.contains(&pack) || missed.contains(&pack);
-        let records = check_record::sweep(repo, log, &is_known)?;
+        let missed =
+            |checked: &Checked| Ok(bad_packs(repo, self.history, checked)?.into_values().flatten().collect());
+        let records = check_record::sweep(repo, log, &|pack| stay.contains(&pack), &missed)?;
         Ok(gone + deleted(repo, &records, self.interrupt)?)
     }
 
