@@ -14,11 +14,14 @@ use holdfast_core::{
 use holdfast_repo::{Kind, Repo, SourceName};
 use serde::Serialize;
 
-use super::{Context, report::position_facts, restore, select};
+use super::{Context, recovery, report::position_facts, select};
 use crate::{
     args::{backup_ref::BackupRef, recovery::RecoveryArgs, units::ByteSize},
     output::{Render, text},
 };
+
+/// At most this many tables are named before "and N more".
+const TABLES_NAMED_MAX: usize = 10;
 
 /// The backup or moment that tables are taken from.
 pub(super) enum Chosen {
@@ -41,7 +44,7 @@ impl Chosen {
         until: Option<Until>,
     ) -> Result<Self> {
         if let Some(until) = until {
-            return restore::recovery(context, repo, id, name, until).map(Self::Moment);
+            return recovery::choose(context, repo, id, name, until).map(Self::Moment);
         }
         let id = id.ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
         let of = |kind| {
@@ -116,7 +119,7 @@ pub(super) fn options(
 ) -> ExtractOptions {
     let chosen = ExtractOptions::new(selection);
     let work_place = args.work_dir.clone().unwrap_or(chosen.work_place);
-    let restore = restore::recovered(chosen.restore, args, parallel, context);
+    let restore = recovery::options(chosen.restore, args, parallel, context);
     ExtractOptions { restore, work_place, ..chosen }
 }
 
@@ -133,7 +136,7 @@ impl Render for Planned {
         text::fact(out, "backup", &plan.backup)?;
         text::fact(out, "of", &plan.server_version)?;
         let named = tables.iter().map(|table| format!("{}, {}", table.name, ByteSize(table.bytes)));
-        text::first(out, "tables", restore::NAMED_MAX, named)?;
+        text::first(out, "tables", TABLES_NAMED_MAX, named)?;
         let (files, bytes) = (text::count(plan.files, "file"), ByteSize(plan.bytes));
         text::fact(
             out,
@@ -148,7 +151,7 @@ impl Render for Planned {
         }
         text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
         if let Some(reached) = replay {
-            restore::show_reached(out, "replay", reached, "")?;
+            recovery::show_reached(out, "replay", reached, "")?;
         }
         for room in &plan.room {
             let (needed, free) = (ByteSize(room.needed_bytes), ByteSize(room.free_bytes));
@@ -173,7 +176,7 @@ pub(super) fn show(out: &mut String, report: &ExtractReport) -> fmt::Result {
     )?;
     if let Some(replayed) = &report.replayed {
         let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
-        restore::show_reached(out, "replayed", &replayed.reached, &how)?;
+        recovery::show_reached(out, "replayed", &replayed.reached, &how)?;
     }
     text::fact(out, "extracted in", text::phases(&report.phases))?;
     position_facts(out, &report.position)

@@ -33,6 +33,7 @@ mod lock;
 mod log;
 mod ls;
 mod prune;
+mod recovery;
 mod repair;
 mod report;
 mod restore;

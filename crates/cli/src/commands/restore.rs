@@ -11,29 +11,23 @@ use std::{
 
 use holdfast_core::{
     Cancel, Context as _, Error, ErrorKind, Result,
-    recovery::{self, Recovery, RecoveryPlan, Until},
+    recovery::{Recovery, RecoveryPlan},
     restore::{
         self, LeftOut, PlannedOwner, Reached, RestoreMode, RestoreOptions, RestorePlan, RestoreReport,
     },
 };
-use holdfast_repo::{Act, Kind, Repo, SourceName};
+use holdfast_repo::{Act, Repo};
 use serde::Serialize;
 
-use super::{Context, load, report::position_facts, repository, select};
+use super::{Context, load, recovery, report::position_facts, repository, select};
 use crate::{
-    args::{
-        backup_ref::{BackupNo, BackupRef},
-        owner::Owner,
-        recovery::RecoveryArgs,
-        restore::RestoreArgs,
-        units::ByteSize,
-    },
+    args::{restore::RestoreArgs, units::ByteSize},
     exit::Exit,
     output::{Render, text},
 };
 
 /// At most this many files are named before "and N more".
-pub(super) const NAMED_MAX: usize = 10;
+const NAMED_MAX: usize = 10;
 
 /// The plan that a dry run shows.
 #[derive(Serialize)]
@@ -56,20 +50,6 @@ impl Render for Planned {
         show_plan(out, &self.plan)?;
         writeln!(out, "nothing was changed (dry run)")
     }
-}
-
-pub(super) fn show_reached(out: &mut String, label: &str, reached: &Reached, how: &str) -> fmt::Result {
-    let mut said = text::count(reached.transactions, "transaction");
-    if let Some(at) = reached.committed_at {
-        write!(said, ", the last committed at {} UTC", text::instant(at))?;
-    }
-    said.push_str(how);
-    text::fact(out, label, said)?;
-    for filters in &reached.leaves_out {
-        let what = format!("changes that the server kept out of its binlog by {filters}");
-        text::fact(out, "NOT REPLAYED", what)?;
-    }
-    Ok(())
 }
 
 fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
@@ -105,7 +85,7 @@ fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
         None => text::fact(out, "recovery", "by the server, when it is started on the files")?,
     }
     if let Some(reached) = replay {
-        show_reached(out, "replay", reached, "")?;
+        recovery::show_reached(out, "replay", reached, "")?;
     }
     for file in &plan.external {
         text::fact(
@@ -158,7 +138,7 @@ impl Render for Restored {
         }
         if let Some(replayed) = &report.replayed {
             let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
-            show_reached(out, "replayed", &replayed.reached, &how)?;
+            recovery::show_reached(out, "replayed", &replayed.reached, &how)?;
             text::first(out, "disabled events", NAMED_MAX, replayed.events_disabled.iter())?;
         }
         position_facts(out, &report.position)?;
@@ -202,44 +182,6 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Recovery to a moment, starting from the named physical backup or from the last one before the moment.
-pub(super) fn recovery(
-    context: &Context<'_>,
-    repo: &Arc<Repo>,
-    id: Option<&BackupRef>,
-    name: Option<&SourceName>,
-    until: Until,
-) -> Result<Recovery> {
-    if let Some(id) = id
-        && let Some(kind) = id.kind.filter(|kind| *kind != Kind::Physical)
-    {
-        let text = format!("a restore cannot recover to a moment after {id}: its kind is {kind}");
-        let hint = match kind {
-            Kind::Logical => format!(
-                "load it (restore {id} --to-server) and let the server execute what follows \
-                 (binlog cat --after {id}); or omit ID to start from the last physical backup before the \
-                 moment"
-            ),
-            _ => "recovery to a moment begins with a physical backup: omit ID to start from the last one \
-                  before it"
-                .to_owned(),
-        };
-        return Err(Error::new(ErrorKind::Usage, text).hinted(hint));
-    }
-    let (source, named) = match id {
-        Some(id) if id.which != BackupNo::Latest => {
-            let id = BackupRef { kind: Some(Kind::Physical), ..id.clone() };
-            let chosen = select::backup(context, repo, &id, name)?;
-            (chosen.log().source.clone(), Some(chosen.run))
-        }
-        id => {
-            let name = id.and_then(|id| id.source.as_ref()).or(name);
-            (select::log(context, repo, name, None)?.source, None)
-        }
-    };
-    recovery::choose(repo, &source, named, until)
-}
-
 /// What to restore.
 enum Wanted {
     Backup(select::Chosen),
@@ -253,7 +195,7 @@ impl Wanted {
             let id = args.id.as_ref().ok_or_else(|| Error::new(ErrorKind::Usage, "no backup is named"))?;
             return Ok(Self::Backup(select::backup(context, repo, id, name)?));
         };
-        recovery(context, repo, args.id.as_ref(), name, until).map(Self::Moment)
+        recovery::choose(context, repo, args.id.as_ref(), name, until).map(Self::Moment)
     }
 
     fn plan(&self, repo: &Arc<Repo>, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
@@ -319,35 +261,12 @@ fn answer(cancel: &Cancel) -> Result<String> {
 }
 
 fn options(args: RestoreArgs, target_dir: PathBuf, context: &Context<'_>) -> RestoreOptions {
-    let chosen = recovered(RestoreOptions::new(target_dir), args.recovery, args.parallel, context);
+    let chosen = recovery::options(RestoreOptions::new(target_dir), args.recovery, args.parallel, context);
     RestoreOptions {
         delta: args.delta,
         prepare: !args.no_prepare,
         maps: args.map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
         sparse: args.sparse,
-        ..chosen
-    }
-}
-
-/// Merges the recovery options: typed arguments override the configuration, which overrides expert defaults.
-pub(super) fn recovered(
-    chosen: RestoreOptions,
-    args: RecoveryArgs,
-    parallel: Option<usize>,
-    context: &Context<'_>,
-) -> RestoreOptions {
-    let memory = args.memory.or(context.config.resources.memory);
-    RestoreOptions {
-        server_binary: args.server_binary,
-        owner: args.owner.map(|owner| (owner.uid, owner.gid)),
-        server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
-        parallel: parallel.unwrap_or(chosen.parallel),
-        memory_bytes: memory.map_or(chosen.memory_bytes, |size| size.0),
-        prepare_memory_bytes: args.prepare_memory.map(|size| size.0),
-        allow_version: args.allow_version,
-        prepare_options: args.prepare_option,
-        keyring: args.keyring,
-        time_zone: args.time_zone,
         ..chosen
     }
 }

@@ -4,7 +4,7 @@
 //! Only certainties are refused, because the user cannot override a refusal: how well data compresses and how
 //! much of it has changed is known only when the backup is over.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use holdfast_pipe::Compression;
 use holdfast_repo::{LogName, Repo, log::history::History};
@@ -16,9 +16,6 @@ use crate::{
     head::read_head,
     size::ByteSize,
 };
-
-/// Default directory of the redo spool. Not `/tmp`, which is often in memory.
-const SPOOL_DIR: &str = "/var/tmp";
 
 /// Percentage of its size to which the data of any real server compresses at best.
 const LEAST_PERCENT: u64 = 5;
@@ -76,7 +73,7 @@ pub(crate) fn room(
     listener: &dyn Listener,
 ) -> Result<()> {
     let redo_bytes = reached.redo_capacity_bytes().min(options.redo_spool_max_bytes);
-    room_for_redo(&spool_dir(options), redo_bytes, reached.spool_reserve_bytes(options))?;
+    room_for_redo(options.spool_dir(), redo_bytes, reached.spool_reserve_bytes(options))?;
     let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
         return Ok(());
     };
@@ -108,11 +105,6 @@ fn stored(repo: &Repo, log: &LogName, full: bool) -> Result<Stored> {
     let head = read_head(repo, &history, newest).ok();
     let added_bytes = head.filter(|head| head.base.is_some()).map(|head| head.totals.bytes_stored);
     Ok(Stored::Backup { added_bytes })
-}
-
-/// The directory in which redo waits for the repository.
-pub(super) fn spool_dir(options: &BackupOptions) -> PathBuf {
-    options.spool_dir.clone().unwrap_or_else(|| PathBuf::from(SPOOL_DIR))
 }
 
 /// On a busy server, the redo from one checkpoint on is as much as the log holds, and all of it is captured.

@@ -12,7 +12,7 @@ use holdfast_formats::{Flavor, aria, redo};
 use holdfast_pipe::Headroom;
 use holdfast_repo::SourceName;
 
-use super::{BackupOptions, forecast::spool_dir};
+use super::BackupOptions;
 use crate::{
     error::{Context, Error, Result},
     event::{Event, Listener},
@@ -177,7 +177,7 @@ impl Reached {
         let binlog = self.facts.binlog.as_ref().and_then(|binlog| binlog.basename.parent());
         let binlog = binlog.map(|dir| map_path(&options.path_map, dir));
         let places = [&self.datadir, &self.redo_dir].into_iter().chain(&binlog);
-        spool::reserve_bytes(&spool_dir(options), places.map(PathBuf::as_path))
+        spool::reserve_bytes(options.spool_dir(), places.map(PathBuf::as_path))
     }
 
     /// The server as a source.
@@ -196,7 +196,7 @@ impl Reached {
             lock_wait: options.lock_wait,
             lock_tries: options.lock_tries,
             lock_patience: options.lock_patience,
-            spool_dir: spool_dir(options),
+            spool_dir: options.spool_dir().to_owned(),
             redo_spool_max_bytes: options.redo_spool_max_bytes,
             spool_reserve_bytes,
         };

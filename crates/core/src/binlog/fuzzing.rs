@@ -7,9 +7,8 @@ use holdfast_formats::binlog::HEADER_BYTES;
 
 use super::{
     queue::{Popped, Queue},
-    recorder::{FILE_BEGIN, Recorder, Sink},
-    resume::Start,
-    run::replay,
+    recorder::{FILE_BEGIN, Recorder, Sink, Start},
+    stored::replay,
     stream::{self, Message},
     stretch::{BinlogServer, Place, Stretch},
     wire,

@@ -14,6 +14,7 @@
 //!   or else names what is missing.
 
 mod archive;
+mod batch;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod left_out;
@@ -26,6 +27,7 @@ mod run;
 mod segments;
 mod semi_sync;
 mod spool;
+mod stored;
 mod stream;
 mod stretch;
 mod wire;

@@ -12,12 +12,9 @@ use holdfast_formats::{
 use holdfast_repo::format::hex::to_hex;
 use thiserror::Error;
 
-use super::{
-    resume::Start,
-    stretch::{
-        BinlogServer, Gap, GapKind, LastEvent, LastTransaction, OpenTransaction, Place, Stretch, Tail,
-        parse_gtids,
-    },
+use super::stretch::{
+    BinlogServer, Gap, GapKind, LastEvent, LastTransaction, OpenTransaction, Place, Stretch, Tail,
+    parse_gtids,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -104,6 +101,24 @@ pub(super) struct Known {
     pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) hash: String,
+}
+
+/// Where a stream is to begin, and how that relates to the archive.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    /// The place to request.
+    pub(super) place: Place,
+    /// The last archived event, which comes first.
+    pub(super) known: Option<Known>,
+    /// What is missing before the place.
+    pub(super) gap: Option<Gap>,
+}
+
+impl Start {
+    /// A start that nothing precedes.
+    pub(super) fn at(place: Place) -> Self {
+        Self { place, known: None, gap: None }
+    }
 }
 
 /// Records events; see the module.

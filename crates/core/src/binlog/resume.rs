@@ -12,7 +12,7 @@ use holdfast_repo::{Kind, LogName, Repo, log::history::History};
 
 use super::{
     read::Taken,
-    recorder::{FILE_BEGIN, Known, tells_begin},
+    recorder::{FILE_BEGIN, Known, Start, tells_begin},
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
 };
@@ -167,23 +167,6 @@ impl Files {
         let at = self.0.iter().position(|(name, _)| *name == place.file)?;
         let bytes: u64 = self.0[at..].iter().map(|(_, size)| size).sum();
         Some(bytes.saturating_sub(place.position))
-    }
-}
-
-/// Where a stream is to begin, and how that relates to the archive.
-#[derive(Clone, Debug)]
-pub(super) struct Start {
-    /// The place to request.
-    pub(super) place: Place,
-    /// The last archived event, which comes first.
-    pub(super) known: Option<Known>,
-    /// What is missing before the place.
-    pub(super) gap: Option<Gap>,
-}
-
-impl Start {
-    fn at(place: Place) -> Self {
-        Self { place, known: None, gap: None }
     }
 }
 

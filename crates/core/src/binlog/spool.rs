@@ -33,7 +33,7 @@ use holdfast_repo::{
     store::{Store, StoreError, fs::FsStore, read_all},
 };
 
-use super::{Archive, run::stored_tail_behind, stretch::Tail};
+use super::{Archive, stored::stored_tail_behind, stretch::Tail};
 use crate::{
     error::{Context as _, Error, ErrorKind, Result},
     work_place::{Lock, lock},

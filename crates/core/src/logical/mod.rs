@@ -25,6 +25,7 @@ pub mod load;
 mod members;
 mod method;
 mod objects;
+mod origin;
 mod position;
 mod privileges;
 mod reading;

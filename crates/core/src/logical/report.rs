@@ -3,7 +3,7 @@
 use holdfast_repo::format::{manifest::Head, rows::RowTotals};
 use serde::{Deserialize, Serialize};
 
-use super::{import::Origin, method::Method};
+use super::{method::Method, origin::Origin};
 use crate::{head::field, physical::Position, server::LockRecord, taking::RunReport};
 
 /// Field of a head that holds the [`ViewFacts`].

@@ -17,9 +17,9 @@ use serde_json::{Map, Value};
 
 use super::{
     definition::{Definition, Rows, ServerDefinition, ZoneDefinition},
-    import::Origin,
     method::Method,
     objects::{self, TableKind},
+    origin::Origin,
     reading::{self, ReadTables},
     report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts},
     room,

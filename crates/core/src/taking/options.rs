@@ -1,11 +1,18 @@
 //! The options of a backup.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use holdfast_pipe::{Compression, Headroom};
 use holdfast_repo::{SourceName, data::writer::WriterOptions, hooks::Hooks, log::run::RunOptions};
 
 use crate::{points::point, server::ConnectOptions, source::copy::BUFFERS_BYTES};
+
+/// Default directory of the redo spool. Not `/tmp`, which is often in memory.
+const SPOOL_DIR: &str = "/var/tmp";
 
 /// Everything that the user decides about a backup.
 #[derive(Clone, Debug)]
@@ -117,6 +124,11 @@ impl BackupOptions {
     /// These options, for a server of our own.
     pub(crate) fn of_private(self) -> Self {
         Self { lock_max: PRIVATE_LOCK_MAX, is_private: true, ..self }
+    }
+
+    /// The directory in which redo waits for the repository.
+    pub(crate) fn spool_dir(&self) -> &Path {
+        self.spool_dir.as_deref().unwrap_or(Path::new(SPOOL_DIR))
     }
 
     /// Number of reader threads.

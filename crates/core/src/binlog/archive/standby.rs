@@ -14,7 +14,7 @@ use crate::{
         left_out,
         recurring::RecurringWarning,
         resume::{Binlog, another_lacks},
-        run::stored_tail,
+        stored::stored_tail,
     },
     error::{Error, ErrorKind, Result},
     server::{Purpose, Session},

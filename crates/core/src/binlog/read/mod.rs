@@ -1,5 +1,5 @@
-//! Reading an archive: all stretches of a source in order, from runs that have ended and from segments of those that have
-//! not, and the events in them.
+//! Reading an archive: all stretches of a source in order, from runs that have ended and from segments of those
+//! that have not, and the events in them.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use holdfast_repo::{
 
 use super::{
     recorder::{Offsets, Recorder, Sink},
-    run::{Noted, last_archived, replay, stretches_of},
+    stored::{Noted, last_archived, replay, stretches_of},
     stretch::{Gap, GapKind, Place, Stretch, Tail},
 };
 use crate::{

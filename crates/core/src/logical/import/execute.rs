@@ -17,9 +17,11 @@ use holdfast_formats::{
 
 use super::{
     ImportOptions,
-    judge::{self, Judge, Refusal, Verdict},
+    judge::Judge,
     server::{PrivateServer, STATEMENT_BYTES_MAX},
+    settings,
     source::{self, Meter},
+    verdict::{Refusal, Verdict},
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -314,7 +316,7 @@ impl<'a> Reading<'a> {
             refuse_warnings(&mut executor.session, statement, is_program)?;
         }
         let modes = self.judge.modes();
-        if modes != executor.modes || (is_set && judge::holds(statement, b"sql_mode")) {
+        if modes != executor.modes || (is_set && settings::holds(statement, b"sql_mode")) {
             let mode = executor.session.value("SELECT @@SESSION.sql_mode")?.unwrap_or_default();
             if Modes::of(&mode) != modes {
                 return Err(Error::failed(format!(

@@ -9,7 +9,10 @@ use holdfast_formats::{
     sql::BEFORE_KIND,
 };
 
-use super::settings::Settings;
+use super::{
+    settings::{ROCKSDB, Settings, holds},
+    verdict::{Refusal, Verdict},
+};
 use crate::logical::selection::is_like_own_schema;
 
 /// How many tokens of a statement to look at to tell what it is.
@@ -27,46 +30,6 @@ const KINDS: [&str; 10] = [
     "DATABASE",
     "SCHEMA",
 ];
-/// Prefix of variables by which a fork's dumps ask their server about an engine of its own.
-pub(super) const ROCKSDB: &[u8] = b"@rocksdb_";
-
-/// What to do with a statement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Execute it.
-    Execute,
-    /// Execute another one instead, which has no answer.
-    Instead(Vec<u8>),
-    /// Execute it; this account must exist: name, and host unless it is a role.
-    WithDefiner(String, Option<String>),
-    /// Execute it; it makes or drops this database.
-    WithDatabase(String),
-    /// It puts a file's content into a table.
-    Load(String),
-    /// It gives the dump's place in a binlog.
-    Place(Place),
-    /// It means nothing to the private server.
-    Skip,
-    /// It is about accounts, or the server's own tables.
-    LeaveOut(&'static str),
-}
-
-/// Why a statement is not executed, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) why: String,
-    pub(super) hint: Option<&'static str>,
-}
-
-impl Refusal {
-    pub(super) fn new(why: impl Into<String>) -> Refusal {
-        Refusal { why: why.into(), hint: None }
-    }
-
-    pub(super) fn hinted(why: impl Into<String>, hint: &'static str) -> Refusal {
-        Refusal { why: why.into(), hint: Some(hint) }
-    }
-}
 
 /// Judges the statements of a dump, one after the other.
 pub(super) struct Judge {
@@ -133,7 +96,7 @@ impl Judge {
             "INSERT" | "REPLACE" => self.insert(statement),
             "SET" => self.settings.set(statement),
             "USE" => {
-                let name = head.get(1).and_then(Token::name).ok_or_else(|| unclear("USE"))?;
+                let name = head.get(1).and_then(Token::name).ok_or_else(|| Refusal::unclear("USE"))?;
                 let is_own = is_like_own_schema(&name);
                 self.database = Some(name.into_owned());
                 // Nothing is executed there.
@@ -206,7 +169,7 @@ impl Judge {
         let modes = self.modes();
         let mut all =
             tokens(statement, modes).skip(1).skip_while(|token| BEFORE.iter().any(|word| token.is(word)));
-        let mut name = vec![all.next().ok_or_else(|| unclear("INSERT"))?];
+        let mut name = vec![all.next().ok_or_else(|| Refusal::unclear("INSERT"))?];
         let mut next = all.next();
         if next == Some(Token::Symbol(b'.')) {
             name.push(Token::Symbol(b'.'));
@@ -235,10 +198,11 @@ impl Judge {
         let mut at = 1;
         let mut definer = None;
         let kind = loop {
-            let Some(token) = head.get(at) else { return Err(unclear("CREATE")) };
+            let Some(token) = head.get(at) else { return Err(Refusal::unclear("CREATE")) };
             let is_assigned = head.get(at + 1) == Some(&Token::Symbol(b'='));
             if token.is("DEFINER") && is_assigned {
-                let (account, length) = account(&head[at + 2..]).ok_or_else(|| unclear("DEFINER"))?;
+                let (account, length) =
+                    account(&head[at + 2..]).ok_or_else(|| Refusal::unclear("DEFINER"))?;
                 definer = account;
                 at += 2 + length;
             } else if let Some(kind) = KINDS.iter().find(|kind| token.is(kind)) {
@@ -306,7 +270,7 @@ impl Judge {
     }
 
     fn drop(&self, head: &[Token<'_>]) -> Result<Verdict, Refusal> {
-        let Some(kind) = head.get(1).and_then(Token::name) else { return Err(unclear("DROP")) };
+        let Some(kind) = head.get(1).and_then(Token::name) else { return Err(Refusal::unclear("DROP")) };
         let kind = kind.to_ascii_uppercase();
         if matches!(kind.as_str(), "USER" | "ROLE") {
             return Ok(Verdict::LeaveOut("accounts and grants"));
@@ -362,8 +326,9 @@ impl Judge {
         let file = head
             .get(place + 1)
             .and_then(|token| token.text(self.modes()))
-            .ok_or_else(|| unclear("LOAD DATA"))?;
-        let table = head.iter().position(|token| token.is("TABLE")).ok_or_else(|| unclear("LOAD DATA"))?;
+            .ok_or_else(|| Refusal::unclear("LOAD DATA"))?;
+        let table =
+            head.iter().position(|token| token.is("TABLE")).ok_or_else(|| Refusal::unclear("LOAD DATA"))?;
         if self.is_own(&head[table + 1..])? {
             return Ok(own());
         }
@@ -382,7 +347,7 @@ fn own() -> Verdict {
 
 /// The verdict on making or dropping the database named here.
 fn of_database(name: &[Token<'_>], what: &str) -> Result<Verdict, Refusal> {
-    let name = name.first().and_then(Token::name).ok_or_else(|| unclear(what))?;
+    let name = name.first().and_then(Token::name).ok_or_else(|| Refusal::unclear(what))?;
     Ok(if is_like_own_schema(&name) { own() } else { Verdict::WithDatabase(name.into_owned()) })
 }
 
@@ -390,15 +355,6 @@ fn of_database(name: &[Token<'_>], what: &str) -> Result<Verdict, Refusal> {
 fn behind<'t, 'a>(tokens: &'t [Token<'a>], words: &[&str]) -> &'t [Token<'a>] {
     let is_one = |token: &&Token<'_>| words.iter().any(|word| token.is(word));
     &tokens[tokens.iter().take_while(is_one).count()..]
-}
-
-pub(super) fn unclear(what: &str) -> Refusal {
-    Refusal::new(format!("a {what} in a form that dumps do not use"))
-}
-
-/// Whether these bytes occur in it, in upper or lower case.
-pub(super) fn holds(statement: &[u8], what: &[u8]) -> bool {
-    statement.windows(what.len()).any(|bytes| bytes.eq_ignore_ascii_case(what))
 }
 
 /// `DO SETVAL(name, number, number)`, the state of a sequence.

@@ -11,10 +11,10 @@
 
 mod execute;
 mod judge;
-mod origin;
 mod server;
 mod settings;
 mod source;
+mod verdict;
 
 use std::{
     collections::BTreeMap,
@@ -48,7 +48,7 @@ use crate::{
     watch::Watch,
 };
 
-pub use origin::{Origin, OriginPosition};
+pub use super::origin::{Origin, OriginPosition};
 pub use source::Input;
 
 /// How much of a dump to read to learn what made it.

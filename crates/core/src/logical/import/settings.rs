@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use holdfast_formats::dump::{Modes, Token, about::Place, tokens};
 
-use super::judge::{ROCKSDB, Refusal, Verdict, holds, unclear};
+use super::verdict::{Refusal, Verdict};
 
 /// Most tokens of a `SET`.
 const SET_TOKENS_MAX: usize = 4_096;
@@ -51,6 +51,9 @@ const SETTABLE: [&str; 36] = [
     "unique_checks",
     "wait_timeout",
 ];
+
+/// Prefix of variables by which a fork's dumps ask their server about an engine of its own.
+pub(super) const ROCKSDB: &[u8] = b"@rocksdb_";
 
 /// What a dump's variable may hold, as far as it matters.
 #[derive(Clone, Debug)]
@@ -150,12 +153,12 @@ impl Settings {
             let name = assignment
                 .get(at)
                 .and_then(|token| token.name().map(Into::into).or_else(|| token.text(self.modes())));
-            let name: String = name.ok_or_else(|| unclear("SET NAMES"))?;
+            let name: String = name.ok_or_else(|| Refusal::unclear("SET NAMES"))?;
             refuse_ambiguous(&name)?;
             self.has_charset = true;
             return Ok(Assigned::Set);
         }
-        let target = Target::read(assignment).ok_or_else(|| unclear("SET"))?;
+        let target = Target::read(assignment).ok_or_else(|| Refusal::unclear("SET"))?;
         let value = &assignment[target.length..];
         if value.is_empty() || value.iter().any(|token| matches!(token, Token::Symbol(b'(' | b')'))) {
             return Err(Refusal::new(format!(
@@ -305,4 +308,9 @@ fn refuse_ambiguous(charset: &str) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+/// Whether these bytes occur in it, in upper or lower case.
+pub(super) fn holds(statement: &[u8], what: &[u8]) -> bool {
+    statement.windows(what.len()).any(|bytes| bytes.eq_ignore_ascii_case(what))
 }

@@ -48,7 +48,7 @@ use progress::{Progress, Stage};
 use target::Target;
 use verify::Verifying;
 
-use super::{import::Origin, selection::Selection};
+use super::{origin::Origin, selection::Selection};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{plan::Adaptation, target::Way};
-use crate::{logical::import::Origin, watch::PhaseTime};
+use crate::{logical::origin::Origin, watch::PhaseTime};
 
 /// What a load would do.
 #[derive(Clone, Debug, Serialize)]

@@ -1,0 +1,118 @@
+//! What an archive has stored: outcomes and stretches of runs that have ended, segments of those that have not.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use holdfast_formats::binlog::split_events;
+use holdfast_repo::{
+    LogName, Repo, RunNo,
+    format::manifest::Head,
+    log::{
+        history::History,
+        outcome::{Outcome, OutcomeType},
+        segment::{SegmentReader, is_superseded, list_segments},
+    },
+};
+use serde_json::Value;
+
+use super::{
+    batch::{Record, records},
+    recorder::{Recorder, Sink},
+    stretch::{Stretch, Tail},
+};
+use crate::error::{Context, Error, ErrorKind, Result};
+
+/// The outcome after which an archive continues: the last one that no repair has dropped. The server may
+/// still have what a repair dropped; what was dropped for its age is not missed.
+pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
+    let repairs = history.outcomes().iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair);
+    let lost: BTreeSet<RunNo> = repairs.flat_map(|repair| repair.dropped.iter().copied()).collect();
+    let mut backups =
+        history.outcomes().iter().rev().filter(|outcome| outcome.outcome_type == OutcomeType::Backup);
+    backups.find(|outcome| !lost.contains(&outcome.run))
+}
+
+/// Where the archive ends, including what dead runs have left for the
+/// next one to take over. Every role can read it.
+pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
+    stored_tail_behind(repo, log, RunNo(0))
+}
+
+/// Where the archive ends, counting only what runs after `behind` have; `None` if they have nothing.
+pub(super) fn stored_tail_behind(repo: &Arc<Repo>, log: &LogName, behind: RunNo) -> Result<Option<Tail>> {
+    let history = History::read(repo, log)?;
+    let last = last_archived(&history).filter(|last| last.run > behind);
+    let mut tail = last.and_then(|outcome| outcome.tail.as_ref()).map(Tail::from_map).transpose()?;
+    for run in list_segments(repo, log)?.into_keys() {
+        let is_there = last.is_some_and(|last| run <= last.run) || is_superseded(&history, run);
+        if run <= behind || is_there {
+            continue;
+        }
+        let mut reader = SegmentReader::new(repo, &history, run);
+        while let Some(segment) = reader.read_next()? {
+            tail = Some(Tail::from_map(&segment.tail)?);
+        }
+    }
+    Ok(tail)
+}
+
+/// The field of a head that lists the stretches.
+pub(super) const STRETCHES: &str = "stretches";
+
+/// Runs the records of a segment through a recorder.
+pub(super) fn replay(bytes: &[u8], recorder: &mut Option<Recorder>, sink: &mut dyn Sink) -> Result<()> {
+    for record in records(bytes)? {
+        match record {
+            Record::Stretch(stretch) => {
+                let recorder = recorder.get_or_insert_with(|| Recorder::new(stretch.server.clone()));
+                recorder.begin_stored(&stretch, sink)?;
+            }
+            Record::Events(events) => {
+                let bad = || {
+                    Error::new(
+                        ErrorKind::Damaged,
+                        "understand a segment: events are cut off, or of no stretch",
+                    )
+                };
+                let recorder = recorder.as_mut().ok_or_else(bad)?;
+                for event in split_events(events) {
+                    recorder.stored(event.map_err(|_| bad())?, sink)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the stretches and none of the events.
+#[derive(Default)]
+pub(super) struct Noted {
+    /// Stretches that have ended, by number.
+    pub(super) stretches: BTreeMap<u32, Stretch>,
+}
+
+impl Sink for Noted {
+    fn stretch(&mut self, _: &Stretch) -> Result<()> {
+        Ok(())
+    }
+
+    fn event(&mut self, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn ended(&mut self, stretch: Stretch) -> Result<()> {
+        self.stretches.insert(stretch.number, stretch);
+        Ok(())
+    }
+}
+
+/// The stretches that a head lists.
+pub(super) fn stretches_of(head: &Head) -> Result<Vec<Stretch>> {
+    let stretches = head.more.get(STRETCHES).cloned().unwrap_or(Value::Array(Vec::new()));
+    serde_json::from_value(stretches).context_kind(
+        ErrorKind::Damaged,
+        format_args!("understand the manifest of {} #{}", head.source, head.run),
+    )
+}
