@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use holdfast_repo::format::wire::{Decoder, put_prefixed};
+
 use super::{
     stream::Acknowledger,
     stretch::{Place, Stretch},
@@ -72,13 +74,7 @@ impl Batch {
 
 fn put_record(out: &mut Vec<u8>, kind: u8, bytes: &[u8]) {
     out.push(kind);
-    let mut len = bytes.len() as u64;
-    while len >= 0x80 {
-        out.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    out.push(len as u8);
-    out.extend_from_slice(bytes);
+    put_prefixed(out, bytes);
 }
 
 /// One record of a segment.
@@ -90,27 +86,14 @@ pub(super) enum Record<'a> {
 }
 
 /// The records of a segment.
-pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<Record<'_>>> {
-    let bad = || Error::new(ErrorKind::Damaged, "understand a segment: its records are cut off");
+pub(super) fn records(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
+    let bad = |_| Error::new(ErrorKind::Damaged, "understand a segment: its records are cut off");
+    let mut from = Decoder::new(bytes);
     let mut records = Vec::new();
-    while let Some((kind, mut rest)) = bytes.split_first() {
-        let (mut len, mut shift) = (0_u64, 0);
-        loop {
-            let (byte, after) = rest.split_first().ok_or_else(bad)?;
-            rest = after;
-            if shift > 56 {
-                return Err(bad());
-            }
-            len |= u64::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let (content, after) =
-            rest.split_at_checked(usize::try_from(len).unwrap_or(usize::MAX)).ok_or_else(bad)?;
-        bytes = after;
-        records.push(match *kind {
+    while from.left() > 0 {
+        let kind = from.u8("kind of a record").map_err(bad)?;
+        let content = from.prefixed("a record", usize::MAX).map_err(bad)?;
+        records.push(match kind {
             record::STRETCH => Record::Stretch(Box::new(
                 serde_json::from_slice(content).context_kind(ErrorKind::Damaged, "understand a segment")?,
             )),

@@ -105,11 +105,7 @@ fn record(queue: &Queue<Message>, is_mysql: bool, bytes_max: usize) {
     };
     let mut sink = Checked { bytes_max };
     let mut recorder = Recorder::new(server.clone());
-    let start = Start {
-        place: Place { file: "bin.000001".to_owned(), position: FILE_BEGIN },
-        known: None,
-        gap: None,
-    };
+    let start = Start::at(Place { file: "bin.000001".to_owned(), position: FILE_BEGIN });
     recorder.begin_stream(server, start, &mut sink).expect("a stream at the beginning of a file");
     while let Popped::Item(Message::Event { bytes, .. }) = queue.pop(Duration::ZERO) {
         if recorder.received(&bytes, &mut sink).is_err() {

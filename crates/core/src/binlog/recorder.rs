@@ -664,7 +664,7 @@ mod tests {
         let place = Place { file: "binlog.000001".to_owned(), position: 1_000 };
         let mut kept = Kept::default();
         let mut recorder = Recorder::new(server.clone());
-        let start = Start { place, known: None, gap: None };
+        let start = Start::at(place);
         recorder.begin_stream(server, start, &mut kept).unwrap();
         for bytes in [&anonymous, &begin] {
             recorder.received(bytes, &mut kept).unwrap();
@@ -698,7 +698,7 @@ mod tests {
         let begin = Place { file: "binlog.000001".to_owned(), position: 1_000 };
         let mut kept = Kept::default();
         let mut recorder = Recorder::new(server.clone());
-        let start = Start { place: begin, known: None, gap: None };
+        let start = Start::at(begin);
         recorder.begin_stream(server.clone(), start, &mut kept).unwrap();
         for bytes in [&gtid, &rows] {
             recorder.received(bytes, &mut kept).unwrap();
@@ -707,7 +707,7 @@ mod tests {
 
         let tail = Tail::from_map(&recorder.tail().unwrap().to_map().unwrap()).unwrap();
         let mut recorder = Recorder::at(&tail).unwrap();
-        let start = Start { place: tail.place, known: None, gap: None };
+        let start = Start::at(tail.place);
         recorder.begin_stream(server, start, &mut kept).unwrap();
         for bytes in [&commit, &list] {
             recorder.received(bytes, &mut kept).unwrap();
@@ -756,7 +756,7 @@ mod tests {
         let server = server("10.11.6-MariaDB-log");
         let begin = Place { file: "binlog.000001".to_owned(), position: 1_000 };
         let mut recorder = Recorder::new(server.clone());
-        let start = Start { place: begin, known: None, gap: None };
+        let start = Start::at(begin);
         recorder.begin_stream(server, start, &mut Kept::default()).unwrap();
         recorder.received(&first, &mut Kept::default()).unwrap();
         assert_eq!((recorder.take_missing(), recorder.stretch().unwrap().gap), (None, None));
@@ -786,7 +786,7 @@ mod tests {
         let begin = Place { file: "binlog.000001".to_owned(), position: FILE_BEGIN };
         let mut recorder = Recorder::new(server.clone());
         let mut kept = Kept::default();
-        let start = Start { place: begin.clone(), known: None, gap: None };
+        let start = Start::at(begin.clone());
         recorder.begin_stream(server.clone(), start, &mut kept).unwrap();
         for bytes in [&format, &encryption, &first, &second] {
             recorder.received(bytes, &mut kept).unwrap();

@@ -24,6 +24,9 @@ use super::{
 };
 use crate::error::{Context, Error, ErrorKind, Result};
 
+/// The field of a head that lists the stretches.
+pub(super) const STRETCHES: &str = "stretches";
+
 /// The outcome after which an archive continues: the last one that no repair has dropped. The server may
 /// still have what a repair dropped; what was dropped for its age is not missed.
 pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
@@ -34,8 +37,7 @@ pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
     backups.find(|outcome| !lost.contains(&outcome.run))
 }
 
-/// Where the archive ends, including what dead runs have left for the
-/// next one to take over. Every role can read it.
+/// Where the archive ends, including what dead runs have left for the next one to take over. Every role can read it.
 pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
     stored_tail_behind(repo, log, RunNo(0))
 }
@@ -57,9 +59,6 @@ pub(super) fn stored_tail_behind(repo: &Arc<Repo>, log: &LogName, behind: RunNo)
     }
     Ok(tail)
 }
-
-/// The field of a head that lists the stretches.
-pub(super) const STRETCHES: &str = "stretches";
 
 /// Runs the records of a segment through a recorder.
 pub(super) fn replay(bytes: &[u8], recorder: &mut Option<Recorder>, sink: &mut dyn Sink) -> Result<()> {
