@@ -135,7 +135,9 @@ pub fn server(options: &BackupOptions, repo: Option<&Arc<Repo>>) -> Vec<Finding>
         findings.check(through(tunnel, options, &findings));
         return findings.into_vec();
     }
-    match backup::reach(options, &findings, judge) {
+    // A question is not worth the patience of a backup.
+    let options = &BackupOptions { lock_tries: 1, lock_patience: Duration::ZERO, ..options.clone() };
+    match backup::reach(options, &findings, &Cancel::default(), judge) {
         Ok(mut reached) => {
             findings.check(examine_events(reached.session(), &findings));
             examine(&reached, options, repo, &findings);

@@ -75,6 +75,11 @@ impl Error {
         Self::new(ErrorKind::Failed, message)
     }
 
+    /// A failure of kind [`ErrorKind::Damaged`].
+    pub(crate) fn damaged(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, message)
+    }
+
     /// Adds what to do about it: a sentence or a question.
     #[must_use]
     pub fn hinted(mut self, hint: impl Into<String>) -> Self {

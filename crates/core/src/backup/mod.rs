@@ -63,7 +63,7 @@ fn reach_and_run(
     cancel: &Cancel,
 ) -> Result<Vec<Result<BackupReport>>> {
     watch.phase("reach");
-    let reached = reach::server(options, watch, &Err)?;
+    let reached = reach::server(options, watch, cancel, &Err)?;
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
     let admit = |repo: &Arc<Repo>| {
         let is_another = identity::check(repo, &log, reached.identity(), options, watch)?;
@@ -77,7 +77,7 @@ fn reach_and_run(
     let headroom = Arc::new(Headroom::beside_server());
     let mut source = reached.source(options, Arc::clone(&headroom))?;
     let capture = Capture { source: &mut *source, headroom, options, watch, cancel };
-    Ok(capture.into(repos, &log, admitted, &|| reach::still_supported(options)))
+    Ok(capture.into(repos, &log, admitted, &|| reach::still_supported(options, watch, cancel)))
 }
 
 /// Takes a backup of what `source` sends, into the history `log`. The caller must make sure of the source's

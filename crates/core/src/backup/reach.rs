@@ -15,7 +15,7 @@ use holdfast_repo::SourceName;
 use super::BackupOptions;
 use crate::{
     error::{Context, Error, Result},
-    event::{Event, Listener},
+    event::{Cancel, Event, Listener},
     key_files::KeyFiles,
     server::{
         Purpose, ServerFacts, Session, TableInventory,
@@ -25,6 +25,7 @@ use crate::{
     size::ByteSize,
     source::{
         CaptureOptions, Source,
+        attempt::{Stopped, Tries},
         files::{Skip, walk},
         mariadb::{self, MariaDbSource},
         mysql::{self, MySqlSource},
@@ -49,12 +50,17 @@ pub(crate) struct Reached {
 }
 
 /// Connects, probes and refuses.
-pub(crate) fn server(options: &BackupOptions, listener: &dyn Listener, judge: Judge<'_>) -> Result<Reached> {
+pub(crate) fn server(
+    options: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+    judge: Judge<'_>,
+) -> Result<Reached> {
     let mut session = Session::open(&options.connect, Purpose::Control)?;
     grants::check_grants(&mut session).or_else(judge)?;
     let mut facts = ServerFacts::probe(&mut session)?;
     facts.refuse_unsupported().or_else(judge)?;
-    let tables = TableInventory::read(&mut session)?;
+    let tables = list_tables(&mut session, options, listener, cancel)?;
     tables.refuse_unsupported().or_else(judge)?;
     for text in tables.warnings() {
         listener.event(Event::Warning { text });
@@ -112,9 +118,35 @@ fn aria_uuid(dir: &Path) -> Result<Option<String>> {
 }
 
 /// Checks again for tables of unsupported engines: one may have been created meanwhile.
-pub(super) fn still_supported(options: &BackupOptions) -> Result<()> {
+pub(super) fn still_supported(
+    options: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<()> {
     let mut session = Session::open_patiently(&options.connect, Purpose::Control)?;
-    TableInventory::read(&mut session)?.refuse_unsupported()
+    list_tables(&mut session, options, listener, cancel)?.refuse_unsupported()
+}
+
+/// Lists the tables, as patiently as locks are requested: MariaDB cannot say what a table is while a statement
+/// has it to itself, as `CREATE TABLE .. SELECT` has until its last row (verified on 10.11.19).
+fn list_tables(
+    session: &mut Session,
+    options: &BackupOptions,
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<TableInventory> {
+    let mut tries = Tries::new(options.lock_tries, options.lock_patience);
+    loop {
+        let error = match TableInventory::read(session) {
+            Err(error) if error.is_lock_timeout() => error,
+            listed => return Ok(listed?),
+        };
+        let hint = "a long change of a table's definition is in the way: see SHOW PROCESSLIST";
+        let again = tries.after(Stopped::TryAgain(error.hinted(hint).into()))?;
+        let text = format!("cannot list the tables yet: {}; trying again ({})", again.error, tries.count());
+        listener.event(Event::Warning { text });
+        again.wait(cancel)?;
+    }
 }
 
 /// Size of everything below the data directory that a backup copies. Fails if the directory is missing or

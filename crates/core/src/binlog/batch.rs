@@ -87,7 +87,7 @@ pub(super) enum Record<'a> {
 
 /// The records of a segment.
 pub(super) fn records(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
-    let bad = |_| Error::new(ErrorKind::Damaged, "understand a segment: its records are cut off");
+    let bad = |_| Error::damaged("understand a segment: its records are cut off");
     let mut from = Decoder::new(bytes);
     let mut records = Vec::new();
     while from.left() > 0 {
@@ -99,10 +99,7 @@ pub(super) fn records(bytes: &[u8]) -> Result<Vec<Record<'_>>> {
             )),
             record::EVENTS => Record::Events(content),
             _ => {
-                return Err(Error::new(
-                    ErrorKind::Damaged,
-                    "understand a segment: a record of a kind that is not known",
-                ));
+                return Err(Error::damaged("understand a segment: a record of a kind that is not known"));
             }
         });
     }

@@ -342,7 +342,7 @@ impl Recorder {
         }
         self.record(bytes, &event, sink).map_err(|error| match error {
             RecordError::Sink(error) => error,
-            other => Error::new(ErrorKind::Damaged, other.to_string()),
+            other => Error::damaged(other.to_string()),
         })
     }
 

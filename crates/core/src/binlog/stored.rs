@@ -69,12 +69,7 @@ pub(super) fn replay(bytes: &[u8], recorder: &mut Option<Recorder>, sink: &mut d
                 recorder.begin_stored(&stretch, sink)?;
             }
             Record::Events(events) => {
-                let bad = || {
-                    Error::new(
-                        ErrorKind::Damaged,
-                        "understand a segment: events are cut off, or of no stretch",
-                    )
-                };
+                let bad = || Error::damaged("understand a segment: events are cut off, or of no stretch");
                 let recorder = recorder.as_mut().ok_or_else(bad)?;
                 for event in split_events(events) {
                     recorder.stored(event.map_err(|_| bad())?, sink)?;

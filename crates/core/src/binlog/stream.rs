@@ -30,6 +30,8 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// How long a server may take to end a stream that it was told to end.
 const END_MAX: Duration = Duration::from_secs(3);
+/// First byte of a message that is a refusal.
+const REFUSED: u8 = 0xff;
 /// How often the last acknowledgement is repeated meanwhile.
 const REPEAT_EVERY: Duration = Duration::from_millis(10);
 /// How far the reading thread may be ahead.
@@ -138,8 +140,8 @@ impl Stream {
         let mut answer = Vec::new();
         commands.send(&wire::register(options.server_id))?;
         messages.read(&mut answer)?;
-        if answer.first() == Some(&0xff) {
-            return Err(wire::refusal(&answer).doing("register as a replica").into());
+        if let Some((&REFUSED, rest)) = answer.split_first() {
+            return Err(SqlError::from_packet(rest).doing("register as a replica").into());
         }
         commands.send(&request(flavor, begin, options))?;
         let queue = Arc::new(Queue::default());
@@ -266,7 +268,6 @@ pub(super) fn read_all(
 ) {
     const OK: u8 = 0;
     const END: u8 = 0xfe;
-    const REFUSED: u8 = 0xff;
     const END_BYTES_MAX: usize = 8;
     let mut was_marked = semi_sync;
     loop {
@@ -283,7 +284,7 @@ pub(super) fn read_all(
                     Message::Event { bytes: message, wants_ack }
                 }
                 Some(&END) if message.len() <= END_BYTES_MAX => Message::End,
-                Some(&REFUSED) => Message::Failed(wire::refusal(&message)),
+                Some(&REFUSED) => Message::Failed(SqlError::from_packet(&message[1..])),
                 _ => Message::Failed(SqlError::unexpected("no event")),
             },
         };

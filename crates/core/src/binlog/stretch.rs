@@ -186,7 +186,7 @@ impl Stretch {
     /// The file's first event.
     pub(crate) fn format_bytes(&self) -> Result<Vec<u8>> {
         let bad = "understand the archive: a format event is not hex";
-        from_hex(&self.format).ok_or_else(|| Error::new(ErrorKind::Damaged, bad))
+        from_hex(&self.format).ok_or_else(|| Error::damaged(bad))
     }
 
     /// Its item in a run's backup.

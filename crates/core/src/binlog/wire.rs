@@ -77,18 +77,6 @@ impl Commands {
     }
 }
 
-/// The error in a message that is a refusal.
-pub(super) fn refusal(message: &[u8]) -> SqlError {
-    let code = message.get(1..3).map_or(0, |code| u16::from_le_bytes([code[0], code[1]]));
-    let text = message.get(3..).unwrap_or_default();
-    let text = match text.first() {
-        Some(b'#') => text.get(6..).unwrap_or_default(),
-        _ => text,
-    };
-    let text = String::from_utf8_lossy(text);
-    SqlError::new(SqlCause::Refused(code), format!("{} (error {code})", text.trim_end()))
-}
-
 /// Registers as a replica.
 pub(super) fn register(server_id: u32) -> Vec<u8> {
     const REGISTER: u8 = 0x15;

@@ -105,7 +105,7 @@ pub(super) fn definition(backup: &Backup, item: &Item) -> Result<Definition> {
     let names = item.path.names().context_kind(ErrorKind::Damaged, "understand the name of an item")?;
     if !names.iter().map(Vec::as_slice).eq(definition.names().iter().map(|name| name.as_bytes())) {
         let text = format!("{} has the definition of {}", item.path, definition.names().join("/"));
-        return Err(Error::new(ErrorKind::Damaged, text));
+        return Err(Error::damaged(text));
     }
     Ok(definition)
 }

@@ -8,7 +8,7 @@ use holdfast_repo::{
 };
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     event::Cancel,
 };
 
@@ -60,5 +60,5 @@ pub(super) fn as_stored(table: &TableReader<'_>, read: RowTotals) -> Result<RowT
         "read {} rows ({} bytes), but {} ({} bytes) were stored",
         read.rows, read.bytes, stored.rows, stored.bytes
     );
-    Err(Error::new(ErrorKind::Damaged, text))
+    Err(Error::damaged(text))
 }

@@ -23,8 +23,8 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    backup_id::BackupId,
     layout::{MARKER, REPORT, own_path, partial_of},
-    report::BackupId,
     target::{Found, FoundKind, Tree, create_durably, io_failed},
 };
 use crate::error::{Context, Error, ErrorKind, Result};

@@ -23,7 +23,12 @@ use std::{
 use holdfast_formats::{Flavor, SpaceId, redo};
 use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
-use super::{opened::Opened, options::RestoreOptions, part::Part, target::LOST_AND_FOUND};
+use super::{
+    opened::Opened,
+    options::RestoreOptions,
+    part::{FLAG_SHARED, Part},
+    target::LOST_AND_FOUND,
+};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The file that says a restore is not complete.
@@ -46,9 +51,6 @@ pub(super) const REDO_MYSQL_DIR: &str = redo::mysql::DIRECTORY;
 const OUTSIDE: &[u8] = b"#outside/";
 /// Sorts after all of those.
 const OUTSIDE_LAST: &[u8] = b"#outside0";
-
-/// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
-pub(super) const FLAG_SHARED: u32 = 1 << 11;
 
 /// One of the trees that a restore writes into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,7 +140,7 @@ impl<'a> Layout<'a> {
             }
         }
         for (name, count) in claims {
-            let path = ItemPath::new(name.clone()).map_err(|error| damaged(error.to_string()))?;
+            let path = ItemPath::new(name.clone()).map_err(|error| Error::damaged(error.to_string()))?;
             if count > 1 || opened.backup.find(&path)?.is_some() {
                 layout.contested.insert(name);
             }
@@ -161,7 +163,7 @@ impl<'a> Layout<'a> {
             }
             ItemType::Directory => return Ok(Decision::Directory(item.path.clone())),
             ItemType::Table | ItemType::Definition => {
-                return Err(damaged(format!("{} belongs to a logical backup", item.path)));
+                return Err(Error::damaged(format!("{} belongs to a logical backup", item.path)));
             }
             ItemType::File => {}
         }
@@ -255,7 +257,7 @@ impl<'a> Layout<'a> {
             .max_by_key(|(.., from)| from.as_os_str().len());
         let Some((index, to, below, _)) = covering else { return Ok(None) };
         let path = ItemPath::new(below.as_os_str().as_bytes())
-            .map_err(|error| damaged(format!("outside path {}: {error}", outside.display())))?;
+            .map_err(|error| Error::damaged(format!("outside path {}: {error}", outside.display())))?;
         Ok(Some((Place { root: Root::Mapped(index), path }, to.join(below))))
     }
 
@@ -264,7 +266,8 @@ impl<'a> Layout<'a> {
         let parts: Vec<&[u8]> = outside.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).collect();
         let tail = |count: usize| {
             let tail = parts.get(parts.len().saturating_sub(count)..).unwrap_or_default().join(&b'/');
-            ItemPath::new(tail).map_err(|error| damaged(format!("outside path of {}: {error}", item.path)))
+            ItemPath::new(tail)
+                .map_err(|error| Error::damaged(format!("outside path of {}: {error}", item.path)))
         };
         // A server knows these by their ids, whatever their file names are, except for the extension.
         let top = || {
@@ -295,7 +298,7 @@ impl<'a> Layout<'a> {
             || path.starts_with(REDO_MYSQL_DIR.as_bytes())
             || path.ends_with(PARTIAL.as_bytes());
         if place.root == Root::Target && ours {
-            return Err(damaged(format!("{} has a name that belongs to the restore", item.path)));
+            return Err(Error::damaged(format!("{} has a name that belongs to the restore", item.path)));
         }
         if self.taken.insert(place.clone()) {
             Ok(())
@@ -347,36 +350,32 @@ fn numbered(path: &ItemPath, space: SpaceId) -> Result<ItemPath> {
     let end = name.iter().rposition(|byte| *byte == b'.').unwrap_or(name.len());
     let (stem, ending) = name.split_at(end);
     let name = [stem, format!("-{}", space.0).as_bytes(), ending].concat();
-    ItemPath::new(name).map_err(|error| damaged(format!("{path}: {error}")))
+    ItemPath::new(name).map_err(|error| Error::damaged(format!("{path}: {error}")))
 }
 
 fn isl_of(data: &ItemPath) -> Result<ItemPath> {
     let path = data.as_bytes();
     let stem = path
         .strip_suffix(b".ibd")
-        .ok_or_else(|| damaged(format!("{data} was outside, and is not a table's .ibd file")))?;
-    ItemPath::new([stem, b".isl"].concat()).map_err(|error| damaged(format!("{data}: {error}")))
+        .ok_or_else(|| Error::damaged(format!("{data} was outside, and is not a table's .ibd file")))?;
+    ItemPath::new([stem, b".isl"].concat()).map_err(|error| Error::damaged(format!("{data}: {error}")))
 }
 
 /// The name of a held file until it gets its final one.
 pub(super) fn partial_of(path: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([path.as_bytes(), PARTIAL.as_bytes()].concat())
-        .map_err(|error| damaged(format!("{path}: {error}")))
+        .map_err(|error| Error::damaged(format!("{path}: {error}")))
 }
 
 /// The path of something while only the recovering server may find it.
 pub(super) fn private_of(path: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([PRIVATE.as_bytes(), b"/", path.as_bytes()].concat())
-        .map_err(|error| damaged(format!("{path}: {error}")))
+        .map_err(|error| Error::damaged(format!("{path}: {error}")))
 }
 
 /// A path that this program chose.
 pub(super) fn own_path(path: &str) -> Result<ItemPath> {
     ItemPath::new(path).map_err(|error| Error::failed(format!("path {path}")).caused_by(error))
-}
-
-pub(super) fn damaged(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Damaged, message)
 }
 
 #[cfg(test)]

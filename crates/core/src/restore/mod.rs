@@ -15,7 +15,9 @@
 
 mod account;
 mod assemble;
+mod backup_id;
 mod claim;
+mod continuing;
 mod judge;
 mod keyring;
 mod layout;
@@ -63,14 +65,15 @@ use crate::{
     watch::Watch,
 };
 
+pub use backup_id::BackupId;
 pub use options::RestoreOptions;
 pub use part::Part;
 pub(crate) use part::{MissingTablespaces, Named, named};
 pub use plan::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan,
 };
-pub use replay::{Piece, Reached, Replayed, Transactions};
-pub use report::{BackupId, LeftOut, Prepared, RESTORE_SCHEMA, RestoreReport, Written};
+pub use replay::{Piece, Transactions};
+pub use report::{LeftOut, Prepared, RESTORE_SCHEMA, Reached, Replayed, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
 pub fn plan(
@@ -130,7 +133,7 @@ pub fn run_and_replay(
         roots.sync_contents()?;
     }
     point("restore.prepared");
-    let position = report::position_after(&opened.position, replayed.as_ref());
+    let position = continuing::position_after(&opened.position, replayed.as_ref());
 
     watch.phase("complete");
     if prepared.is_some() {
@@ -143,12 +146,12 @@ pub fn run_and_replay(
         backup: opened.id.clone(),
         target_dir: plan.shown.target_dir.clone(),
         server_version: opened.server.version.clone(),
-        replicate_statement: report::replicate_statement(
+        replicate_statement: continuing::replicate_statement(
             &opened.server.version,
             &position,
             prepared.is_some(),
         ),
-        continue_statement: report::continue_statement(&opened.server.version, &position),
+        continue_statement: continuing::continue_statement(&opened.server.version, &position),
         primary_statements: primaries::primary_statements(&opened.server.version, &position),
         position,
         prepared,
@@ -213,7 +216,7 @@ pub(crate) fn run_apart(
         watch.phase("replay");
         replayed = Some(replay::run(&ground, transactions, only.as_deref(), listener, cancel)?);
     }
-    let position = report::position_after(&opened.position, replayed.as_ref());
+    let position = continuing::position_after(&opened.position, replayed.as_ref());
     serve::run(&ground, cancel, &mut |connect| errand.arrived(connect))?;
     Ok(Apart {
         server_version: opened.server.version.to_string(),

@@ -10,7 +10,7 @@ use holdfast_repo::{
     log::history::History,
 };
 
-use super::{layout::damaged, report::BackupId};
+use super::backup_id::BackupId;
 use crate::{
     error::{Error, Result},
     head,
@@ -48,7 +48,8 @@ impl Opened {
         let backup = Backup::open(repo, &history, which)?;
         let path =
             ItemPath::new(REDO_ITEM).map_err(|error| Error::failed("name the redo").caused_by(error))?;
-        let redo_item = backup.find(&path)?.ok_or_else(|| damaged(format!("{id} has no captured redo")))?;
+        let redo_item =
+            backup.find(&path)?.ok_or_else(|| Error::damaged(format!("{id} has no captured redo")))?;
         Ok(Self {
             server: head::require_server(backup.head(), &id)?,
             redo: head::require_redo(backup.head(), &id)?,

@@ -15,8 +15,10 @@ use std::{collections::BTreeSet, fmt};
 use holdfast_formats::{Flavor, SpaceId, table_name};
 use holdfast_repo::format::item::{Item, ItemPath};
 
-use super::layout::FLAG_SHARED;
 use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};
+
+/// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
+pub(super) const FLAG_SHARED: u32 = 1 << 11;
 
 /// Some tables of a backup.
 #[derive(Clone, Debug)]

@@ -16,13 +16,14 @@ use holdfast_repo::format::{
 use serde::Serialize;
 
 use super::{
+    backup_id::BackupId,
     claim::{Standing, Survey, survey},
     keyring,
-    layout::{Decision, Layout, MARKER, Place, Pointer, Root, damaged, partial_of},
+    layout::{Decision, Layout, MARKER, Place, Pointer, Root, partial_of},
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, RestOfRedo, lay_out},
-    report::{BackupId, LeftOut},
+    report::LeftOut,
     target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
 };
 use crate::{
@@ -501,13 +502,13 @@ impl<'a> Planner<'a> {
     fn keep_with_parents(&mut self, path: &ItemPath, directory: bool) -> Result<()> {
         let bytes = path.as_bytes();
         for (at, _) in bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
-            let parent = ItemPath::new(&bytes[..at]).map_err(|error| damaged(error.to_string()))?;
+            let parent = ItemPath::new(&bytes[..at]).map_err(|error| Error::damaged(error.to_string()))?;
             if self.keep.insert(parent, true) == Some(false) {
-                return Err(damaged(format!("{path} is in a directory that is a file")));
+                return Err(Error::damaged(format!("{path} is in a directory that is a file")));
             }
         }
         if self.keep.insert(path.clone(), directory).is_some_and(|before| before != directory) {
-            return Err(damaged(format!("{path} is a file and a directory")));
+            return Err(Error::damaged(format!("{path} is a file and a directory")));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ use holdfast_formats::{
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
+    continuing::set_gtids,
     judge::{Expected, FalseAlarms, judge, recovered_up_to},
     keyring,
     layout::{REDO_MARIADB, own_path, private_of},
@@ -20,7 +21,7 @@ use super::{
     options::RestoreOptions,
     own_server::{Ground, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
-    report::{Prepared, set_gtids},
+    report::Prepared,
     roots::Roots,
     standstill::Watch,
     target::{Tree, io_failed},

@@ -3,7 +3,7 @@
 
 use holdfast_formats::Flavor;
 
-use super::report::{gtid_text, in_file_name};
+use super::continuing::{gtid_text, in_file_name};
 use crate::{
     physical::{Position, ReplicaPosition},
     server::ServerVersion,

@@ -27,11 +27,11 @@ use holdfast_repo::format::{
 };
 
 use super::{
-    layout::{REDO_MARIADB, REDO_MYSQL_DIR, damaged, own_path, partial_of},
+    layout::{REDO_MARIADB, REDO_MYSQL_DIR, own_path, partial_of},
     target::{Tree, io_failed},
 };
 use crate::{
-    error::{Context, Result},
+    error::{Context, Error, Result},
     event::Cancel,
     physical::CapturedRedo,
 };
@@ -103,10 +103,10 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> 
             let header = mariadb_header(&hex(header)?, checkpoint, *source_size_bytes)?;
             check_length(item, stop_lsn.checked_sub(*checkpoint_lsn))?;
             if header.encrypted() != *encrypted {
-                return Err(damaged("the manifest and the captured redo disagree on encryption"));
+                return Err(Error::damaged("the manifest and the captured redo disagree on encryption"));
             }
             let log = LinearLog::new(&header, checkpoint, item.size_bytes, *source_size_bytes)
-                .map_err(|error| damaged("lay out the redo").caused_by(error))?;
+                .map_err(|error| Error::damaged("lay out the redo").caused_by(error))?;
             let mut paths = AbsolutePaths::default();
             for path in absolute_paths {
                 paths.observe(FileOp::Modify { space: holdfast_formats::SpaceId(0), path: path.as_bytes() });
@@ -126,16 +126,16 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> 
         CapturedRedo::MySql { begin_lsn, checkpoint_lsn, stop_lsn, header, .. } => {
             let header = hex(header)?;
             let source = RedoFileHeader::parse(&header)
-                .map_err(|error| damaged("read the redo header").caused_by(error))?;
+                .map_err(|error| Error::damaged("read the redo header").caused_by(error))?;
             let builder = RedoFileBuilder::new(&source, Lsn(*checkpoint_lsn), encryption_block(&header));
             if builder.start_lsn() != Lsn(*begin_lsn) {
-                return Err(damaged(format!(
+                return Err(Error::damaged(format!(
                     "captured redo begins at {begin_lsn}, not in the block of its checkpoint {checkpoint_lsn}"
                 )));
             }
             let bytes = stop_lsn.checked_sub(*begin_lsn);
             check_length(item, bytes.and_then(|bytes| bytes.checked_next_multiple_of(BLOCK_BYTES as u64)))?;
-            let too_large = || damaged("the captured redo is larger than a log can be");
+            let too_large = || Error::damaged("the captured redo is larger than a log can be");
             let files = builder.files(item.size_bytes, file_bytes_max).ok_or_else(too_large)?;
             let path = |file: &RedoFile| own_path(&format!("{REDO_MYSQL_DIR}/{}", file.name));
             let mut rest = files.into_iter();
@@ -174,7 +174,7 @@ pub(super) fn split(layout: &RedoLayout, file: &File, tree: &Tree, cancel: &Canc
             cancel.check()?;
             let moved = io::copy(&mut file.take(left.min(MOVE_BYTES)), &mut target).map_err(failed)?;
             if moved == 0 {
-                return Err(damaged(format!("the redo ends {left} bytes before the end of {path}")));
+                return Err(Error::damaged(format!("the redo ends {left} bytes before the end of {path}")));
             }
             left -= moved;
         }
@@ -191,7 +191,10 @@ fn check_length(item: &Item, expected: Option<u64>) -> Result<()> {
     }
     let expected =
         expected.map_or_else(|| "an end before its beginning".to_owned(), |bytes| format!("{bytes}"));
-    Err(damaged(format!("the captured redo has {} bytes, but the manifest says {expected}", item.size_bytes)))
+    Err(Error::damaged(format!(
+        "the captured redo has {} bytes, but the manifest says {expected}",
+        item.size_bytes
+    )))
 }
 
 /// Makes the header. The manifest keeps the header block; the checkpoint,
@@ -206,14 +209,15 @@ fn mariadb_header(block: &[u8], checkpoint: Checkpoint, file_bytes: u64) -> Resu
     place[8..16].copy_from_slice(&checkpoint.end.0.to_be_bytes());
     let crc = checksum::crc32c(&place[..CHECKSUM_AT]);
     place[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&crc.to_be_bytes());
-    LogHeader::parse(&prefix, file_bytes).map_err(|error| damaged("read the redo header").caused_by(error))
+    LogHeader::parse(&prefix, file_bytes)
+        .map_err(|error| Error::damaged("read the redo header").caused_by(error))
 }
 
 /// The header of a log is small.
 const HEX_MAX: usize = 1 << 16;
 
 fn hex(text: &str) -> Result<Vec<u8>> {
-    let bad = || damaged("the redo header in the manifest is not hexadecimal");
+    let bad = || Error::damaged("the redo header in the manifest is not hexadecimal");
     (text.len() <= HEX_MAX).then(|| from_hex(text)).flatten().ok_or_else(bad)
 }
 
@@ -221,13 +225,13 @@ fn hex(text: &str) -> Result<Vec<u8>> {
 /// how many paths were changed.
 pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<u64> {
     let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
-    let refused = |error| damaged("rewrite the redo so that it stays in the target").caused_by(error);
+    let refused = |error| Error::damaged("rewrite the redo so that it stays in the target").caused_by(error);
     let mut relocator = PathRelocator::new(directories).map_err(refused)?;
     let mut changed = 0;
     each_piece(layout, file, cancel, &mut |piece, done| {
         let lsn = start
             .checked_add(done)
-            .ok_or_else(|| damaged("the captured redo ends after the largest possible LSN"))?;
+            .ok_or_else(|| Error::damaged("the captured redo ends after the largest possible LSN"))?;
         let relocated = relocator.rewrite(piece, lsn).map_err(refused)?;
         if relocated.paths_changed + relocated.kept_discarded > 0 {
             let at = layout.data_offset + done;
@@ -261,7 +265,7 @@ pub(super) fn each_piece(
             done += walked as u64;
             piece_bytes = PIECE_BYTES;
         } else if len as u64 == left || piece_bytes >= MTR_BYTES_MAX {
-            return Err(damaged(format!(
+            return Err(Error::damaged(format!(
                 "the captured redo ends within a mini-transaction, which begins {done} bytes into it"
             )));
         } else {

@@ -38,6 +38,7 @@ mod keys;
 mod replicas;
 mod roles;
 mod salvage;
+mod slow_ddl;
 mod writers;
 mod xa;
 

@@ -24,12 +24,13 @@ use holdfast_repo::{
     },
     store::{
         ObjectPath, Store,
+        faulty::{FaultyStore, Op},
         mem::{ManualClock, MemStore},
         read_all,
     },
 };
 
-use crate::world::*;
+use crate::{tamper::back_up, world::*};
 
 pub fn objects(world: &World) -> Vec<(ObjectPath, u64)> {
     let mut objects = Vec::new();
@@ -324,6 +325,30 @@ fn every_reference_to_leaves_and_items_says_what_must_be_there() {
 
 fn expire_all(world: &World, runs: Vec<RunNo>) {
     expire(&world.repo, &world.log, &ExpireRequest::Exactly(runs), &run_options()).unwrap();
+}
+
+/// A prune deletes the report of a backup that was dropped before a check began, while the check reads it.
+/// The report of a backup that is still there may not be gone.
+#[test]
+fn a_report_is_missed_only_as_long_as_its_backup_is_there() {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut source = Source::new();
+    source.insert("small".into(), SourceFile::random(&mut Random::new(7), 16_384, 30_000));
+    let backups = [back_up(&world, &source), back_up(&world, &source)];
+    expire_all(&world, vec![backups[0]]);
+    let memory = world.store.clone();
+    let deleting = FaultyStore::new(Arc::new(world.store.clone()), move |call| {
+        if call.op == Op::Read && call.path.contains("/reports/") {
+            memory.delete(&[ObjectPath::new(call.path).unwrap()]).unwrap();
+        }
+        None
+    });
+    let repo = Arc::new(open_repo(Arc::new(deleting), world.suite));
+    let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
+    let report = check(&repo, &world.log, options).unwrap();
+    let missed: Vec<_> = report.findings.iter().map(|finding| finding.object.clone()).collect();
+    assert_eq!(missed, [world.log.report(backups[1]).to_string()], "{:#?}", report.findings);
+    assert!(!objects(&world).iter().any(|(path, _)| path.to_string().contains("/reports/")));
 }
 
 /// Damage within a pack is not noticed by a backup, which shares the pack with its base.

@@ -104,7 +104,8 @@ fn beginning() -> (Objects, Source) {
     (objects_of(&world.store), source)
 }
 
-fn back_up(world: &World, source: &Source) -> RunNo {
+/// A backup with a report.
+pub fn back_up(world: &World, source: &Source) -> RunNo {
     let mut run = Run::begin(&world.repo, &world.log, &run_options()).unwrap();
     let foundation = Foundation::newest(run.history());
     let writer = BackupWriter::new(&run, &foundation, small_packs()).unwrap();

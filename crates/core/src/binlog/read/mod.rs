@@ -295,7 +295,7 @@ impl Archive {
                     Place { position: wanted.from, ..archived.stretch.begins_at() },
                     archived.ends_at(),
                 );
-                return Err(Error::new(ErrorKind::Damaged, text));
+                return Err(Error::damaged(text));
             };
             let flow = now.packed(at, wanted, each)?;
             if flow.is_break() {
@@ -310,7 +310,7 @@ impl Archive {
         let stretch = &archived.stretch;
         let missing = || {
             let text = format!("{} {} has no item {}", self.log, archived.run, stretch.item_path());
-            Error::new(ErrorKind::Damaged, text)
+            Error::damaged(text)
         };
         let backup = self.backup(archived.run)?;
         let path = ItemPath::new(stretch.item_path()).context("name a file of the archive")?;
@@ -349,7 +349,7 @@ impl Archive {
                     stretch.end,
                     offsets.next()
                 );
-                Err(Error::new(ErrorKind::Damaged, text))
+                Err(Error::damaged(text))
             }
             Err(Stop::Enough) => Ok(flow),
             Err(Stop::Failed(error)) => Err(error),
@@ -419,8 +419,7 @@ impl Sink for Live<'_, '_> {
 
     fn event(&mut self, bytes: &[u8]) -> Result<()> {
         let at = self.next - 1;
-        let header =
-            Header::parse(bytes).map_err(|error| Error::new(ErrorKind::Damaged, error.to_string()))?;
+        let header = Header::parse(bytes).map_err(|error| Error::damaged(error.to_string()))?;
         let begin = self.offsets.take(&header);
         let is_wanted = self.wanted.contains(&at)
             && self.flow.is_continue()

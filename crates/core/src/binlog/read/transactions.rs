@@ -10,7 +10,7 @@ use holdfast_formats::{
 use super::{Archive, GapKind};
 use crate::{
     binlog::stretch::parse_gtids,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
 };
 
 /// The position after which transactions are wanted.
@@ -244,7 +244,7 @@ impl<'a> Walk<'a> {
         }
         let damaged = |error: holdfast_formats::binlog::BinlogError| {
             let file = &self.archive.stretches[at].stretch.file;
-            Error::new(ErrorKind::Damaged, format!("{file}:{begin}: {error}"))
+            Error::damaged(format!("{file}:{begin}: {error}"))
         };
         let event = Event::parse(bytes, self.checksum).map_err(damaged)?;
         let body = event.body().map_err(damaged)?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     logical::{
         charset,
         definition::{ColumnDefinition, Form, TableDefinition},
@@ -206,7 +206,7 @@ pub fn values<'r>(columns: &[ColumnDefinition], row: &'r [u8]) -> Result<Vec<Opt
 }
 
 pub(super) fn wrong_row() -> Error {
-    Error::new(ErrorKind::Damaged, "a row is not one of its table")
+    Error::damaged("a row is not one of its table")
 }
 
 /// A value in a form that can be compared with one of another column.

@@ -17,7 +17,7 @@ use super::{
     windows::Span,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     event::Cancel,
     logical::rows::each_row,
 };
@@ -241,5 +241,5 @@ pub(super) fn adds_up(rows: &Rows<'_>, told: &Told<'_>) -> Result<()> {
         "{} rows, less {removed} and plus {added}, are not the {} rows of the second backup",
         before.rows, after.rows
     );
-    Err(Error::new(ErrorKind::Damaged, text))
+    Err(Error::damaged(text))
 }

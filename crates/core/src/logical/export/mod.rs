@@ -23,7 +23,7 @@ use super::{
     selection::TablePattern,
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     event::{Cancel, Event, Listener},
     meter::Meter,
 };
@@ -145,7 +145,7 @@ fn table(backup: &Backup, item: &Item) -> Result<Table> {
         Definition::Table(definition) => Ok(Table { item: item.clone(), definition }),
         _ => {
             let text = format!("{} is defined as something else", item.path);
-            Err(Error::new(ErrorKind::Damaged, text))
+            Err(Error::damaged(text))
         }
     }
 }

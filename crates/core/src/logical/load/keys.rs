@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     link::Link,
+    object::Stage,
     plan::{Adaptation, Plan},
-    progress::{Progress, Stage},
+    progress::Progress,
     target::Target,
     tokens::{Element, ElementKind, Kind, tokens},
 };

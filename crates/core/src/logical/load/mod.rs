@@ -16,6 +16,7 @@ mod keys;
 mod link;
 mod local_infile;
 mod names;
+mod object;
 mod plan;
 mod programs;
 mod progress;
@@ -41,10 +42,11 @@ pub use report::{LoadPlan, LoadReport};
 pub use target::Way;
 
 use link::Link;
+use object::Stage;
 use plan::Plan;
 use programs::Programs;
+use progress::Progress;
 pub(crate) use progress::Unfinished;
-use progress::{Progress, Stage};
 use target::Target;
 use verify::Verifying;
 

@@ -3,8 +3,9 @@
 use super::{
     LoadOptions,
     link::{Link, SQL_MODE},
+    object::Stage,
     plan::{Adaptation, Plan, PlannedSchema, Program},
-    progress::{EXISTS, Progress, Stage},
+    progress::{EXISTS, Progress},
     target::Target,
 };
 use crate::{

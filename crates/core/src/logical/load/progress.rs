@@ -10,7 +10,8 @@
 
 use super::{
     link::{Lease, Link},
-    plan::{Object, ObjectKind, Plan},
+    object::{Object, Stage},
+    plan::Plan,
     target::Target,
 };
 use crate::{
@@ -29,35 +30,6 @@ pub(super) const SCHEMA: &str = LOAD_SCHEMA;
 const OBJECTS_PER_STATEMENT: usize = 500;
 /// Version of the tables in this database.
 const LAYOUT: u32 = 5;
-
-/// How far the load of an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Stage {
-    /// The load has made nothing of it: an object in its place is not the load's.
-    Planned = 0,
-    /// It is about to be made: an object in its place is the load's, and incomplete.
-    Begun = 1,
-    /// A table: it exists, without rows. A database: it exists.
-    Made = 2,
-    /// A table: all of its rows are in.
-    Filled = 3,
-    /// A table: its indexes are built.
-    Indexed = 4,
-    /// Nothing is left to do. A database: it is not the load's alone.
-    Done = 5,
-    /// A table: it was read again and equals the backup. Its rows may change from now on.
-    Verified = 6,
-}
-
-impl Stage {
-    fn read(number: u8) -> Result<Stage> {
-        [Self::Planned, Self::Begun, Self::Made, Self::Filled, Self::Indexed, Self::Done, Self::Verified]
-            .into_iter()
-            .find(|stage| *stage as u8 == number)
-            .ok_or_else(|| Error::failed(format!("{SCHEMA}.objects has a stage {number}")))
-    }
-}
 
 /// MySQL's errors for an engine that is switched off, and for rows that a group cannot replicate.
 const NOT_IN_MEMORY: [u16; 2] = [3161, 3098];
@@ -306,7 +278,9 @@ impl Progress {
             if !object.map(is_same).transpose()?.unwrap_or(false) {
                 break;
             }
-            stages.push(Stage::read(row.number("s")?)?);
+            let number = row.number("s")?;
+            let unknown = || Error::failed(format!("{SCHEMA}.objects has a stage {number}"));
+            stages.push(Stage::of(number).ok_or_else(unknown)?);
         }
         if stages.len() != plan.objects.len() || rows.len() != plan.objects.len() {
             return Err(Error::failed("the unfinished load was of other objects")
@@ -488,20 +462,5 @@ impl Progress {
     pub(super) fn end(&self, session: &mut Session) -> Result<()> {
         self.fence(session)?;
         Ok(session.exec(&format!("DROP DATABASE {}", quoted(SCHEMA)))?)
-    }
-}
-
-impl ObjectKind {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Schema => "schema",
-            Self::Sequence => "sequence",
-            Self::Table => "table",
-            Self::Routine => "routine",
-            Self::View => "view",
-            Self::Trigger => "trigger",
-            Self::Event => "event",
-            Self::Account => "account",
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use holdfast_formats::Flavor;
 use serde::Serialize;
 
-use super::plan::ObjectKind;
+use super::object::ObjectKind;
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{

@@ -22,8 +22,9 @@ use super::{
     LoadOptions, alike,
     alike::Alike,
     link::Link,
+    object::Stage,
     plan::{Adaptation, Plan, PlannedTable, named},
-    progress::{Progress, Stage},
+    progress::Progress,
     target::Target,
 };
 use crate::{

@@ -9,7 +9,10 @@
 
 use holdfast_repo::format::hex::to_hex;
 
-use super::{cut::guessed, queue::Cut, range::order_of};
+use super::{
+    between::{guessed, order_of},
+    queue::Cut,
+};
 use crate::{
     logical::{
         definition::{Direction, Form},

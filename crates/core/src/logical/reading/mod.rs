@@ -9,6 +9,7 @@
 //! A table that an earlier backup has is cut where chunks of that backup begin, as far as possible, so that
 //! no new border is made.
 
+mod between;
 mod cut;
 mod guess;
 mod queue;

@@ -6,16 +6,15 @@ use holdfast_pipe::lock::lock;
 
 use super::{
     Reading,
-    cut::{fitting, is_within},
+    between::{condition, fitting, is_within, order},
     queue::{Range, RunningNo, begin_table, end_table},
 };
 use crate::{
     error::{Error, Result},
     logical::{
         computed::ComputedRows,
-        definition::{Direction, Rows},
+        definition::Rows,
         key::{Place, Values},
-        objects::quoted,
         tables::Table,
         tee::{TeeRange, TeeTable},
     },
@@ -26,6 +25,8 @@ use crate::{
     },
 };
 
+/// A table with at least this many chunks in the base is cut at their borders.
+const BASE_CHUNKS_MIN: u64 = 4;
 /// About how much one statement reads.
 const SEGMENT_BYTES: u64 = 8 << 20;
 const SEGMENT_ROWS_MIN: u64 = 500;
@@ -187,6 +188,13 @@ impl Reading<'_> {
         self.throttle.take(bytes, || self.check().is_err());
         self.check()
     }
+
+    /// The chunks of a table in the base, if it is worth cutting there.
+    pub(super) fn base_chunks(&self, id: &TeeTable) -> Result<Option<(u64, u64)>> {
+        let chunks = self.tee.base_chunks(id)?;
+        let count = chunks.map_or(0, |chunks| chunks.count());
+        Ok((count >= BASE_CHUNKS_MIN).then_some((0, count)))
+    }
 }
 
 /// What a statement has returned.
@@ -235,32 +243,6 @@ fn query(table: &Table, from: Option<&str>, end: Option<&Place>, limit: Option<u
         query.push_str(&format!(" LIMIT {limit}"));
     }
     query
-}
-
-/// `WHERE` for the wanted rows between two places; empty if all are wanted.
-pub(super) fn condition(table: &Table, from: Option<&str>, end: Option<&Place>) -> String {
-    let asked = table.definition.condition.as_ref().map(|condition| format!("({condition})"));
-    let before = end.map(|end| end.before(table));
-    let all: Vec<String> = [from.map(str::to_owned), before, asked].into_iter().flatten().collect();
-    if all.is_empty() { String::new() } else { format!(" WHERE {}", all.join(" AND ")) }
-}
-
-/// `ORDER BY` the key; empty if there is none.
-pub(super) fn order(table: &Table) -> String {
-    order_of(table, false)
-}
-
-/// Same, or in reverse.
-pub(super) fn order_of(table: &Table, is_reversed: bool) -> String {
-    let Some(key) = &table.definition.key else { return String::new() };
-    let parts = table.key_columns().iter().zip(&key.directions);
-    let parts: Vec<String> = parts
-        .map(|(column, direction)| match (*direction == Direction::Descending) ^ is_reversed {
-            false => quoted(&column.name),
-            true => format!("{} DESC", quoted(&column.name)),
-        })
-        .collect();
-    format!(" ORDER BY {}", parts.join(", "))
 }
 
 fn explained(error: SqlError) -> Error {

@@ -28,7 +28,7 @@ use super::{
     selection::{Selection, TablePattern},
 };
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     event::Cancel,
 };
 
@@ -98,10 +98,7 @@ impl<W: Write> Script<W> {
         self.before_rows(contents).map_err(write_failed)?;
         for item in &contents.tables {
             let Definition::Table(table) = definition(backup, item)? else {
-                return Err(Error::new(
-                    ErrorKind::Damaged,
-                    format!("{} is defined as something else", item.path),
-                ));
+                return Err(Error::damaged(format!("{} is defined as something else", item.path)));
             };
             self.table(backup, item, &table, cancel)
                 .map_err(|error| error.context(format_args!("table {}.{}", table.schema, table.name)))?;
@@ -391,7 +388,7 @@ impl<'a, W: Write> Inserts<'a, W> {
     }
 
     pub(super) fn row(&mut self, row: &[u8]) -> Result<()> {
-        let wrong = || Error::new(ErrorKind::Damaged, "a row is not one of its table");
+        let wrong = || Error::damaged("a row is not one of its table");
         if self.statement.is_empty() {
             self.statement.extend_from_slice(self.begin.as_bytes());
         } else {

@@ -246,7 +246,7 @@ fn write_chunk(files: &[TargetFile], pages: &ChunkPages<'_>, progress: &Progress
         position += run.len();
         let file = files.get(file).ok_or_else(|| Error::failed("a page belongs to no file"))?;
         if file.page_bytes() != pages.page_size.bytes() {
-            return Err(super::super::layout::damaged(format!(
+            return Err(Error::damaged(format!(
                 "{}: the pages of its chunk have another size",
                 file.describe(page)
             )));

@@ -12,7 +12,7 @@ use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
 use super::{
     super::{
         account,
-        report::{gtid_text, in_file_name},
+        continuing::{gtid_text, in_file_name},
     },
     Reached,
     relay_logs::RelayLogs,

@@ -21,8 +21,6 @@ mod relay_logs;
 use std::{ffi::OsString, path::Path};
 
 use holdfast_formats::{Flavor, binlog::Part};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use self::{
     applier::{Applier, Goal},
@@ -34,12 +32,12 @@ use super::{
     options::RestoreOptions,
     own_server::{Ground, is_of_absent_plugin, is_of_replication, uses_gtids},
     prepare,
+    report::{Reached, Replayed},
     target::io_failed,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
-    physical::BinlogPosition,
     points::point,
     server::{
         TableName,
@@ -72,40 +70,6 @@ pub enum Piece<'a> {
         /// Its part in its transaction. A transaction whose last event does not come never happened.
         part: Part,
     },
-}
-
-/// Where transactions end.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reached {
-    /// How many there were.
-    pub transactions: u64,
-    /// When the last was committed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub committed_at: Option<Timestamp>,
-    /// The end of the last in its file.
-    pub binlog: Option<BinlogPosition>,
-    /// MariaDB: the last of each domain. MySQL: all of them. `None`: they have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gtids: Option<String>,
-    /// Settings by which their servers left something out of their binlogs,
-    /// with their values: what they left out is missing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub leaves_out: Vec<String>,
-}
-
-/// What a replay did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replayed {
-    /// Where it ended.
-    #[serde(flatten)]
-    pub reached: Reached,
-    /// Bytes of binlog.
-    pub bytes: u64,
-    /// How long the server ran.
-    pub ms: u64,
-    /// Events of the scheduler that the transactions created or changed, and that are disabled, as on any replica.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub events_disabled: Vec<String>,
 }
 
 /// Has the server replay the transactions on the recovered target.

@@ -1,7 +1,6 @@
 //! Statements that a server parses once and executes repeatedly with different parameters.
 
 use super::{
-    raw::refusal,
     statements,
     wire::{Done, END, ERROR, OK, Wire},
 };
@@ -40,7 +39,7 @@ impl Prepared {
         let odd = || doing(SqlError::unexpected("a malformed answer"));
         let (id, parameters) = match answer.as_slice() {
             [ERROR, rest @ ..] => {
-                let error = refusal(rest);
+                let error = SqlError::from_packet(rest);
                 let is_for_good = error.code().is_some_and(|code| NOT_PREPARED.contains(&code));
                 return if is_for_good { Ok(None) } else { Err(doing(error)) };
             }

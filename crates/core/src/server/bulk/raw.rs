@@ -13,7 +13,7 @@
 use std::io::{self, Read, Write};
 
 use super::wire::{COM_QUERY, END, ERROR, LOCAL_FILE, OK, PACKET_FULL};
-use crate::server::{Session, SqlCause, SqlError, connection::shown};
+use crate::server::{Session, SqlError, connection::shown};
 
 /// Rows of up to this many bytes are returned whole. Longer rows come in pieces, and the first piece is at
 /// least this long.
@@ -165,7 +165,7 @@ impl<'s> Answer<'s> {
     fn columns(&mut self) -> Result<usize, SqlError> {
         let first = self.whole()?;
         let columns = match self.buffer.bytes[first].split_first() {
-            Some((&ERROR, rest)) => return Err(refusal(rest)),
+            Some((&ERROR, rest)) => return Err(SqlError::from_packet(rest)),
             Some((&(OK | LOCAL_FILE), _)) | None => return Err(SqlError::unexpected("no rows")),
             // MariaDB adds a byte that says that column definitions follow, for clients that may have them
             // cached.
@@ -176,7 +176,7 @@ impl<'s> Answer<'s> {
         for _ in 0..columns {
             let definition = self.whole()?;
             if let Some((&ERROR, rest)) = self.buffer.bytes[definition].split_first() {
-                return Err(refusal(rest));
+                return Err(SqlError::from_packet(rest));
             }
         }
         let end = self.whole()?;
@@ -211,7 +211,7 @@ impl<'s> Answer<'s> {
             }
             Some(&ERROR) => {
                 self.is_over = true;
-                Err(refusal(&packet[1..]))
+                Err(SqlError::from_packet(&packet[1..]))
             }
             Some(_) => Ok(Some(RowPart::Whole(packet))),
             None => Err(SqlError::unexpected("an empty row")),
@@ -280,22 +280,12 @@ pub(super) fn all_rows(socket: &mut std::os::unix::net::UnixStream) -> Result<Ve
     Ok(all)
 }
 
-/// Parses the server's error packet, without its first byte: number, `#` and state, text.
-pub(super) fn refusal(packet: &[u8]) -> SqlError {
-    let Some((number, rest)) = packet.split_first_chunk::<2>() else {
-        return SqlError::unexpected("an error without a number");
-    };
-    let number = u16::from_le_bytes(*number);
-    let text = rest.strip_prefix(b"#").and_then(|rest| rest.get(5..)).unwrap_or(rest);
-    let text = String::from_utf8_lossy(text);
-    SqlError::new(SqlCause::Refused(number), format!("{text} (error {number})"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::{os::unix::net::UnixStream, thread};
 
     use super::*;
+    use crate::server::SqlCause;
 
     fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
         let mut bytes = (payload.len() as u32).to_le_bytes()[..3].to_vec();

@@ -4,10 +4,7 @@
 
 use std::time::Duration;
 
-use super::{
-    raw::refusal,
-    wire::{COM_QUERY, Done, END, ERROR, HEADER_BYTES, LOCAL_FILE, OK, Wire},
-};
+use super::wire::{COM_QUERY, Done, END, ERROR, HEADER_BYTES, LOCAL_FILE, OK, Wire};
 use crate::{
     error::Result,
     server::{Session, SqlError, connection},
@@ -39,7 +36,7 @@ pub fn one_statement_at_a_time(session: &mut Session) -> Result<(), SqlError> {
     let answer = wire.receive().map_err(doing)?;
     match answer.split_first() {
         Some((&(OK | END), _)) => Ok(()),
-        Some((&ERROR, rest)) => Err(doing(refusal(rest))),
+        Some((&ERROR, rest)) => Err(doing(SqlError::from_packet(rest))),
         _ => Err(doing(SqlError::unexpected("a malformed answer"))),
     }
 }
@@ -98,7 +95,7 @@ pub fn load(
     let answer = wire.receive().map_err(doing)?;
     match answer.split_first() {
         Some((&LOCAL_FILE, _)) => {}
-        Some((&ERROR, rest)) => return Err(doing(refusal(rest)).into()),
+        Some((&ERROR, rest)) => return Err(doing(SqlError::from_packet(rest)).into()),
         _ => return Err(doing(SqlError::unexpected("it wants no rows")).into()),
     }
     let piece_bytes = PIECE_BYTES.min(packet_bytes_max / 2).max(1);

@@ -9,7 +9,6 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use super::raw::refusal;
 use crate::server::{Session, SqlCause, SqlError};
 
 /// A packet of this length continues in the next one.
@@ -104,7 +103,7 @@ impl<'s> Wire<'s> {
         let answer = self.receive()?;
         match answer.split_first() {
             Some((&OK, rest)) => done(rest).ok_or_else(|| SqlError::unexpected("a malformed answer")),
-            Some((&ERROR, rest)) => Err(refusal(rest)),
+            Some((&ERROR, rest)) => Err(SqlError::from_packet(rest)),
             _ => Err(SqlError::new(SqlCause::Protocol, "rows where none were asked for")),
         }
     }

@@ -2,16 +2,20 @@
 //! host), statements one at a time, and their errors.
 
 mod connect;
+mod endpoint;
 mod option_file;
+mod options;
 mod relay;
 mod secret;
 mod session;
+mod socket_dir;
 mod sql_error;
 mod tls;
 mod tunnel;
 
-pub use connect::{ConnectOptions, Endpoint, Protocol, Purpose, SslMode};
+pub use endpoint::Endpoint;
 pub use option_file::{CLIENT_GROUPS, OptionFile, OptionFileError};
+pub use options::{ConnectOptions, Protocol, Purpose, SslMode};
 pub use secret::Secret;
 pub(super) use session::{ANSWER_MARGIN, STATEMENT_TIMEOUT};
 pub use session::{ByteRow, Row, Session};

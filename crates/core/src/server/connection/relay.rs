@@ -31,12 +31,12 @@ use rustix::{
 use rustls::ClientConnection;
 use tempfile::TempDir;
 
+use super::socket_dir;
+
 /// Most bytes to read at once.
 const READ_BYTES: usize = 128 << 10;
 /// How long dropping a relay waits for the server to receive the goodbye.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
-/// Longest path of a Unix socket.
-const SOCKET_PATH_MAX: usize = 107;
 
 /// What protects the bytes in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Relay {
         tls: Option<ClientConnection>,
         timeout: Duration,
     ) -> io::Result<Relay> {
-        let dir = private_dir()?;
+        let dir = socket_dir::create()?;
         let path = dir.path().join("s");
         let listener = UnixListener::bind(&path)?;
         let (ending, ended) = mpsc::channel();
@@ -128,19 +128,6 @@ impl Drop for Relay {
         self.way = None;
         let _late = self.ended.recv_timeout(GOODBYE_MAX);
     }
-}
-
-/// A private directory whose path suits a socket: short enough, and without characters that ssh would
-/// interpret.
-pub(super) fn private_dir() -> io::Result<TempDir> {
-    const NAME_BYTES: usize = "/s".len();
-    let dir = tempfile::Builder::new().prefix("holdfast-").tempdir()?;
-    let path = dir.path().as_os_str();
-    let is_plain = path.to_str().is_some_and(|path| path.chars().all(super::tunnel::is_plain));
-    if path.len() + NAME_BYTES <= SOCKET_PATH_MAX && is_plain {
-        return Ok(dir);
-    }
-    tempfile::Builder::new().prefix("holdfast-").tempdir_in("/tmp")
 }
 
 fn timespec(time: Duration) -> Timespec {

@@ -14,9 +14,9 @@ use holdfast_formats::Flavor;
 use mysql::{Conn, Value, prelude::Queryable};
 
 use super::{
-    connect::{ConnectOptions, Purpose},
+    options::{ConnectOptions, Purpose},
     relay::Relay,
-    sql_error::{SqlCause, SqlError, code},
+    sql_error::{SqlCause, SqlError, code, shown},
 };
 use crate::{error::Result, server::ServerVersion};
 
@@ -177,7 +177,7 @@ impl Session {
         self.exec("SET NAMES utf8mb4")?;
         self.exec(&format!(
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, completion_type = 0, sql_auto_is_null = 0, \
-             sql_select_limit = 18446744073709551615, sql_big_selects = 1, {time_limit}, \
+             sql_select_limit = 18446744073709551615, sql_big_selects = 1, max_error_count = 65535, {time_limit}, \
              lock_wait_timeout = {}, wait_timeout = {}, net_read_timeout = 30, net_write_timeout = 60",
             LOCK_WAIT_DEFAULT.as_secs(),
             answer_timeout.as_secs().max(1),
@@ -218,24 +218,15 @@ impl Session {
 
     /// All rows of a query.
     pub fn rows(&mut self, query: &str) -> Result<Vec<Row>, SqlError> {
-        rows(&mut self.conn, query)
+        let rows = rows(&mut self.conn, query)?;
+        refuse_unlocked(&mut self.conn, query)?;
+        Ok(rows)
     }
 
     /// All rows of an answer that may not be text.
     pub fn byte_rows(&mut self, query: &str) -> Result<Vec<ByteRow>, SqlError> {
-        let client_error = |error| SqlError::of_statement(error, query);
-        let mut result = self.conn.query_iter(query).map_err(client_error)?;
-        let mut rows = Vec::new();
-        let Some(set) = result.iter() else { return Ok(rows) };
-        let columns: Arc<[String]> =
-            set.columns().as_ref().iter().map(|column| column.name_str().into_owned()).collect();
-        for row in set {
-            let values = row.map_err(client_error)?.unwrap_raw().into_iter().map(|value| match value {
-                Some(Value::Bytes(bytes)) => Some(bytes),
-                _ => None,
-            });
-            rows.push(ByteRow { columns: Arc::clone(&columns), values: values.collect() });
-        }
+        let rows = byte_rows(&mut self.conn, query)?;
+        refuse_unlocked(&mut self.conn, query)?;
         Ok(rows)
     }
 
@@ -336,6 +327,39 @@ fn rows(conn: &mut Conn, query: &str) -> Result<Vec<Row>, SqlError> {
         }
     }
     Ok(rows)
+}
+
+fn byte_rows(conn: &mut Conn, query: &str) -> Result<Vec<ByteRow>, SqlError> {
+    let client_error = |error| SqlError::of_statement(error, query);
+    let mut result = conn.query_iter(query).map_err(client_error)?;
+    let mut rows = Vec::new();
+    let Some(set) = result.iter() else { return Ok(rows) };
+    let columns: Arc<[String]> =
+        set.columns().as_ref().iter().map(|column| column.name_str().into_owned()).collect();
+    for row in set {
+        let values = row.map_err(client_error)?.unwrap_raw().into_iter().map(|value| match value {
+            Some(Value::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        });
+        rows.push(ByteRow { columns: Arc::clone(&columns), values: values.collect() });
+    }
+    Ok(rows)
+}
+
+/// Fails if the answer to a query about definitions lacks one. MariaDB opens tables to answer, and of a table
+/// that it cannot lock in time it shows NULLs or nothing, with no more than a warning (verified on 10.11.19).
+fn refuse_unlocked(conn: &mut Conn, query: &str) -> Result<(), SqlError> {
+    if conn.warnings() == 0 || !query.contains("information_schema") {
+        return Ok(());
+    }
+    for row in rows(conn, "SHOW WARNINGS")? {
+        let code: u16 = row.number("Code")?;
+        if matches!(code, code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK) {
+            let message = format!("{} (warning {code})", row.text("Message")?);
+            return Err(SqlError::new(SqlCause::Refused(code), message).doing(shown(query)));
+        }
+    }
+    Ok(())
 }
 
 #[allow(unsafe_code)]

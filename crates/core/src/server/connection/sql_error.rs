@@ -131,6 +131,17 @@ impl SqlError {
         }
     }
 
+    /// Parses the server's error packet, without its first byte: number, `#` and state, text.
+    pub(crate) fn from_packet(packet: &[u8]) -> SqlError {
+        let Some((number, rest)) = packet.split_first_chunk::<2>() else {
+            return SqlError::unexpected("an error without a number");
+        };
+        let number = u16::from_le_bytes(*number);
+        let text = rest.strip_prefix(b"#").and_then(|rest| rest.get(5..)).unwrap_or(rest);
+        let text = String::from_utf8_lossy(text);
+        SqlError::new(SqlCause::Refused(number), format!("{} (error {number})", text.trim_end()))
+    }
+
     pub(in crate::server) fn from_io(error: &io::Error) -> SqlError {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {

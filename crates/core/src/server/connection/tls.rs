@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem, pem::PemObject},
 };
 
-use super::connect::{ConnectOptions, SslMode};
+use super::options::{ConnectOptions, SslMode};
 
 /// A TLS connection to the server of this name, before its first byte. A fault in the files that the options
 /// name is an error here; a fault in the server's certificate is one when the first bytes are exchanged.

@@ -26,8 +26,8 @@ use holdfast_pipe::lock::lock;
 use tempfile::TempDir;
 
 use super::{
-    connect::Endpoint,
-    relay::private_dir,
+    endpoint::Endpoint,
+    socket_dir::{self, is_plain},
     sql_error::{SqlCause, SqlError},
 };
 use crate::{
@@ -233,11 +233,6 @@ impl fmt::Display for Tunnel {
     }
 }
 
-/// Characters that ssh takes literally in an address to forward to.
-pub(super) fn is_plain(c: char) -> bool {
-    c.is_alphanumeric() || "./_-+,=".contains(c)
-}
-
 /// One `ssh` process. Dropping it ends the process.
 #[derive(Debug)]
 struct Process {
@@ -254,7 +249,7 @@ impl Process {
             SqlError::new(SqlCause::Protocol, format!("{}: {error}", options.program.display()))
                 .hinted("is ssh installed? --ssh names the program")
         };
-        let dir = private_dir().map_err(failed)?;
+        let dir = socket_dir::create().map_err(failed)?;
         let socket = dir.path().join("s");
         let mut command = command(options, &format!("{}:{}", socket.display(), address(server)), timeout);
         let said = Arc::<Mutex<VecDeque<String>>>::default();

@@ -14,6 +14,7 @@ use crate::{
         run::REPORT_BYTES_MAX,
         segment::{SegmentReader, is_superseded, list_segments},
     },
+    ops::prune::keeps_records,
     store::{ahead::sized_in_order, exists},
 };
 
@@ -120,9 +121,11 @@ impl Check {
                 let place = Place { log: &log, kind: ObjectKind::Report, run: *run, part: *part };
                 Ok(repo.read_known_object(&place, Some(info), REPORT_BYTES_MAX).err())
             },
-            |_, wrong| {
+            |((run, _), _), wrong| {
                 self.options.interrupt.check()?;
-                if let Some(error) = wrong {
+                let Some(error) = wrong else { return Ok(()) };
+                // The backup may have been dropped, and its report deleted, before this check or during it.
+                if keeps_records(&self.history.renewed(&repo)?, *run) {
                     let position = self.finding(error, Severity::Repairable, Vec::new())?;
                     self.report.findings[position].remedy = Remedy::Discard;
                 }

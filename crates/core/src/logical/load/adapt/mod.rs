@@ -17,7 +17,8 @@ pub use asked::{Conversion, Conversions};
 
 use super::{
     names::Renames,
-    plan::{ObjectKind, Program},
+    object::ObjectKind,
+    plan::Program,
     target::Target,
     tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
 };

@@ -2,7 +2,8 @@
 
 use super::{
     super::{
-        plan::{ObjectKind, Program},
+        object::ObjectKind,
+        plan::Program,
         tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
     },
     drop_options, joined, type_word,

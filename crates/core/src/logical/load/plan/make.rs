@@ -8,10 +8,11 @@ use holdfast_repo::{data::reader::Backup, format::item::Item};
 use super::{
     super::{
         LoadOptions, Rename, accept, adapt, computed, keys,
+        object::{Object, ObjectKind},
         target::Target,
         tokens::{ElementKind, TableSql, tokens},
     },
-    Adaptation, Object, ObjectKind, Plan, PlannedSchema, PlannedSequence, PlannedTable,
+    Adaptation, Plan, PlannedSchema, PlannedSequence, PlannedTable,
     deferred::deferred,
     named,
 };
@@ -240,10 +241,7 @@ impl Maker<'_> {
 
     fn table(&mut self, backup: &Backup, item: Item) -> Result<()> {
         let Definition::Table(mut definition) = definition(backup, &item)? else {
-            return Err(Error::new(
-                ErrorKind::Damaged,
-                format!("{} is defined as something else", item.path),
-            ));
+            return Err(Error::damaged(format!("{} is defined as something else", item.path)));
         };
         let renames = &self.options.renames;
         let (schema, name) = renames.table(&definition.schema, &definition.name);

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     LoadOptions,
-    progress::Stage,
+    object::{Object, ObjectKind, Stage},
     target::Target,
     tokens::{Element, ElementKind, TableSql},
 };
@@ -49,27 +49,6 @@ impl std::fmt::Display for Adaptation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.object, self.what)
     }
-}
-
-/// The kinds of objects, in the order in which they are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ObjectKind {
-    Schema,
-    Sequence,
-    Table,
-    Routine,
-    View,
-    Trigger,
-    Event,
-    Account,
-}
-
-/// An object to make, by its name on the target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Object {
-    pub(super) kind: ObjectKind,
-    pub(super) schema: String,
-    pub(super) name: String,
 }
 
 /// A database.

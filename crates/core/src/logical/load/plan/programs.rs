@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{
-    super::tokens::{Kind, Token, tokens},
-    MadeUnder, ObjectKind, PlannedAccount, Program,
+    super::{
+        object::ObjectKind,
+        tokens::{Kind, Token, tokens},
+    },
+    MadeUnder, PlannedAccount, Program,
     make::Maker,
 };
 use crate::{

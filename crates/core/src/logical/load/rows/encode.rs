@@ -9,7 +9,7 @@ use holdfast_formats::Flavor;
 
 use super::super::plan::PlannedTable;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
     logical::{
         definition::{ColumnDefinition, Form},
         key::Values,
@@ -81,7 +81,7 @@ fn conversion(column: &ColumnDefinition, other_charset: Option<&str>, variable: 
 }
 
 fn wrong() -> Error {
-    Error::new(ErrorKind::Damaged, "a row is not one of its table")
+    Error::damaged("a row is not one of its table")
 }
 
 /// Adds a row as parameters: bytes are stored as they are sent.

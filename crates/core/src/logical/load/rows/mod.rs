@@ -23,8 +23,9 @@ use holdfast_repo::{
 use super::{
     LoadOptions, computed,
     link::Link,
+    object::Stage,
     plan::{Adaptation, Plan, PlannedTable},
-    progress::{Progress, Stage, in_the_way},
+    progress::{Progress, in_the_way},
     target::{Existing, Target, Way},
     verify::Verifying,
 };

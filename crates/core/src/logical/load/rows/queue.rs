@@ -10,11 +10,7 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 
-use super::super::{
-    plan::Plan,
-    progress::{Progress, Stage},
-    verify::Range,
-};
+use super::super::{object::Stage, plan::Plan, progress::Progress, verify::Range};
 use crate::{error::Result, server::Session};
 
 /// Chunks of a table that are loaded in one transaction.
