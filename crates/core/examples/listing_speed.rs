@@ -18,6 +18,7 @@ use holdfast_core::{
         files::{Entry, FileKey, Inode, Signature, walk},
         inventory::{Before, Inventory, TablespaceEntry, Verdict},
         plain::CopiedFile,
+        running_clock::RunningClock,
     },
 };
 use holdfast_formats::{Flavor, Lsn, SpaceId};
@@ -86,12 +87,10 @@ fn pretend_copies(found: &BTreeMap<String, Entry>) -> Inventory {
         let before = Before { captured: Lsn(1), space: None };
         inventory.add_tablespace(&Nowhere, &table.entry.path, copied, before).unwrap();
     }
+    let read_at = RunningClock::start().unwrap().now();
     for entry in others(found) {
         let signature = Signature::of(&fs::metadata(&entry.real).unwrap());
-        inventory.add_file(
-            &entry.path,
-            CopiedFile { file: FileId(0), signature, size_bytes: 0, read_at: std::time::SystemTime::now() },
-        );
+        inventory.add_file(&entry.path, CopiedFile { file: FileId(0), signature, size_bytes: 0, read_at });
     }
     inventory
 }

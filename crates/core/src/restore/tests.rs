@@ -293,6 +293,7 @@ fn facts() -> ServerFacts {
             temp_data_file_path: "ibtmp1:12M:autoextend".into(),
             buffer_pool_filename: None,
             flush_method: "O_DIRECT".into(),
+            data_file_buffering: None,
             checksum_algorithm: "full_crc32".into(),
             redo_size: 96 << 20,
             flush_log_at_trx_commit: 1,

@@ -15,7 +15,6 @@ use std::{
     ops::Range,
     path::Path,
     sync::atomic::Ordering,
-    time::{Instant, SystemTime},
 };
 
 use holdfast_formats::{PageNo, PageSize, aria::AriaTable, page::PageState};
@@ -25,6 +24,7 @@ use super::{
     copy::{BadPage, Buffers, CopyContext, EXTENT_BYTES, REREADS_MAX},
     files::{Entry, read_failed},
     page_reader::PageReader,
+    running_clock::Moment,
     unproven::{WRITE_MAX, at_rest},
 };
 use crate::error::{Error, Result};
@@ -85,7 +85,7 @@ pub(super) struct Doubts {
 struct Doubt {
     offset: u64,
     len: usize,
-    read_at: Instant,
+    read_at: Moment,
     /// Hash of the pages that cannot be checked.
     hash: u64,
 }
@@ -103,6 +103,8 @@ struct Extent {
     beyond_check: Vec<Range<usize>>,
     /// Whether no write was under way.
     at_rest: bool,
+    /// When the read was over.
+    read_at: Moment,
 }
 
 impl Extent {
@@ -135,7 +137,7 @@ impl CopyContext<'_> {
         loop {
             self.may_go_on()?;
             let extent = self.aria_extent(entry, reader, pages, (offset, EXTENT_BYTES), buffers)?;
-            let (len, read_at) = (extent.len, Instant::now());
+            let (len, read_at) = (extent.len, extent.read_at);
             self.send(file, offset, len, buffers)?;
             if !extent.is_proved() {
                 let hash = extent.hash(&doubts.hasher, buffers);
@@ -166,9 +168,9 @@ impl CopyContext<'_> {
         for mut doubt in std::mem::take(&mut doubts.extents) {
             for reads in 1.. {
                 self.may_go_on()?;
-                std::thread::sleep(WRITE_MAX.saturating_sub(doubt.read_at.elapsed()));
+                self.clock.wait(doubt.read_at, WRITE_MAX);
                 let extent = self.aria_extent(entry, reader, pages, (doubt.offset, doubt.len), buffers)?;
-                let (len, read_at) = (extent.len, Instant::now());
+                let (len, read_at) = (extent.len, extent.read_at);
                 let hash = extent.hash(&doubts.hasher, buffers);
                 if hash == doubt.hash && len == doubt.len {
                     break;
@@ -199,7 +201,7 @@ impl CopyContext<'_> {
         buffers: &mut Buffers,
     ) -> Result<Extent> {
         let failed = |error| read_failed(&entry.real, error);
-        let began = SystemTime::now();
+        let began = self.clock.now();
         let mut len = reader.read(offset, len, &mut buffers.extent).map_err(failed)?;
         let page_bytes = pages.page_bytes();
         let mut beyond_check = Vec::new();
@@ -223,7 +225,8 @@ impl CopyContext<'_> {
             start = end;
         }
         self.counters.unverifiable.fetch_add(beyond_check.len() as u64, Ordering::Relaxed);
-        Ok(Extent { len, beyond_check, at_rest: at_rest(reader, began).map_err(failed)? })
+        let at_rest = at_rest(reader, self.clock, began).map_err(failed)?;
+        Ok(Extent { len, beyond_check, at_rest, read_at: self.clock.now() })
     }
 }
 

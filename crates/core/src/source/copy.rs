@@ -14,7 +14,7 @@ use std::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::Duration,
 };
 
 use holdfast_formats::{
@@ -25,6 +25,7 @@ use holdfast_formats::{
 };
 use holdfast_pipe::{
     AlignedBuffer, Headroom, Stop,
+    aligned::ALIGNMENT,
     lock::{into_inner, lock},
     throttle::Throttle,
 };
@@ -36,6 +37,7 @@ use super::{
     files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
     inventory::TablespaceEntry,
     page_reader::{PageReader, ReadMode},
+    running_clock::{Moment, RunningClock},
     unproven::{self, Unproven, WRITE_MAX},
 };
 use crate::{
@@ -90,6 +92,8 @@ impl CopyCounters {
 pub struct CopyContext<'a> {
     /// The flavor of the server.
     pub flavor: Flavor,
+    /// Tells how long ago a read was.
+    pub clock: &'a RunningClock,
     /// How tablespaces are read.
     pub mode: ReadMode,
     /// Where the pages go.
@@ -331,7 +335,8 @@ impl CopyContext<'_> {
                 _ => (),
             }
         }
-        ranges.push(*size_bytes..u64::MAX);
+        // From a block of the disk on: pages can be smaller.
+        ranges.push(*size_bytes / ALIGNMENT as u64 * ALIGNMENT as u64..u64::MAX);
         let source = Source { found, reader: &reader, geometry: &geometry, first_page };
         self.checked_pages(&source, &ranges, copied.file, buffers).map(Some)
     }
@@ -434,12 +439,13 @@ impl CopyContext<'_> {
                 range = next;
                 offset = range.start;
             }
-            let began = SystemTime::now();
+            let began = self.clock.now();
             self.headroom.saw_log(self.redo.captured().0);
             let piece = self.headroom.read_bytes(EXTENT_BYTES);
             let left = range.end.saturating_sub(offset);
             let want = usize::try_from(left).map_or(EXTENT_BYTES, |left| left.min(EXTENT_BYTES));
             let got = reader.read_in_pieces(offset, want, piece, &mut buffers.extent).map_err(failed)?;
+            let read_at = self.clock.now();
             let mut whole = got / page_bytes * page_bytes;
             if whole == 0 {
                 break;
@@ -481,8 +487,8 @@ impl CopyContext<'_> {
             let page_size = geometry.page_size();
             self.sink.pages(file, Pages { first, page_size, bytes, holes: &holes })?;
             doubtful.retain(|start| *start < whole);
-            if !doubtful.is_empty() && !unproven::at_rest(reader, began).map_err(failed)? {
-                unproven.add(offset, bytes, page_bytes, &doubtful);
+            if !doubtful.is_empty() && !unproven::at_rest(reader, self.clock, began).map_err(failed)? {
+                unproven.add(offset, bytes, page_bytes, &doubtful, read_at);
             }
             if unproven.is_full() {
                 self.prove(found, reader, geometry, file, &mut unproven, buffers)?;
@@ -545,16 +551,17 @@ impl CopyContext<'_> {
             if state == PageState::Bad && self.damage.again(entry, page.number, &now) {
                 return Ok(Some(now));
             }
+            let read_at = self.clock.now();
             let same = match before.take() {
-                Some(same) if same.page == now => same.again(state),
-                _ => Same::new(now),
+                Some(same) if same.page == now => Same { reads: same.reads + 1, ..same },
+                _ => Same { page: now, since: read_at, reads: 1 },
             };
+            let is_long = read_at.ran - same.since.ran >= WRITE_MAX;
             match state {
-                PageState::Unverifiable if same.since.elapsed() >= WRITE_MAX => return Ok(Some(same.page)),
-                PageState::Unverifiable => {
-                    std::thread::sleep(WRITE_MAX.saturating_sub(same.since.elapsed()));
-                }
-                _ if same.is_on_disk() => {
+                PageState::Unverifiable if is_long => return Ok(Some(same.page)),
+                PageState::Unverifiable => self.clock.wait(same.since, WRITE_MAX),
+                // No write lasts this long: the page must be on disk like this.
+                _ if is_long && same.reads >= Same::READS_MIN => {
                     before = Some(same);
                     break;
                 }
@@ -598,36 +605,12 @@ impl CopyContext<'_> {
 /// A page that was read several times with the same content.
 struct Same {
     page: Vec<u8>,
-    since: Instant,
-    last: Instant,
+    since: Moment,
     reads: u32,
 }
 
 impl Same {
-    /// Reads further apart than this say nothing about the time between: the machine may have stood still in
-    /// mid-write.
-    const GAP_MAX: Duration = Duration::from_millis(100);
     const READS_MIN: u32 = 20;
-
-    fn new(page: Vec<u8>) -> Self {
-        let now = Instant::now();
-        Self { page, since: now, last: now, reads: 1 }
-    }
-
-    /// Counts another equal read. For a page that cannot be checked two are enough
-    /// (`docs/guide/hot-backup.md`).
-    fn again(self, state: PageState) -> Self {
-        let now = Instant::now();
-        match state == PageState::Bad && now.duration_since(self.last) > Self::GAP_MAX {
-            true => Self { since: now, last: now, reads: 1, ..self },
-            false => Self { last: now, reads: self.reads + 1, ..self },
-        }
-    }
-
-    /// Whether the page must be on disk like this: no write lasts this long.
-    fn is_on_disk(&self) -> bool {
-        self.reads >= Self::READS_MIN && self.since.elapsed() >= WRITE_MAX
-    }
 }
 
 /// Buffers of one reader thread.

@@ -40,6 +40,7 @@ pub mod plain;
 mod questions;
 pub mod redo;
 mod rewritten;
+pub mod running_clock;
 pub mod spool;
 mod unproven;
 

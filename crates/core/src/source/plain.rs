@@ -5,7 +5,6 @@ use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
     io,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
 };
 
 use holdfast_formats::PageSize;
@@ -16,13 +15,11 @@ use super::{
     copy::{Buffers, CopyContext, EXTENT_BYTES},
     files::{Entry, Inode, Signature, path_text, read_failed},
     page_reader::{PageReader, ReadMode},
+    running_clock::Moment,
     unproven::{WRITE_MAX, at_rest},
 };
 use crate::error::{Error, Result};
 
-/// The pause between two reads of the end of a log: a writer whose pages the kernel throttles can sleep in
-/// the middle of a write.
-const SETTLING_PAUSE: Duration = WRITE_MAX;
 /// The part that is read is bounded, so it comes to rest. After this many reads a lock has been held for two
 /// seconds.
 const SETTLING_READS_MAX: u32 = 8;
@@ -71,7 +68,7 @@ pub struct CopiedFile {
     /// Bytes copied.
     pub size_bytes: u64,
     /// When its last read began.
-    pub read_at: SystemTime,
+    pub read_at: Moment,
 }
 
 /// A copy of a file with pages that have yet to be proved.
@@ -105,7 +102,7 @@ impl CopyContext<'_> {
             }
             Err(error) => return Err(failed(error)),
         };
-        let (signature, read_at) = (Signature::of(&metadata), SystemTime::now());
+        let (signature, read_at) = (Signature::of(&metadata), self.clock.now());
         let logged = match manner {
             Manner::Aria { index } => AriaPages::of(entry, index)?,
             Manner::Whole | Manner::Growing => None,
@@ -173,7 +170,7 @@ impl CopyContext<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(read_failed(&entry.real, error)),
         };
-        copied.read_at = SystemTime::now();
+        copied.read_at = self.clock.now();
         let page_bytes = PageSize::DEFAULT_FILE.bytes();
         let got = reader
             .read(0, page_bytes, &mut buffers.extent)
@@ -185,7 +182,8 @@ impl CopyContext<'_> {
     }
 
     /// Sends the last `tail_bytes` of the copy of a log again until two reads in a row are equal, unless the
-    /// log was not written to lately. A write that was under way during a read can have left half of its data
+    /// log was not written to lately. Between two reads is a pause, since a writer whose pages the kernel
+    /// throttles can sleep in the middle of a write. A write that was under way during a read can have left half of its data
     /// in the copy, and nothing in Aria's log reveals that. This ends although the log grows: a page is
     /// rewritten only until it is full.
     pub(super) fn settle(
@@ -197,7 +195,7 @@ impl CopyContext<'_> {
     ) -> Result<()> {
         let failed = |error| read_failed(&entry.real, error);
         let reader = PageReader::open(&entry.real, ReadMode::Buffered).map_err(failed)?;
-        if at_rest(&reader, copied.read_at).map_err(failed)? {
+        if at_rest(&reader, self.clock, copied.read_at).map_err(failed)? {
             return Ok(());
         }
         let page_bytes = PageSize::DEFAULT_FILE.bytes() as u64;
@@ -219,11 +217,11 @@ impl CopyContext<'_> {
                 self.send(copied.file, offset, got, buffers)?;
                 offset += got as u64;
             }
-            let now = hasher.finish();
+            let (now, read_at) = (hasher.finish(), self.clock.now());
             if before.replace(now) == Some(now) {
                 return Ok(());
             }
-            std::thread::sleep(SETTLING_PAUSE);
+            self.clock.wait(read_at, WRITE_MAX);
         }
         Err(Error::failed(format!("{}: the end of the file kept changing while it was read", entry.path)))
     }
@@ -264,7 +262,7 @@ impl CopyContext<'_> {
             Err(error) => return Err(read_failed(&entry.real, error)),
         };
         let file = self.made(entry, role, bytes)?;
-        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64, read_at: SystemTime::now() }))
+        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64, read_at: self.clock.now() }))
     }
 
     /// Sends everything from `start` on, which must be the beginning of a page. Returns the size of the file.

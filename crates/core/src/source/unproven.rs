@@ -9,14 +9,15 @@
 //!   reads are equal. A page that was caught in the middle of a write has changed by then.
 //!
 //! Both rely on the write of a page being shorter than [`WRITE_MAX`]: it takes the disk's own time for 64 KiB
-//! at most, which is milliseconds.
+//! at most, which is milliseconds. Time in which the machine may have stood still does not count
+//! ([`RunningClock`](super::running_clock::RunningClock)).
 
 use std::{
     hash::{BuildHasher, RandomState},
     io,
     os::unix::fs::MetadataExt,
     sync::atomic::Ordering,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use holdfast_formats::{
@@ -31,6 +32,7 @@ use super::{
     files::{clock_tick, read_failed},
     inventory::TablespaceEntry,
     page_reader::PageReader,
+    running_clock::{Moment, RunningClock},
 };
 use crate::error::{Error, Result};
 
@@ -64,7 +66,7 @@ pub(super) struct Unproven {
 struct Extent {
     offset: u64,
     len: usize,
-    read_at: Instant,
+    read_at: Moment,
     /// Where each page begins in the extent, and its hash.
     pages: Vec<(usize, u64)>,
 }
@@ -74,11 +76,18 @@ impl Unproven {
         Self { space_page, extents: Vec::new(), bytes: 0, hasher: RandomState::new() }
     }
 
-    /// Records pages of an extent that has just been read, by where they begin in it.
-    pub(super) fn add(&mut self, offset: u64, extent: &[u8], page_bytes: usize, starts: &[usize]) {
+    /// Records pages of an extent whose read was over at `read_at`, by where they begin in it.
+    pub(super) fn add(
+        &mut self,
+        offset: u64,
+        extent: &[u8],
+        page_bytes: usize,
+        starts: &[usize],
+        read_at: Moment,
+    ) {
         let hash = |start: &usize| self.hasher.hash_one(extent.get(*start..*start + page_bytes));
         let pages = starts.iter().map(|start| (*start, hash(start))).collect();
-        self.extents.push(Extent { offset, len: extent.len(), read_at: Instant::now(), pages });
+        self.extents.push(Extent { offset, len: extent.len(), read_at, pages });
         self.bytes += extent.len();
     }
 
@@ -87,8 +96,9 @@ impl Unproven {
     }
 }
 
-/// Whether no write of the file had begun in the [`WRITE_MAX`] before `began`, and none has begun since.
-pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool> {
+/// Whether no write of the file had begun in the [`WRITE_MAX`] before `began`, and none has begun since. By the
+/// file's timestamps, which tell the wall clock's time: if that was not steady, nothing is known.
+pub(super) fn at_rest(reader: &PageReader, clock: &RunningClock, began: Moment) -> io::Result<bool> {
     let metadata = reader.file().metadata()?;
     let time = |seconds: i64, nanoseconds: i64| {
         let tick = clock_tick(nanoseconds);
@@ -98,7 +108,11 @@ pub(super) fn at_rest(reader: &PageReader, began: SystemTime) -> io::Result<bool
     let times =
         [time(metadata.mtime(), metadata.mtime_nsec()), time(metadata.ctime(), metadata.ctime_nsec())];
     let is_old = |time: &Option<(SystemTime, Duration)>| {
-        time.is_some_and(|(time, tick)| began.duration_since(time).is_ok_and(|age| age >= WRITE_MAX + tick))
+        time.is_some_and(|(time, tick)| {
+            let before = WRITE_MAX + tick;
+            began.wall.duration_since(time).is_ok_and(|age| age >= before)
+                && clock.was_steady_from(before, began)
+        })
     };
     Ok(times.iter().all(is_old))
 }
@@ -149,7 +163,7 @@ impl CopyContext<'_> {
         buffers: &mut Buffers,
     ) -> Result<Vec<usize>> {
         self.may_go_on()?;
-        std::thread::sleep(WRITE_MAX.saturating_sub(extent.read_at.elapsed()));
+        self.clock.wait(extent.read_at, WRITE_MAX);
         let page_bytes = source.geometry.page_size().bytes();
         // A single page may begin where direct reads cannot.
         let bytes = if extent.len == page_bytes {
@@ -204,7 +218,7 @@ impl CopyContext<'_> {
         let holes = holes(reader, offset, page_bytes, page_bytes).map_err(failed)?;
         self.sink.pages(file, Pages { first, page_size, bytes: &page, holes: &holes })?;
         if check_page(geometry, number, &page) == PageState::Unverifiable {
-            unproven.add(offset, &page, page_bytes, &[0]);
+            unproven.add(offset, &page, page_bytes, &[0], self.clock.now());
         }
         Ok(true)
     }
@@ -212,7 +226,7 @@ impl CopyContext<'_> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Mutex, thread};
+    use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Mutex, thread, time::Instant};
 
     use holdfast_formats::{Flavor, Lsn, checksum};
     use holdfast_pipe::{Headroom, throttle::Throttle};
@@ -301,6 +315,7 @@ pub(super) mod tests {
     ) -> T {
         copy(&CopyContext {
             flavor,
+            clock: &RunningClock::start().unwrap(),
             mode: ReadMode::Buffered,
             sink,
             counters: &CopyCounters::default(),
@@ -421,10 +436,14 @@ pub(super) mod tests {
         let written = SystemTime::now();
         let (young, took) = copied(&path);
         assert!(took >= WRITE_MAX, "believed at once after {took:?}");
-        thread::sleep(2 * WRITE_MAX);
+        let clock = RunningClock::start().unwrap();
+        let started = clock.now();
+        clock.wait(started, 2 * WRITE_MAX);
         let reader = PageReader::open(&path, ReadMode::Buffered).unwrap();
-        assert!(!at_rest(&reader, written).unwrap());
-        assert!(at_rest(&reader, SystemTime::now()).unwrap());
+        let now = clock.now();
+        assert!(!at_rest(&reader, &clock, Moment { wall: written, ..now }).unwrap());
+        assert!(!at_rest(&reader, &clock, Moment { ran: started.ran, ..now }).unwrap(), "not yet steady");
+        assert!(at_rest(&reader, &clock, now).unwrap());
         assert!(young == table() && copied(&path).0 == table());
     }
 }

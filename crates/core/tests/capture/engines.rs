@@ -131,6 +131,44 @@ fn mariadb_a_bulk_insert_into_aria_is_captured_whole() {
     }
 }
 
+/// The files of such a table are not looked at again once definitions are blocked, and commits are blocked later. A
+/// statement that ended in between would be in the position and not in the copy. The server lets none end: each
+/// waits for the end of the backup, as is seen here in a session that has blocked definitions only.
+#[test]
+fn mariadb_no_bulk_insert_into_aria_ends_while_definitions_are_blocked() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE a",
+                "CREATE TABLE a.t (id INT PRIMARY KEY) ENGINE=Aria TRANSACTIONAL=1",
+            ])
+            .unwrap();
+        let mut backup = source.conn().unwrap();
+        let slow = "INSERT INTO a.t SELECT IF(seq = 200, seq + SLEEP(1), seq) FROM a.seq_1_to_4000";
+        let count_in = |state: &str| {
+            format!("SELECT COUNT(*) FROM information_schema.processlist WHERE state = '{state}'")
+        };
+        let wait_for = |state: &str| {
+            while source.value::<u64>(count_in(state)).unwrap() == 0 {
+                sleep(Duration::from_millis(10));
+            }
+        };
+        std::thread::scope(|scope| {
+            let inserting = scope.spawn(|| source.exec(slow).unwrap());
+            wait_for("User sleep");
+            for stage in ["START", "FLUSH", "BLOCK_DDL"] {
+                backup.query_drop(format!("BACKUP STAGE {stage}")).unwrap();
+            }
+            wait_for("Waiting for backup lock");
+            sleep(Duration::from_millis(500));
+            assert!(!inserting.is_finished(), "{kind}");
+            backup.query_drop("BACKUP STAGE END").unwrap();
+            inserting.join().unwrap();
+        });
+    }
+}
+
 /// User tables beside the server's own are locked with the others; only the server's log tables cannot be.
 #[test]
 fn mysql_tables_beside_its_logs_are_locked() {

@@ -57,6 +57,7 @@ mod places;
 mod races;
 mod replicas;
 mod roles;
+mod vectors;
 
 /// Stores files under their numbers until their names are final.
 struct DirectorySink {

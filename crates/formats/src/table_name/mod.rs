@@ -93,6 +93,9 @@ pub struct TableFile {
     pub table: String,
     /// The partition, and the subpartition if there are any.
     pub partition: Option<Partition>,
+    /// The number of the index whose rows these are, as written: MariaDB keeps a vector index in a table of its
+    /// own, in files `t#i#01.ibd` beside those of `t` (verified on 11.8.9).
+    pub index: Option<String>,
     /// The part after the first dot of the file's name: `ibd`.
     pub extension: String,
 }
@@ -117,11 +120,13 @@ impl TableFile {
             return None;
         }
         let (stem, extension) = file.split_once('.').unwrap_or((file, ""));
+        let (stem, index) = split_index(stem);
         let (table, partition) = split_partition(stem);
         Some(TableFile {
             database: display_name(database).into_owned(),
             table: display_name(table).into_owned(),
             partition,
+            index,
             extension: extension.to_owned(),
         })
     }
@@ -136,12 +141,13 @@ impl fmt::Display for TableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.database, self.table)?;
         match &self.partition {
-            None => Ok(()),
-            Some(Partition { name, subpartition: None }) => write!(f, " partition {name}"),
+            None => {}
+            Some(Partition { name, subpartition: None }) => write!(f, " partition {name}")?,
             Some(Partition { name, subpartition: Some(sub) }) => {
-                write!(f, " partition {name} subpartition {sub}")
+                write!(f, " partition {name} subpartition {sub}")?;
             }
         }
+        self.index.iter().try_for_each(|index| write!(f, " index {index}"))
     }
 }
 
@@ -153,6 +159,16 @@ fn split_partition(stem: &str) -> (&str, Option<Partition>) {
         None => (rest, None),
     };
     (table, Some(Partition { name: display_name(name).into_owned(), subpartition }))
+}
+
+/// `t#i#01` is index 01 of t.
+fn split_index(stem: &str) -> (&str, Option<String>) {
+    match split_at_marker(stem, "#i#") {
+        Some((table, index)) if !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit()) => {
+            (table, Some(index.to_owned()))
+        }
+        _ => (stem, None),
+    }
 }
 
 /// Splits at the first `marker`, in lower or upper case, that is not at the very start.
@@ -223,6 +239,9 @@ mod tests {
             ("./n/sp#P#p0#SP#p0sp1.ibd", "n.sp partition p0 subpartition p0sp1"),
             ("./n/t@0020p#p#p@002d1.ibd", "n.t p partition p-1"),
             ("./n/t#p#p1#sp#s2.ibd", "n.t partition p1 subpartition s2"),
+            ("./n/v@002d1#i#01.ibd", "n.v-1 index 01"),
+            ("./n/#sql-alter-4-8#i#01.ibd", "n.#sql-alter-4-8 index 01"),
+            ("./n/v#i#.ibd", "n.v#i#"),
             ("./n/#sql-alter-136c-10c.ibd", "n.#sql-alter-136c-10c"),
             ("./n/odd name.frm", "n.odd name"),
             ("./n/db.opt", "n.db"),

@@ -130,6 +130,9 @@ pub struct InnodbFacts {
     pub buffer_pool_filename: Option<String>,
     /// `innodb_flush_method`: tells how the server writes its files, and so how to read them.
     pub flush_method: String,
+    /// `innodb_data_file_buffering` (MariaDB 11 and later), which has replaced that for tablespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_file_buffering: Option<bool>,
     /// `innodb_checksum_algorithm`.
     pub checksum_algorithm: String,
     /// Size of the redo log on disk: `innodb_redo_log_capacity`, or `innodb_log_file_size`.
@@ -341,8 +344,11 @@ impl ServerFacts {
     /// Whether InnoDB bypasses the page cache when it writes its tablespaces.
     #[must_use]
     pub fn writes_directly(&self) -> bool {
-        // Covers `ALL_O_DIRECT` of Percona Server too.
-        self.innodb.flush_method.to_ascii_uppercase().contains("O_DIRECT")
+        match self.innodb.data_file_buffering {
+            Some(is_buffered) => !is_buffered,
+            // Covers `ALL_O_DIRECT` of Percona Server too.
+            None => self.innodb.flush_method.to_ascii_uppercase().contains("O_DIRECT"),
+        }
     }
 }
 

@@ -100,6 +100,7 @@ impl Variables {
             temp_data_file_path: self.text("innodb_temp_data_file_path"),
             buffer_pool_filename: self.set("innodb_buffer_pool_filename"),
             flush_method: self.text("innodb_flush_method"),
+            data_file_buffering: self.switch("innodb_data_file_buffering"),
             checksum_algorithm: self.text("innodb_checksum_algorithm"),
             redo_size: match self.number_set("innodb_redo_log_capacity")? {
                 Some(capacity) => capacity,

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use holdfast_formats::aria::control_with_newest_log;
@@ -62,7 +62,7 @@ impl Capture<'_> {
         let metadata = std::fs::metadata(&entry.real).map_err(|error| read_failed(&entry.real, error))?;
         let file = self.copier.context.made(entry, Role::AriaControl, &bytes)?;
         let (signature, size_bytes) = (Signature::of(&metadata), bytes.len() as u64);
-        let copied = CopiedFile { file, signature, size_bytes, read_at: SystemTime::now() };
+        let copied = CopiedFile { file, signature, size_bytes, read_at: self.copier.context.clock.now() };
         self.copier.inventory.add_file(&entry.path, copied);
         Ok(())
     }

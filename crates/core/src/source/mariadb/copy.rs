@@ -339,6 +339,8 @@ impl Capture<'_> {
 /// at rest, and those created meanwhile because the redo creates them. If the redo is encrypted, `changes`
 /// has what can be known.
 ///
+/// The tables of a full-text index cannot be imported, so all redo of one counts.
+///
 /// While there is time, a space of the second kind is copied again as it is; on a server that was started
 /// lately, these are all tables that have been opened since. If it is listed now, that copy is good; if not,
 /// it is judged again.
@@ -354,7 +356,7 @@ fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, look: Look, found: &F
     }
     let rewritten = found.copy.is_some_and(|copy| {
         let is_at_rest = copy.file.signature.unchanged(&found.entry.entry.stat.signature);
-        copy.before.space.is_none() && !created && !is_at_rest
+        copy.before.space.is_none() && !created && !is_at_rest && can_be_imported(found.entry)
     });
     match (rewritten, look) {
         (false, _) => Verdict::Keep,

@@ -33,6 +33,7 @@ use super::{
     page_reader::ReadMode,
     questions::Questions,
     redo::mariadb::Follower,
+    running_clock::RunningClock,
 };
 use crate::{
     error::Result,
@@ -127,6 +128,7 @@ struct Capture<'a> {
 impl Source for MariaDbSource {
     fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
         listener.event(Event::Phase { name: "start" });
+        let clock = RunningClock::start()?;
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = self.options.spool()?;
         let begun = self.questions.ask(ServerStart::read)?;
@@ -148,6 +150,7 @@ impl Source for MariaDbSource {
             copier: Copier {
                 context: CopyContext {
                     flavor: self.facts.flavor(),
+                    clock: &clock,
                     mode,
                     sink,
                     counters: &counters,

@@ -230,6 +230,9 @@ impl Capture<'_> {
         purge: Option<TableLock>,
     ) -> std::result::Result<Vec<TableLock>, Stopped> {
         stages.session().with(status::flush_engine_logs)?;
+        // Rows that a statement writes to Aria without a log are in the files once it ends, and none ends from
+        // here on: it waits for the stages (verified on 10.11.19 and 11.8.9).
+        //
         // What DDL notes about files is on disk when the statement ends, whatever
         // innodb_flush_log_at_trx_commit says.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;

@@ -33,6 +33,7 @@ use super::{
     page_reader::ReadMode,
     questions::Questions,
     redo::{self, mysql::Follower},
+    running_clock::RunningClock,
 };
 use crate::{
     error::{Error, Result},
@@ -99,6 +100,7 @@ struct Capture<'a> {
 impl Source for MySqlSource {
     fn capture(&mut self, sink: &dyn Sink, listener: &dyn Listener, cancel: &Cancel) -> Result<Captured> {
         listener.event(Event::Phase { name: "start" });
+        let clock = RunningClock::start()?;
         let channels = self.questions.ask(ReplicaChannel::read_all)?;
         status::refuse_gaps(&self.facts, &channels)?;
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
@@ -146,6 +148,7 @@ impl Source for MySqlSource {
                 copier: Copier {
                     context: CopyContext {
                         flavor: self.facts.flavor(),
+                        clock: &clock,
                         mode,
                         sink,
                         counters: &counters,
