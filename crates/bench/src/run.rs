@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use holdfast_testkit::ServerKind;
-use holdfast_testkit::load::CommitProber;
+use holdfast_testkit::load::Prober;
 use holdfast_testkit::observe::directory_bytes;
 
 use crate::args::Options;
@@ -305,7 +305,7 @@ impl Bench {
 
         let probed = turn
             .load
-            .map(|load| Ok::<_, anyhow::Error>((load, CommitProber::start(&source.server)?)))
+            .map(|load| Ok::<_, anyhow::Error>((load, Prober::of_commits(&source.server)?)))
             .transpose()?;
         if probed.is_some() {
             thread::sleep(PROBER_MARGIN);
@@ -390,15 +390,15 @@ fn stored(path: Option<&Path>) -> Result<Option<u64>> {
     }
 }
 
-fn clients(prober: CommitProber, usage: &Usage, transactions: u64) -> Result<Clients> {
+fn clients(prober: Prober, usage: &Usage, transactions: u64) -> Result<Clients> {
     let ms = |latency: Duration| latency.as_secs_f64() * 1000.0;
     let latencies = prober.stop()?.during(usage.begun, usage.ended);
-    ensure!(!latencies.commits.is_empty(), "the prober saw no commit");
-    let longest = latencies.commits.iter().max_by_key(|commit| commit.latency);
+    ensure!(!latencies.all.is_empty(), "the prober saw no commit");
+    let longest = latencies.all.iter().max_by_key(|commit| commit.latency);
     let longest_at =
         longest.map(|commit| commit.sent_at.saturating_duration_since(usage.begun)).unwrap_or_default();
     Ok(Clients {
-        commits: latencies.commits.len(),
+        commits: latencies.all.len(),
         commit_median_ms: ms(latencies.percentile(50.0)),
         commit_p99_ms: ms(latencies.percentile(99.0)),
         commit_longest_ms: ms(latencies.max()),

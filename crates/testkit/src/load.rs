@@ -11,7 +11,7 @@ pub mod writes;
 
 pub use ddl::{DdlStorm, StormOptions};
 pub use pages::PageLoad;
-pub use probe::CommitProber;
+pub use probe::Prober;
 pub use writes::WriteLoad;
 
 use std::sync::Arc;

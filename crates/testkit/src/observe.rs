@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::load::{CommitProber, WriteLoad};
+use crate::load::{Prober, WriteLoad};
 use crate::server::Server;
 
 /// What clients of the server experienced during an operation.
@@ -41,7 +41,7 @@ pub fn observe<T>(
     load: &WriteLoad,
     what: impl FnOnce() -> Result<T>,
 ) -> Result<(T, Observation)> {
-    let prober = CommitProber::start(server)?;
+    let prober = Prober::of_commits(server)?;
     let (begun, committed) = (Instant::now(), load.committed());
     let result = what()?;
     let transactions_per_second = (load.committed() - committed) as f64 / begun.elapsed().as_secs_f64();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use holdfast_testkit::checksum::{checksums, differences};
 use holdfast_testkit::data::{misc, shop};
-use holdfast_testkit::load::{CommitProber, DdlStorm, WriteLoad, writes};
+use holdfast_testkit::load::{DdlStorm, Prober, WriteLoad, writes};
 use holdfast_testkit::replica::{self, CATCH_UP_MAX, Position};
 use holdfast_testkit::server::copy_datadir;
 use holdfast_testkit::{Server, ServerKind, ServerOptions, assert_equal_checksums};
@@ -23,7 +23,7 @@ fn a_replica_ends_equal_after_every_kind_of_change(kind: ServerKind) -> Result<(
     misc::create(&source, misc::MiscOptions { outside: false, ..Default::default() })?;
     let writes = WriteLoad::start(&source, 2, 7)?;
     let storm = DdlStorm::start(&source, 2, 7)?;
-    let prober = CommitProber::start(&source)?;
+    let prober = Prober::of_commits(&source)?;
     std::thread::sleep(Duration::from_secs(2));
     let (writes, storm, commits) = (writes.stop()?, storm.stop()?, prober.stop()?);
     assert!(writes.committed > 0 && writes.plain > 0 && commits.max() > Duration::ZERO, "{writes:?}");

@@ -28,6 +28,8 @@ pub(crate) struct Record {
     /// Backups that had to be refused because of an import.
     pub(crate) imports_refused: u64,
     pub(crate) longest_commit_ms: u64,
+    /// The longest time that a small statement took that changes a definition.
+    pub(crate) longest_definition_ms: u64,
     /// Time for which the backup blocked DDL, over all its attempts.
     pub(crate) definitions_blocked_ms: u64,
     pub(crate) tables_checked: usize,
@@ -62,10 +64,8 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, record: Record) {
-        let Record { number, fault, transactions, ddl, tables_equal, longest_commit_ms, seconds, .. } =
-            &record;
-        let blocked_ms = record.definitions_blocked_ms;
-        let imports = record.imports;
+        let Record { number, fault, transactions, ddl, tables_equal, imports, seconds, .. } = &record;
+        let Record { longest_commit_ms, longest_definition_ms, definitions_blocked_ms, .. } = &record;
         let refused = match record.imports_refused {
             0 => "",
             _ => " (a backup was refused because of one, as it must be)",
@@ -74,7 +74,7 @@ impl Report {
         let struck = if record.struck { " (failed, taken again)" } else { "" };
         println!(
             "round {number:>4}  {seconds:>5.1} s  {kind:<11}  {tables_equal} tables equal after {transactions} \
-             transactions, {ddl} definitions and {imports} imports{refused}; longest commit {longest_commit_ms} ms, definitions blocked {blocked_ms} ms; fault: {fault}{struck}"
+             transactions, {ddl} definitions and {imports} imports{refused}; longest commit {longest_commit_ms} ms and definition {longest_definition_ms} ms, definitions blocked {definitions_blocked_ms} ms; fault: {fault}{struck}"
         );
         for output in &record.refused {
             println!("  a backup failed without a fault: {}", output.trim().replace('\n', " | "));
@@ -118,6 +118,7 @@ impl Report {
             "tablespaces_imported": sum(|round| round.imports),
             "backups_refused_because_of_an_import": sum(|round| round.imports_refused),
             "longest_commit_ms": longest(|round| round.longest_commit_ms),
+            "longest_definition_ms": longest(|round| round.longest_definition_ms),
             "definitions_blocked_ms": longest(|round| round.definitions_blocked_ms),
             "backups_failed_without_a_fault": sum(|round| round.refused.len() as u64),
             "faults": faults.iter().map(|(name, [drawn, struck])| {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use holdfast_testkit::load::{CommitProber, DdlStorm, StormOptions, WriteLoad, ddl::finish_imports, writes};
+use holdfast_testkit::load::{DdlStorm, Prober, StormOptions, WriteLoad, ddl::finish_imports, writes};
 use holdfast_testkit::program::{self, Ended};
 use holdfast_testkit::rng::Rng;
 use holdfast_testkit::{Server, assert_equal_checksums, replica, tables};
@@ -147,25 +147,27 @@ fn note_backup(stage: &mut Stage, output: &str, binlog: String, record: &mut Rec
     Ok(id)
 }
 
-/// How long the backup blocked DDL, according to its own report.
+/// How long the backup blocked DDL in all its tries, according to its own report: from the request of the lock on,
+/// since a lock that waits can block as well, to its release.
 fn definitions_blocked_ms(stage: &Stage, id: &str) -> Result<u64> {
-    const BLOCKING: [&str; 3] =
-        ["BACKUP STAGE BLOCK_DDL", "BACKUP STAGE BLOCK_COMMIT", "LOCK INSTANCE FOR BACKUP"];
+    const BLOCKING: [&str; 2] = ["BACKUP STAGE FLUSH", "LOCK INSTANCE FOR BACKUP"];
     let told = stage.holdfast.command(format!("report {id} --json")).start()?.wait()?;
     let report: Value = serde_json::from_str(told.output.lines().last().unwrap_or_default())?;
     let locks =
         report["data"]["report"]["locks"].as_array().with_context(|| format!("no locks in {report}"))?;
     let blocking =
         locks.iter().filter(|lock| BLOCKING.iter().any(|statement| lock["statement"] == *statement));
-    let held = blocking.map(|lock| lock["held_ms"].as_f64().map(|ms| ms.ceil() as u64));
-    held.collect::<Option<Vec<_>>>().map(|held| held.iter().sum()).context("a lock without a time")
+    let times = blocking.flat_map(|lock| ["wait_ms", "held_ms"].map(|time| lock[time].as_f64()));
+    let ms: f64 = times.sum::<Option<f64>>().context("a lock without a time")?;
+    Ok(ms.ceil() as u64)
 }
 
 /// The clients of the server.
 struct Work {
     load: WriteLoad,
     storm: Option<DdlStorm>,
-    prober: CommitProber,
+    commits: Prober,
+    definitions: Prober,
 }
 
 impl Work {
@@ -182,7 +184,8 @@ impl Work {
                 Some(DdlStorm::start_with(server, options)?)
             }
         };
-        Ok(Work { load, storm, prober: CommitProber::start(server)? })
+        let (commits, definitions) = (Prober::of_commits(server)?, Prober::of_definitions(server)?);
+        Ok(Work { load, storm, commits, definitions })
     }
 
     fn imported(&self) -> u64 {
@@ -201,7 +204,9 @@ impl Work {
             record.ddl += stopped.done;
             record.imports += stopped.imports;
         }
-        record.longest_commit_ms = record.longest_commit_ms.max(self.prober.stop()?.max().as_millis() as u64);
+        let longest = |prober: Prober| Ok::<_, anyhow::Error>(prober.stop()?.max().as_millis() as u64);
+        record.longest_commit_ms = record.longest_commit_ms.max(longest(self.commits)?);
+        record.longest_definition_ms = record.longest_definition_ms.max(longest(self.definitions)?);
         Ok(())
     }
 }
