@@ -378,7 +378,18 @@ fn the_last_good_backup_is_kept() {
     }
     let expired = program.run(&["expire", "--keep-last", "2", "--json"]).expect_code(0).last();
     assert_eq!(expired["data"]["kept"][0]["reasons"], json!(["last-good"]));
-    assert_eq!(ids(&program.run(&["list", "--json"]).last()), ["db1#2", "db1#3", "db1#4"]);
+    let left = program.run(&["list", "--json"]).last();
+    assert_eq!(ids(&left), ["db1#2", "db1#3", "db1#4"]);
+    let flags: Vec<_> = left["data"]["backups"].as_array().unwrap().iter().map(|it| &it["flags"]).collect();
+    assert_eq!(flags, [&json!([]), &json!(["damaged-pages"]), &json!(["damaged-pages"])]);
+    let list = program.run(&["list"]).expect_code(0);
+    let is_marked =
+        |id: &str| list.out.lines().any(|line| line.contains(id) && line.contains("damaged-pages"));
+    assert_eq!(["#2", "#3", "#4"].map(is_marked), [false, true, true], "{list:#?}");
+    for (id, is_marked) in [("db1#2", false), ("db1#3", true)] {
+        let shown = program.run(&["show", id]).expect_code(0);
+        assert_eq!(shown.out.contains("damaged-pages"), is_marked, "{shown:#?}");
+    }
 }
 
 /// Retention is decided per source: rules meant for one must not thin out the backups of all.
