@@ -7,12 +7,13 @@ use std::{
     os::unix::net::UnixStream,
 };
 
-use super::{raw, wire::Wire};
+use super::{prepared::Prepared, raw, wire::Wire};
 
 /// The packets of longer inputs might not fit into a socket's buffer.
 const INPUT_BYTES_MAX: usize = 16 << 10;
 
-/// Reads an answer made from the input: as that to a query, and as that to a statement without rows.
+/// Reads an answer made from the input: as that to a query, to a statement without rows, and to one that is to be
+/// prepared.
 ///
 /// Each packet of it is two bytes for its length, and its payload; its number is the right one.
 pub fn answer(input: &[u8]) {
@@ -23,6 +24,7 @@ pub fn answer(input: &[u8]) {
         assert!(rows.iter().map(Vec::len).sum::<usize>() <= input.len());
     }
     let _refused = read(&packets, |socket| Wire::over(socket, 1).done());
+    let _refused = read(&packets, |socket| Prepared::answer(&mut Wire::over(socket, 1)));
 }
 
 fn packets(mut input: &[u8]) -> Vec<u8> {
@@ -59,5 +61,8 @@ mod tests {
         }
         let rows = b"\x01\0\x01\x03\0def\x05\0\xFE\0\0\x02\0\x02\0\x01a\x05\0\xFE\0\0\x22\0";
         assert_eq!(read(&packets(rows), raw::all_rows).unwrap().unwrap(), [b"\x01a"]);
+        let prepared = packets(b"\x09\0\0\x07\0\0\0\0\0\x01\0\x03\0def\x05\0\xFE\0\0\x02\0");
+        let answer = read(&prepared, |socket| Prepared::answer(&mut Wire::over(socket, 1)));
+        assert_eq!(answer.unwrap().unwrap(), Some((7, 1)));
     }
 }

@@ -35,13 +35,19 @@ impl Prepared {
         let doing = |error: SqlError| error.doing(&shown);
         let mut wire = Wire::new(session);
         wire.send(COM_STMT_PREPARE, statement.as_bytes()).map_err(doing)?;
-        let answer = wire.receive().map_err(doing)?;
-        let odd = || doing(SqlError::unexpected("a malformed answer"));
+        let answer = Self::answer(&mut wire).map_err(doing)?;
+        Ok(answer.map(|(id, parameters)| Prepared { id, parameters: usize::from(parameters), shown }))
+    }
+
+    /// Reads the answer: the statement's id, and the number of its parameters.
+    pub(super) fn answer(wire: &mut Wire<'_>) -> Result<Option<(u32, u16)>, SqlError> {
+        let answer = wire.receive()?;
+        let odd = || SqlError::unexpected("a malformed answer");
         let (id, parameters) = match answer.as_slice() {
             [ERROR, rest @ ..] => {
                 let error = SqlError::from_packet(rest);
                 let is_for_good = error.code().is_some_and(|code| NOT_PREPARED.contains(&code));
-                return if is_for_good { Ok(None) } else { Err(doing(error)) };
+                return if is_for_good { Ok(None) } else { Err(error) };
             }
             // Statement id, number of columns, number of parameters.
             [OK, a, b, c, d, 0, 0, e, f, ..] => {
@@ -51,14 +57,14 @@ impl Prepared {
         };
         if parameters > 0 {
             for _ in 0..parameters {
-                wire.receive().map_err(doing)?;
+                wire.receive()?;
             }
-            let end = wire.receive().map_err(doing)?;
+            let end = wire.receive()?;
             if end.first() != Some(&END) {
                 return Err(odd());
             }
         }
-        Ok(Some(Prepared { id, parameters: usize::from(parameters), shown }))
+        Ok(Some((id, parameters)))
     }
 
     /// Executes the statement with a packet that has room for its header. The packet's content is left as it

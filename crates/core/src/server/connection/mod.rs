@@ -3,6 +3,8 @@
 
 mod connect;
 mod endpoint;
+#[cfg(any(fuzzing, test))]
+pub mod fuzzing;
 mod option_file;
 mod options;
 mod relay;

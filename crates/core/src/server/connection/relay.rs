@@ -179,17 +179,17 @@ const CLIENT_SSL: u16 = 0x0800;
 /// Length of a request for TLS: capabilities, packet size, character set, and a reserved part.
 const TLS_REQUEST_BYTES: usize = 32;
 
-struct Login {
-    library: UnixStream,
-    server: UnixStream,
-    tls: Option<ClientConnection>,
-    security: Security,
+pub(super) struct Login {
+    pub(super) library: UnixStream,
+    pub(super) server: UnixStream,
+    pub(super) tls: Option<ClientConnection>,
+    pub(super) security: Security,
     /// How much higher the server's packet numbers are than the library's.
-    shift: u8,
+    pub(super) shift: u8,
 }
 
 impl Login {
-    fn run(&mut self) -> mysql::Result<()> {
+    pub(super) fn run(&mut self) -> mysql::Result<()> {
         let greeting = Packet::read(&mut self.server)?;
         if greeting.first() == Some(first::REFUSED) {
             greeting.write(&mut self.library, 0)?;
