@@ -247,6 +247,14 @@ fn stats_tell_what_takes_the_space() {
     let own = bytes(0, "own_bytes");
     let plan = program.run(&["expire", "1", "--dry-run", "--json"]).expect_code(0).last();
     assert_eq!(plan["data"]["freed_bytes"], own, "{source}");
+    // A part of the server does not mean that the server has shrunk.
+    take_part(&program, "db1", Some(PartId::of("shop.orders")), 4, 4, |_| ());
+    let json = program.run(&["stats", "--json"]).expect_code(0).last();
+    let source = &json["data"]["sources"][0];
+    assert_eq!(
+        (&source["backups"][3]["size_bytes"], &source["growth"]["size_bytes"]),
+        (&json!(4 * PAGE_BYTES), &json!(0))
+    );
 }
 
 #[test]

@@ -114,38 +114,17 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
         let plan = plan_expire(&repo, &history, &request, now).map_err(of_expire)?;
         looked.push((log, request, history, plan));
     }
-    if args.ids.is_empty() && args.kind.is_none() {
-        let kept = looked.iter().flat_map(|(_, _, history, plan)| {
-            // Nothing is replayed after a partial backup.
-            let is_whole = |run| history.outcome(run).is_none_or(|outcome| outcome.part.is_none());
-            let whole = plan.kept.iter().filter(move |kept| is_whole(kept.run));
-            whole.map(|kept| not_before(history, kept.run, kept.at))
-        });
-        // If any start time is unknown, all binlogs may be needed.
-        let begun: Option<Vec<Timestamp>> = kept.collect();
-        if let Some(oldest) = begun.and_then(|begun| begun.into_iter().min()) {
-            let unneeded = unneeded_binlogs(args, context, &repo, oldest, &looked)?;
-            looked.extend(unneeded);
-        }
-    }
     // A refusal for one source must come before anything is dropped of another.
     let expire_all = || {
-        for (log, request, history, plan) in looked {
-            if args.dry_run {
-                match freed_by(&repo, &history, &plan.dropped, &context.cancel.interrupt()) {
-                    Ok(bytes) => *expired.freed_bytes.get_or_insert(0) += bytes,
-                    Err(error) => {
-                        context.output.warning(format!("cannot determine how much would be freed: {error}"));
-                    }
-                }
-                expired.add(&history, plan);
-                continue;
+        let mut done = Vec::new();
+        for looked in looked {
+            done.push(expired.carry_out(looked, args, context, &repo)?);
+        }
+        if args.ids.is_empty() && args.kind.is_none() {
+            // Only now is it known what is kept: a backup may be held since it was looked at.
+            for unneeded in unneeded_binlogs(args, context, &repo, &done)? {
+                expired.carry_out(unneeded, args, context, &repo)?;
             }
-            let done = context
-                .cancel
-                .check()
-                .and_then(|()| expire(&repo, &log, &request, &context.run_options()).map_err(of_expire));
-            expired.add(&history, done.map_err(|error| error.context(&log))?);
         }
         Ok(Exit::Done)
     };
@@ -155,12 +134,37 @@ pub(super) fn run(args: &ExpireArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 impl Expired {
-    fn add(&mut self, history: &History, plan: ExpirePlan) {
+    /// Drops what is planned, or what a plan made then says. Returns that plan. A dry run drops nothing.
+    fn carry_out(
+        &mut self,
+        looked: Looked,
+        args: &ExpireArgs,
+        context: &Context<'_>,
+        repo: &Arc<Repo>,
+    ) -> Result<Looked> {
+        let (log, request, history, mut plan) = looked;
+        if args.dry_run {
+            match freed_by(repo, &history, &plan.dropped, &context.cancel.interrupt()) {
+                Ok(bytes) => *self.freed_bytes.get_or_insert(0) += bytes,
+                Err(error) => {
+                    context.output.warning(format!("cannot determine how much would be freed: {error}"));
+                }
+            }
+        } else {
+            context.cancel.check()?;
+            let done = expire(repo, &log, &request, &context.run_options()).map_err(of_expire);
+            plan = done.map_err(|error| error.context(&log))?;
+        }
+        self.add(&history, &plan);
+        Ok((log, request, history, plan))
+    }
+
+    fn add(&mut self, history: &History, plan: &ExpirePlan) {
         let log = history.log();
-        self.kept.extend(shown(history, &plan));
-        self.dropped.extend(plan.dropped.into_iter().filter_map(|run| {
-            let finished_at = history.outcome(run)?.taken_at();
-            Some(Dropped { id: log.backup_id(run), finished_at })
+        self.kept.extend(shown(history, plan));
+        self.dropped.extend(plan.dropped.iter().filter_map(|run| {
+            let finished_at = history.outcome(*run)?.taken_at();
+            Some(Dropped { id: log.backup_id(*run), finished_at })
         }));
     }
 }
@@ -196,9 +200,17 @@ fn unneeded_binlogs(
     args: &ExpireArgs,
     context: &Context<'_>,
     repo: &Arc<Repo>,
-    oldest: Timestamp,
     looked: &[Looked],
 ) -> Result<Vec<Looked>> {
+    let kept = looked.iter().flat_map(|(_, _, history, plan)| {
+        // Nothing is replayed after a partial backup.
+        let is_whole = |run| history.outcome(run).is_none_or(|outcome| outcome.part.is_none());
+        let whole = plan.kept.iter().filter(move |kept| is_whole(kept.run));
+        whole.map(|kept| not_before(history, kept.run, kept.at))
+    });
+    // If any start time is unknown, all binlogs may be needed.
+    let begun: Option<Vec<Timestamp>> = kept.collect();
+    let Some(oldest) = begun.and_then(|begun| begun.into_iter().min()) else { return Ok(Vec::new()) };
     let mut unneeded = Vec::new();
     let logs = select::logs_of_source(context, repo, args.name.name.as_ref())?;
     for log in logs.into_iter().filter(|log| log.kind == Kind::Binlog) {

@@ -139,6 +139,7 @@ pub(super) fn run(args: &StatsArgs, context: &Context<'_>) -> Result<Exit> {
 fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<'_>) -> Result<LogStats> {
     let space = Space::of(repo, history, &context.cancel.interrupt())?;
     let mut totals = Vec::new();
+    let mut whole = Vec::new();
     let mut backups = Vec::new();
     let runs: Vec<RunNo> = space.backups.iter().map(|backup| backup.run).collect();
     let mut heads = Vec::new();
@@ -148,6 +149,10 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
     })?;
     for (BackupSpace { run, needed_bytes, own_bytes }, head) in space.backups.into_iter().zip(heads) {
         totals.push((head.finished_at, head.totals));
+        // Neither a part of the server nor an import says how the server grows.
+        if history.outcome(run).is_some_and(|outcome| outcome.part.is_none() && !outcome.imported) {
+            whole.push((head.finished_at, head.totals));
+        }
         backups.push(BackupStats {
             id: history.log().backup_id(run),
             finished_at: head.finished_at,
@@ -158,7 +163,7 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
             own_bytes,
         });
     }
-    let tables = match history.newest_backup().filter(|_| tables > 0) {
+    let tables = match history.newest_taken().filter(|_| tables > 0) {
         Some(newest) => largest_tables(repo, history, newest, tables)?,
         None => Vec::new(),
     };
@@ -176,7 +181,7 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
         codecs: space.compression.codecs.into_iter().map(CodecStats::from).collect(),
         unlisted_packs: space.compression.unlisted_packs,
         unlisted_bytes: space.compression.unlisted_bytes,
-        growth: growth(&totals),
+        growth: growth(&whole),
         backups,
         tables,
     })
