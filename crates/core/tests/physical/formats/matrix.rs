@@ -43,10 +43,9 @@ fn cases(kind: ServerKind) -> Vec<Case> {
 
 /// The page compression providers that this server comes with.
 fn with_providers(kind: ServerKind, options: ServerOptions) -> ServerOptions {
-    // Unpacked servers have none.
     let providers: &[&str] = match kind {
-        ServerKind::MariaDb1011 => &["bzip2", "lz4", "lzma", "lzo", "snappy"],
-        ServerKind::MariaDb118 | ServerKind::MySql97 => &[],
+        ServerKind::MariaDb1011 | ServerKind::MariaDb118 => &["bzip2", "lz4", "lzma", "lzo", "snappy"],
+        ServerKind::MySql97 => &[],
     };
     let load =
         |options: ServerOptions, name: &&str| options.arg(format!("--plugin-load-add=provider_{name}"));
