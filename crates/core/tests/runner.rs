@@ -10,6 +10,7 @@ mod import;
 mod listeners;
 mod load;
 mod logical;
+mod mounts;
 mod physical;
 mod recovery;
 mod restore;

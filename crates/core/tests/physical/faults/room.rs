@@ -1,38 +1,15 @@
 //! Full disks, and a repository that cannot be written.
 
-use std::{fs::File, path::Path, process::Command};
+use std::{fs::File, path::Path};
 
 use holdfast_core::ErrorKind;
 use rustix::fs::{FallocateFlags, fallocate};
 
 use super::*;
+use crate::mounts::{in_own_mounts, mount, mounted};
 
-const OWN_MOUNTS: &str = "HOLDFAST_TEST_OWN_MOUNTS";
 /// Enough for the redo log of a small server.
 const SPOOL_SIZE: &str = "size=256m";
-
-/// Runs the test `name` in a process with its own mounts, which disappear with it, however it ends.
-fn in_own_mounts(name: &str, test: impl FnOnce()) {
-    if std::env::var_os(OWN_MOUNTS).is_some() {
-        return test();
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "SIGKILL", "--", "unshare", "--mount", "--propagation", "private"]);
-    if !rustix::process::geteuid().is_root() {
-        command.arg("--map-root-user");
-    }
-    let name = format!("physical::faults::room::{name}");
-    command.arg(std::env::current_exe().unwrap()).args(["--exact", &name, "--nocapture"]);
-    assert!(command.env(OWN_MOUNTS, "1").status().unwrap().success());
-}
-
-fn mounted(arguments: &[&str], dir: &Path) -> bool {
-    Command::new("mount").args(arguments).arg(dir).status().unwrap().success()
-}
-
-fn mount(arguments: &[&str], dir: &Path) {
-    assert!(mounted(arguments, dir));
-}
 
 /// Creates a file system at `dir`, with plenty of space.
 fn new_disk(dir: &Path) {
@@ -156,14 +133,14 @@ fn backup_without_room(kind: ServerKind, seed: u64) {
 
 #[test]
 fn mariadb_10_11_is_backed_up_when_there_is_room_again() {
-    in_own_mounts("mariadb_10_11_is_backed_up_when_there_is_room_again", || {
+    in_own_mounts("physical::faults::room::mariadb_10_11_is_backed_up_when_there_is_room_again", || {
         backup_without_room(ServerKind::MariaDb1011, 71);
     });
 }
 
 #[test]
 fn mysql_9_7_is_backed_up_when_there_is_room_again() {
-    in_own_mounts("mysql_9_7_is_backed_up_when_there_is_room_again", || {
+    in_own_mounts("physical::faults::room::mysql_9_7_is_backed_up_when_there_is_room_again", || {
         backup_without_room(ServerKind::MySql97, 72);
     });
 }
@@ -171,7 +148,7 @@ fn mysql_9_7_is_backed_up_when_there_is_room_again() {
 /// A first backup that cannot fit is not begun.
 #[test]
 fn a_first_backup_that_cannot_fit_is_refused() {
-    in_own_mounts("a_first_backup_that_cannot_fit_is_refused", || {
+    in_own_mounts("physical::faults::room::a_first_backup_that_cannot_fit_is_refused", || {
         let scene = scene_on_disks(ServerKind::MariaDb1011, 73);
         leave_free(&scene.place().repo, 64 << 10);
         let location = scene.place().repo.display().to_string();
@@ -188,7 +165,7 @@ fn a_first_backup_that_cannot_fit_is_refused() {
 /// the server can still write.
 #[test]
 fn a_spool_leaves_room_to_the_server() {
-    in_own_mounts("a_spool_leaves_room_to_the_server", || {
+    in_own_mounts("physical::faults::room::a_spool_leaves_room_to_the_server", || {
         let dir = tempfile::tempdir().unwrap();
         let disk = dir.path().join("disk");
         new_disk(&disk);

@@ -1,6 +1,7 @@
 //! Servers that do not allow writes, and servers that write nothing themselves.
 
 use super::*;
+use crate::mounts::{in_own_mounts, mount};
 
 /// A read-only server is backed up like any other.
 #[test]
@@ -17,6 +18,30 @@ fn read_only_servers_are_restored() {
         let restored = stage.restore_recovered(&backup);
         assert_equal_checksums(&stage.source, &restored.server).unwrap();
     }
+}
+
+/// Where the backup sees the data directory, nothing can be written, as in a container that is given it for reading.
+#[test]
+fn a_data_directory_that_can_only_be_read_is_backed_up() {
+    in_own_mounts(
+        "physical::formats::read_only::a_data_directory_that_can_only_be_read_is_backed_up",
+        || {
+            for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+                let source = Server::start(kind, ServerOptions::default()).unwrap();
+                misc::create(&source, misc::MiscOptions::default()).unwrap();
+                let stage = Stage::around(source);
+                let (real, seen) = (stage.source.datadir().to_owned(), stage.dir.path().join("seen"));
+                std::fs::create_dir(&seen).unwrap();
+                mount(&["--bind", real.to_str().unwrap()], &seen);
+                mount(&["-o", "remount,bind,ro"], &seen);
+                std::fs::write(seen.join("file"), "").unwrap_err();
+                let options = BackupOptions { path_map: vec![(real, seen)], ..stage.options() };
+                let backup = backup::run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+                let restored = stage.restore_recovered(&backup);
+                assert_equal_checksums(&stage.source, &restored.server).unwrap();
+            }
+        },
+    );
 }
 
 /// A server whose InnoDB writes nothing, by option or in rescue mode, is refused by name, and survives the
