@@ -66,6 +66,8 @@ pub struct Call<'a> {
 pub enum Fault {
     /// It is not carried out and fails.
     Error,
+    /// It is not carried out: this client has no right to do it.
+    Denied,
     /// It is carried out, but the caller is told that it failed: a reply that got lost.
     ErrorAfter,
     /// It is not carried out, and from now on every call fails: the client has died.
@@ -193,6 +195,10 @@ impl Inner {
             }
         } else if self.crashed.load(Ordering::SeqCst) {
             return Err(injected(path));
+        }
+        if fault == Some(Fault::Denied) {
+            let kind = StoreErrorKind::Io(io::ErrorKind::PermissionDenied.into());
+            return Err(StoreError::new(path, kind));
         }
         Ok(fault)
     }

@@ -5,6 +5,7 @@ use std::{sync::Arc, thread, time::Duration};
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     RunNo,
+    format::refs::BackupRefs,
     ops::{
         check::{CheckOptions, CheckReport, check},
         prune::{PruneOptions, sweep},
@@ -142,6 +143,24 @@ fn concurrent_checks_forget_nothing_of_each_other() {
     let options = CheckOptions { read_data: Some(1.0), ..CheckOptions::default() };
     let report = check(&repo, &world.log, options).unwrap();
     assert!(report.findings.is_empty() && report.not_recorded.is_some(), "{report:?}");
+}
+
+/// Whoever may only read can check beside a run that lives, and after one has died: the store's clock, which
+/// takes a write, is all that tells the two apart.
+#[test]
+fn a_check_that_may_only_read_says_nothing_of_a_run_without_an_outcome() {
+    let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
+    let run = world.begin();
+    run.write_backup_refs(&BackupRefs::default()).unwrap();
+    let reader = world.through(FaultyStore::new(Arc::new(world.store.clone()), |call| {
+        (call.op.changes() || matches!(call.op, Op::Put | Op::Now)).then_some(Fault::Denied)
+    }));
+    for is_dead in [false, true] {
+        let report = check(&reader.repo, &reader.log, CheckOptions::default()).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        assert_eq!(world.check_all().findings.len(), usize::from(is_dead), "with the clock it shows");
+        clock.advance(Duration::from_secs(16 * 60));
+    }
 }
 
 #[test]
