@@ -83,6 +83,9 @@ pub enum Fault {
     },
     /// A store that lies: the call is not carried out, but reported as done. Calls that store nothing fail.
     LostWrite,
+    /// A store that lies: of an object that is created at once, only the first half is stored, but all of it is
+    /// reported as done. Other calls fail.
+    TornWrite,
 }
 
 type Decide = dyn Fn(&Call<'_>) -> Option<Fault> + Send + Sync;
@@ -284,6 +287,10 @@ impl Store for FaultyStore {
                 store.create_if_absent(path, &bytes)
             }
             Some(Fault::LostWrite) => self.inner.pretended(path, bytes.len() as u64),
+            Some(Fault::TornWrite) => {
+                store.create_if_absent(path, &bytes[..bytes.len() / 2])?;
+                self.inner.pretended(path, bytes.len() as u64)
+            }
             Some(Fault::ErrorAfter | Fault::CrashAfter) => {
                 store.create_if_absent(path, bytes)?;
                 Err(injected(path.as_str()))
