@@ -245,6 +245,20 @@ pub(crate) fn record_gone(repo: &Repo, log: &LogName, gone: &[PackId]) -> Result
     update(repo, log, &|checked| checked.mark_bad(gone))
 }
 
+/// Forgets that packs were bad when `known` was read, if they are `useless`. Durable on return.
+pub(crate) fn forget_bad(
+    repo: &Repo,
+    log: &LogName,
+    known: &Checked,
+    is_useless: &dyn Fn(PackId) -> bool,
+) -> Result<(), RepoError> {
+    let is_useless = |pack: &PackId| known.is_bad(*pack) && is_useless(*pack);
+    match known.packs.keys().any(is_useless) {
+        true => forget(repo, log, known, &is_useless),
+        false => Ok(()),
+    }
+}
+
 /// Forgets packs that are not `there`, and deletes records that no longer count. Of those found bad, the ones that
 /// are `missed` are kept: that they are gone must not be forgotten, nor is what a check records meanwhile. A key that cannot read packs cannot sign
 /// records either: then a record stays as it is, unless it has nothing to keep.
@@ -341,6 +355,11 @@ mod tests {
         let checked = Checked::read(&repo, &log(), &mut |_| {}).unwrap();
         assert_eq!(checked.packs.keys().copied().collect::<Vec<_>>(), [there, gone, needed, pack(4)]);
         assert_eq!(bad(&repo), [1, 2, 4]);
+
+        forget_bad(&repo, &log(), &checked, &|_| false).unwrap();
+        record_gone(&repo, &log(), &[pack(5)]).unwrap();
+        forget_bad(&repo, &log(), &checked, &|pack| pack != needed).unwrap();
+        assert_eq!(bad(&repo), [2, 5], "nor does a check, of what it did not know when it began");
     }
 
     proptest! {

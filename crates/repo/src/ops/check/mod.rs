@@ -226,6 +226,7 @@ pub(crate) fn check_history(
     check.index()?;
     check.unread()?;
     check.record_missing();
+    check.forget_useless();
     if reads_data {
         check.options.steps.phase("data");
         check.read_packs(whole)?;
