@@ -370,6 +370,12 @@ pub(crate) fn of_keys(error: KeyError, location: &str) -> Error {
             let hint = "make a new repository, and keep this one until its backups are no longer needed";
             (ErrorKind::Failed, Some(hint))
         }
+        KeyError::RotationRefused { .. } => (
+            ErrorKind::Damaged,
+            Some(
+                "delete this object, which nobody can use, and run it again with the key of an operator who stays",
+            ),
+        ),
         KeyError::Crowded => (ErrorKind::Failed, Some("run it again")),
         KeyError::NotEncrypted { .. } => (
             ErrorKind::Key,

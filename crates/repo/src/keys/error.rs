@@ -164,6 +164,12 @@ pub enum KeyError {
         /// How often.
         count: usize,
     },
+    /// A rotation came too late: the key that signed it was removed at the same time.
+    #[error("{object} keeps everybody from writing: whoever signed it is not, or no longer, an operator")]
+    RotationRefused {
+        /// The rotation.
+        object: String,
+    },
     /// Others changed keys at the same time.
     #[error("others kept changing keys at the same time")]
     Crowded,

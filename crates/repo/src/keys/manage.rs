@@ -334,7 +334,6 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
         if !is_removed && signer.role == Role::Operator && !has_other_operator(repo, &trust, key_id)? {
             return Err(KeyError::LastOperator { key_id });
         }
-        let (rotations, last_rotation) = rotation::known(&**repo.store(), &trust, repo.keys())?;
         let at = rfc3339(repo.store().now()?);
         let kept = vouched_for(&trust, &signer);
         let known = newest.seen();
@@ -342,6 +341,8 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
         if newest.seen() != known {
             continue;
         }
+        // Last, since the look takes long: a rotation by the key that the removal does not know counts for nobody.
+        let (rotations, last_rotation) = rotation::known(&**repo.store(), &repo.look_again()?, repo.keys())?;
         let removal = Removal {
             format: FORMAT,
             number: trust.next_removal(),
@@ -378,6 +379,7 @@ fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyErr
         return Err(damaged("removals/", "the removal of the key cannot be read, and the key stays"));
     };
     repo.store().delete(&[key_path(key_id)])?;
+    rotation::require_counted(repo)?;
     let mut too_late: BTreeSet<ObjectPath> =
         signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?.into_iter().collect();
     for (log, known) in &newest.logs {

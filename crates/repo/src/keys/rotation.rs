@@ -27,6 +27,8 @@ use crate::{
     store::{ObjectPath, Store, StoreError, exists},
 };
 
+const NOT_BELIEVED: &str = "no operator of this repository signed it";
+
 #[derive(Serialize, Deserialize)]
 struct Rotation {
     format: u32,
@@ -125,7 +127,7 @@ fn read_one(
 ) -> Result<SealKeys, &'static str> {
     let (rotation, by): (Rotation, _) = signed::read(repository, Sort::Rotation, bytes)?;
     if !trust.may_rotate(by, number, object_hash(bytes)) {
-        return Err("no operator of this repository signed it");
+        return Err(NOT_BELIEVED);
     }
     if rotation.format != FORMAT || rotation.number != number || rotation.previous != previous {
         return Err("it does not continue the rotations before it");
@@ -144,6 +146,20 @@ fn read_one(
     let seal_keys: SealKeys =
         serde_json::from_slice(&plain).map_err(|_| "the share for this key is malformed")?;
     if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
+}
+
+/// Fails if the last look at the keys has shown a rotation that does not count.
+///
+/// Whoever makes a rotation or removes a key asks this after creating the record and looking again: if the two happen
+/// at once, at least one of them learns of it.
+pub(super) fn require_counted(repo: &Repo) -> Result<(), KeyError> {
+    match repo.keys().rotation_problem() {
+        Some((object, Damage::Malformed { what: NOT_BELIEVED })) => {
+            Err(KeyError::RotationRefused { object: object.to_string() })
+        }
+        // Anything else concerns the key at hand alone, or was there before.
+        _ => Ok(()),
+    }
 }
 
 /// The keys at hand with all rotations made by now, and the hash of the last.
@@ -195,7 +211,12 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     let at = rfc3339(repo.store().now()?);
     let rotation = Rotation { format: FORMAT, number, previous, at, shares };
     match repo.store().create_if_absent(&path(number), &signed::sign(keys, Sort::Rotation, &rotation)) {
-        Ok(_) => Ok(rotated),
+        Ok(_) => {
+            // The key may have been removed meanwhile.
+            repo.look_again()?;
+            require_counted(repo)?;
+            Ok(rotated)
+        }
         Err(error) if error.is_exists() => Err(KeyError::Crowded),
         Err(error) => Err(error.into()),
     }

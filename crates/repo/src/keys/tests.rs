@@ -1210,6 +1210,52 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     assert!(error.to_string().starts_with("rotations/002: is missing"), "{error}");
 }
 
+/// An operator rotates the keys while another removes his key: either the rotation counts, or somebody is told.
+#[test]
+fn a_rotation_beside_a_removal_counts_or_is_named() {
+    let sound = |store: &MemStore| by_password(store, "root").unwrap().require_sound_keys().is_ok();
+    let first = object_path("rotations/001");
+    let named =
+        |error: KeyError| matches!(error, KeyError::RotationRefused { object } if object == "rotations/001");
+    let beside_removal = |is_it: fn(&Call<'_>) -> bool| {
+        let (store, root) = new_repo();
+        let leaving = added(&store, &root, &key(Role::Operator, &[]), "leaving");
+        let id = leaving.keys().key_id();
+        let rotates = once(is_it, move || {
+            assert_eq!(rotate(&leaving).unwrap().number, 1);
+            None
+        });
+        let removed = remove(&beside(&store, "root", rotates), id);
+        (store, root, id, removed)
+    };
+
+    let (store, .., removed) = beside_removal(|call| call.op == Op::Now);
+    assert_eq!(removed.unwrap(), []);
+    assert!(sound(&store), "the removal knows the rotation");
+
+    let (store, root, id, removed) =
+        beside_removal(|call| call.op == Op::Create && call.path.starts_with("removals/"));
+    assert!(named(removed.unwrap_err()));
+    assert!(!sound(&store));
+    store.delete(std::slice::from_ref(&first)).unwrap();
+    assert_eq!(remove(&root, id).unwrap(), []);
+    assert!(sound(&store));
+
+    let (store, root) = new_repo();
+    let id = added(&store, &root, &key(Role::Operator, &[]), "leaving").keys().key_id();
+    let late = once(
+        |call| call.op == Op::Create && call.path.starts_with("rotations/"),
+        move || {
+            assert_eq!(remove(&root, id).unwrap(), []);
+            None
+        },
+    );
+    assert!(named(rotate(&beside(&store, "leaving", late)).unwrap_err()));
+    store.delete(&[first]).unwrap();
+    assert!(sound(&store));
+    assert_eq!(rotate(&by_password(&store, "root").unwrap()).unwrap(), Rotated { number: 1, keys: 1 });
+}
+
 /// Each of these is refused by name, whoever wrote it.
 #[test]
 fn outcomes_are_believed_in_their_own_place_only() {

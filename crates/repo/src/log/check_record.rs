@@ -245,8 +245,22 @@ pub(crate) fn record_gone(repo: &Repo, log: &LogName, gone: &[PackId]) -> Result
     update(repo, log, &|checked| checked.mark_bad(gone))
 }
 
+/// Forgets that packs were bad when `known` was read, if they are `useless`. Durable on return.
+pub(crate) fn forget_bad(
+    repo: &Repo,
+    log: &LogName,
+    known: &Checked,
+    is_useless: &dyn Fn(PackId) -> bool,
+) -> Result<(), RepoError> {
+    let is_useless = |pack: &PackId| known.is_bad(*pack) && is_useless(*pack);
+    match known.packs.keys().any(is_useless) {
+        true => forget(repo, log, known, &is_useless),
+        false => Ok(()),
+    }
+}
+
 /// Forgets packs that are not `there`, and deletes records that no longer count. Of those found bad, the ones that
-/// are `missed` are kept: that they are gone must not be forgotten. A key that cannot read packs cannot sign
+/// are `missed` are kept: that they are gone must not be forgotten, nor is what a check records meanwhile. A key that cannot read packs cannot sign
 /// records either: then a record stays as it is, unless it has nothing to keep.
 pub(crate) fn sweep(
     repo: &Repo,
@@ -264,11 +278,24 @@ pub(crate) fn sweep(
         return Ok(useless.map(|number| place(log, number).path()).collect());
     }
     if left < checked.packs.len() && repo.can_read() {
-        update(repo, log, &|checked| checked.packs.retain(|pack, _| stays(pack)))?;
+        forget(repo, log, &checked, &|pack| !stays(pack))?;
         return Ok(Vec::new());
     }
     let useless = numbers(repo, log)?.into_iter().filter(|other| *other < number);
     Ok(useless.map(|number| place(log, number).path()).collect())
+}
+
+/// Removes what was `known` of packs that are `useless`. What a check has recorded since then stays: it may have
+/// looked later.
+fn forget(
+    repo: &Repo,
+    log: &LogName,
+    known: &Checked,
+    is_useless: &dyn Fn(&PackId) -> bool,
+) -> Result<(), RepoError> {
+    update(repo, log, &|newest| {
+        newest.packs.retain(|pack, read| !is_useless(pack) || known.packs.get(pack) != Some(read));
+    })
 }
 
 /// Writes the next record: the newest one, changed.
@@ -299,9 +326,41 @@ fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(
 
 #[cfg(test)]
 mod tests {
+    use holdfast_pipe::Suite;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::repo::tests::{log, new_repo};
+
+    fn pack(part: u32) -> PackId {
+        PackId { run: RunNo(1), part }
+    }
+
+    fn bad(repo: &Repo) -> Vec<u32> {
+        let checked = Checked::read(repo, &log(), &mut |_| {}).unwrap();
+        checked.packs.keys().filter(|pack| checked.is_bad(**pack)).map(|pack| pack.part).collect()
+    }
+
+    /// A sweep forgets only what it has looked at: not what a check finds between its look and its record.
+    #[test]
+    fn a_sweep_forgets_nothing_that_a_check_has_found_meanwhile() {
+        let (_, repo) = new_repo(Suite::X25519Aes256Gcm);
+        let (there, gone, needed, swept) = (pack(0), pack(1), pack(2), pack(3));
+        record(&repo, &log(), &[(there, 9), (gone, 9), (swept, 9)], &[needed], UNIX_EPOCH).unwrap();
+        let missed = |_: &Checked| {
+            record_gone(&repo, &log(), &[gone, pack(4)]).unwrap();
+            Ok(BTreeSet::from([needed]))
+        };
+        sweep(&repo, &log(), &|pack| pack == there, &missed).unwrap();
+        let checked = Checked::read(&repo, &log(), &mut |_| {}).unwrap();
+        assert_eq!(checked.packs.keys().copied().collect::<Vec<_>>(), [there, gone, needed, pack(4)]);
+        assert_eq!(bad(&repo), [1, 2, 4]);
+
+        forget_bad(&repo, &log(), &checked, &|_| false).unwrap();
+        record_gone(&repo, &log(), &[pack(5)]).unwrap();
+        forget_bad(&repo, &log(), &checked, &|pack| pack != needed).unwrap();
+        assert_eq!(bad(&repo), [2, 5], "nor does a check, of what it did not know when it began");
+    }
 
     proptest! {
         #[test]

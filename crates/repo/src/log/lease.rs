@@ -121,9 +121,11 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
     let is_given_up = object.as_ref().is_some_and(|object| lock(&GIVEN_UP).contains(&object.token));
     let makes_room = object.as_ref().is_some_and(|object| object.makes_room);
     let process = object.and_then(|object| object.process);
+    let is_gone = is_given_up || process.is_some_and(|process| process.is_gone());
     // A renewal from the future means that the clock was set back: it counts as new.
-    let age = repo.store().now()?.duration_since(newest.created_at).unwrap_or_default();
-    let is_alive = age < lease && !is_given_up && !process.is_some_and(|process| process.is_gone());
+    let age = || repo.store().now().map(|now| now.duration_since(newest.created_at).unwrap_or_default());
+    // Reading the clock takes a write, and is for nothing if the run is gone anyway.
+    let is_alive = !is_gone && age()? < lease;
     Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, makes_room, is_alive }))
 }
 

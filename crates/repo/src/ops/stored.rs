@@ -17,7 +17,7 @@ use crate::{
 /// only a check can tell. Reading this takes an operator's key.
 ///
 /// As long as no check has found damage, this costs one small object for each log; otherwise the refs of all its
-/// backups.
+/// backups, until a check has seen that nothing needs the damaged packs any more.
 pub fn suspects(repo: &Repo, history: &History) -> Result<BTreeSet<RunNo>, RepoError> {
     let checked = Checked::read(repo, history.log(), &mut |_| {})?;
     if !checked.has_found_damage() {

@@ -66,6 +66,8 @@ pub struct Call<'a> {
 pub enum Fault {
     /// It is not carried out and fails.
     Error,
+    /// It is not carried out: this client has no right to do it.
+    Denied,
     /// It is carried out, but the caller is told that it failed: a reply that got lost.
     ErrorAfter,
     /// It is not carried out, and from now on every call fails: the client has died.
@@ -81,6 +83,9 @@ pub enum Fault {
     },
     /// A store that lies: the call is not carried out, but reported as done. Calls that store nothing fail.
     LostWrite,
+    /// A store that lies: of an object that is created at once, only the first half is stored, but all of it is
+    /// reported as done. Other calls fail.
+    TornWrite,
 }
 
 type Decide = dyn Fn(&Call<'_>) -> Option<Fault> + Send + Sync;
@@ -194,6 +199,10 @@ impl Inner {
         } else if self.crashed.load(Ordering::SeqCst) {
             return Err(injected(path));
         }
+        if fault == Some(Fault::Denied) {
+            let kind = StoreErrorKind::Io(io::ErrorKind::PermissionDenied.into());
+            return Err(StoreError::new(path, kind));
+        }
         Ok(fault)
     }
 
@@ -278,6 +287,10 @@ impl Store for FaultyStore {
                 store.create_if_absent(path, &bytes)
             }
             Some(Fault::LostWrite) => self.inner.pretended(path, bytes.len() as u64),
+            Some(Fault::TornWrite) => {
+                store.create_if_absent(path, &bytes[..bytes.len() / 2])?;
+                self.inner.pretended(path, bytes.len() as u64)
+            }
             Some(Fault::ErrorAfter | Fault::CrashAfter) => {
                 store.create_if_absent(path, bytes)?;
                 Err(injected(path.as_str()))

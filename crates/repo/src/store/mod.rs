@@ -9,7 +9,7 @@
 //! - times are by the store's own clock.
 
 use std::{
-    fmt,
+    fmt, io,
     time::{Duration, SystemTime},
 };
 
@@ -226,6 +226,19 @@ impl StoreError {
             | StoreErrorKind::Exists
             | StoreErrorKind::ShortRead { .. }
             | StoreErrorKind::TooLarge { .. } => true,
+        }
+    }
+
+    /// Whether the store lets this client do other things, but not this: it may only read, for example.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        match &self.kind {
+            StoreErrorKind::Remote(remote) => remote.cause == RemoteCause::Denied,
+            StoreErrorKind::Io(error) => {
+                matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+            }
+            StoreErrorKind::ReadOnly => true,
+            _ => false,
         }
     }
 

@@ -8,12 +8,12 @@ use std::{
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    PackId,
+    PackId, RunNo,
     data::writer::{BackupWriter, Foundation, WriterOptions},
     hooks::Hooks,
     store::{
         Store,
-        faulty::{Fault, FaultyStore},
+        faulty::{Fault, FaultyStore, Op},
         mem::{ManualClock, MemStore},
     },
 };
@@ -226,6 +226,19 @@ fn a_confirmed_write_that_is_lost_leaves_no_backup() {
         assert!(report.findings.is_empty(), "at {n}: {:?}", report.findings);
     }
     assert!(failures > 5, "{failures}");
+}
+
+/// A store confirms an outcome, but has kept only a part of it: that is no backup.
+#[test]
+fn a_confirmed_outcome_that_is_torn_is_no_success() {
+    let (before, after) = before_and_after(11);
+    let world = World::new(Suite::None);
+    world.backup(&before, small_packs());
+    let lying = world.through(FaultyStore::new(Arc::new(world.store.clone()), |call| {
+        (call.op == Op::Create && call.path.contains("/outcomes/")).then_some(Fault::TornWrite)
+    }));
+    let error = lying.try_backup(small_packs(), |writer| give_all(writer, &after, 2)).unwrap_err();
+    assert!(error.to_string().contains(world.log.outcome(RunNo(2)).as_str()), "{error}");
 }
 
 #[test]

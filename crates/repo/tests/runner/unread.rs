@@ -1,13 +1,21 @@
 //! Checks record what they have read, so that the next check reads the rest, whatever its key and host.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     RunNo,
+    format::refs::BackupRefs,
     ops::{
         check::{CheckOptions, CheckReport, check},
-        prune::{PruneOptions, sweep},
+        prune::{PruneOptions, prune, sweep},
         suspects,
     },
     store::{
@@ -17,7 +25,7 @@ use holdfast_repo::{
     },
 };
 
-use crate::{damage::objects, world::*};
+use crate::{damage::objects, prune::drop_backups, world::*};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -144,6 +152,24 @@ fn concurrent_checks_forget_nothing_of_each_other() {
     assert!(report.findings.is_empty() && report.not_recorded.is_some(), "{report:?}");
 }
 
+/// Whoever may only read can check beside a run that lives, and after one has died: the store's clock, which
+/// takes a write, is all that tells the two apart.
+#[test]
+fn a_check_that_may_only_read_says_nothing_of_a_run_without_an_outcome() {
+    let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
+    let run = world.begin();
+    run.write_backup_refs(&BackupRefs::default()).unwrap();
+    let reader = world.through(FaultyStore::new(Arc::new(world.store.clone()), |call| {
+        (call.op.changes() || matches!(call.op, Op::Put | Op::Now)).then_some(Fault::Denied)
+    }));
+    for is_dead in [false, true] {
+        let report = check(&reader.repo, &reader.log, CheckOptions::default()).unwrap();
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        assert_eq!(world.check_all().findings.len(), usize::from(is_dead), "with the clock it shows");
+        clock.advance(Duration::from_secs(16 * 60));
+    }
+}
+
 #[test]
 fn what_is_said_of_packs_that_are_gone_goes_with_them() {
     let (world, ..) = world_of_packs(Suite::X25519Aes256Gcm);
@@ -185,6 +211,36 @@ fn a_needed_pack_that_is_gone_is_not_forgotten() {
     }
     world.store.create_if_absent(&pack, &bytes).unwrap();
     assert_eq!((look(), suspects()), (0, 0));
+}
+
+/// Once a damaged pack is dead and nothing needs it, lists are fast again after the next check.
+#[test]
+fn a_damaged_pack_that_nothing_needs_is_forgotten() {
+    let (world, _, source) = world_of_packs(Suite::X25519Aes256Gcm);
+    let (pack, size) =
+        objects(&world).into_iter().find(|(path, _)| path.as_str().contains("/packs/")).unwrap();
+    assert!(world.store.damage(&pack, |bytes| bytes[size as usize / 2] ^= 1));
+    let reads_refs = || {
+        let has_read = Arc::new(AtomicBool::new(false));
+        let reads = Arc::clone(&has_read);
+        let watched = world.through(FaultyStore::new(Arc::new(world.store.clone()), move |call| {
+            reads.fetch_or(call.path.contains("/refs/"), Ordering::SeqCst);
+            None
+        }));
+        let suspects = suspects(&watched.repo, &world.history()).unwrap().len();
+        (suspects, has_read.load(Ordering::SeqCst))
+    };
+    assert!(!world.check_all().findings.is_empty());
+    assert_eq!(reads_refs(), (1, true));
+    world.backup(&source, small_packs());
+    drop_backups(&world, &[RunNo(1)]);
+    assert!(world.check_all().findings.is_empty());
+    assert_eq!(reads_refs(), (0, true), "a run may still take it for its base");
+    prune(&world.repo, &world.log, &PruneOptions::default(), None, &run_options()).unwrap();
+    assert_eq!(reads_refs(), (0, true));
+    assert!(check(&world.repo, &world.log, CheckOptions::default()).unwrap().findings.is_empty());
+    assert_eq!(reads_refs(), (0, false));
+    assert!(world.store.head(&pack).is_ok(), "its grace lasts");
 }
 
 /// A pack found damaged counts as never read until it has been read without errors, whatever was read before.

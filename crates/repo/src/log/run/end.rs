@@ -308,9 +308,9 @@ impl Run {
         self.attempts.push(object_hash(&bytes));
         let (store, path) = (&**self.repo.store(), self.history.log().outcome(self.no));
         let error: RepoError = match store.create_if_absent(&path, &bytes) {
-            Ok(info) => match store.head(&path) {
-                // The store has confirmed it, but does not have it.
-                Err(error) if error.is_not_found() => RepoError::of_needed(error),
+            Ok(info) => match self.repo.kept(&path, bytes.len() as u64) {
+                // The store has confirmed it, but does not have it, or not all of it.
+                Err(error @ RepoError::Damaged { .. }) => error,
                 _ => return Ok((bytes, info.created_at)),
             },
             Err(error) => error.into(),

@@ -128,6 +128,9 @@ const NOT_READ: [&str; 3] = [
 ];
 
 /// Checks one log. Errors are those of the store; anything wrong with the repository is a finding.
+///
+/// Records which packs it has found good, damaged or gone. In a store that it may only read, it cannot record that, nor
+/// find out whether a run without an outcome has died; limits by age, bytes or time take the store's clock, and fail.
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
     let mut whole = Proven::default();
     let mut passes = 1;
@@ -226,6 +229,7 @@ pub(crate) fn check_history(
     check.index()?;
     check.unread()?;
     check.record_missing();
+    check.forget_useless();
     if reads_data {
         check.options.steps.phase("data");
         check.read_packs(whole)?;

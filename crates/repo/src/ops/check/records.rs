@@ -6,7 +6,7 @@ use super::{Check, Finding, Remedy, Severity};
 use crate::{
     error::RepoError,
     format::{
-        names::{Folder, RunNo},
+        names::{Folder, LogName, RunNo},
         object::{ObjectKind, Place},
     },
     log::{
@@ -15,6 +15,7 @@ use crate::{
         segment::{SegmentReader, is_superseded, list_segments},
     },
     ops::prune::keeps_records,
+    repo::Repo,
     store::{ahead::sized_in_order, exists},
 };
 
@@ -67,8 +68,7 @@ impl Check {
                 ..Finding::of_object(object, Severity::Lost)
             });
         }
-        let is_alive = look(&repo, &log, newest)?.is_some_and(|lease| lease.is_alive);
-        if stored.contains(&newest) && !is_alive && !is_there(newest)? {
+        if stored.contains(&newest) && is_dead(&repo, &log, newest)? && !is_there(newest)? {
             let problem = format!(
                 "is missing, although run {newest} had stored everything else: either the run died at that \
                  moment, or its outcome was deleted, and with it what it recorded"
@@ -132,5 +132,14 @@ impl Check {
                 Ok(())
             },
         )
+    }
+}
+
+/// Whether the lease of `run` shows that it is dead. The store's clock can only be read by a write: to whoever may
+/// only read the store, nothing shows that, and the run may be alive.
+fn is_dead(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
+    match look(repo, log, run) {
+        Err(RepoError::Store(error)) if error.is_refused() => Ok(false),
+        lease => Ok(!lease?.is_some_and(|lease| lease.is_alive)),
     }
 }

@@ -72,7 +72,7 @@ pub struct CheckReport {
     pub bytes_left: u64,
     /// For how long data that backups need has not been read, after this check.
     pub unread: Unread,
-    /// Why it could not be recorded which packs were read, or are gone.
+    /// Why it could not be recorded which packs were read, are gone, or need not be remembered any more.
     pub not_recorded: Option<String>,
     /// Items whose page maps were read.
     pub items_walked: u64,

@@ -57,6 +57,20 @@ impl Check {
         }
     }
 
+    /// Forgets which packs were bad, of those that are dead or gone and that no backup needs: as long as any are
+    /// known, every list reads the refs of all backups, and a keeper's sweep cannot write records. Nothing
+    /// references a dead pack any more, and one that is gone is missed by any check, if it is needed after all.
+    pub(super) fn forget_useless(&mut self) {
+        let prunes = self.source.prunes();
+        let is_useless = |pack| {
+            let is_left = self.there.contains_key(&pack) && !prunes.is_dead(pack);
+            !is_left && !self.needed.contains_key(&pack)
+        };
+        let (repo, log) = (self.source.repo(), self.source.log());
+        let recorded = check_record::forget_bad(repo, log, &self.checked, &is_useless);
+        self.note_unrecorded(recorded);
+    }
+
     /// Checks that needed packs begin with the header of their place and end with a valid trailer.
     pub(super) fn sealed_packs(&mut self) -> Result<(), RepoError> {
         let packs = self.needed.keys().filter(|pack| !self.bad_packs.contains_key(pack));
