@@ -373,7 +373,8 @@ pub(crate) fn of_keys(error: KeyError, location: &str) -> Error {
         KeyError::RotationRefused { .. } => (
             ErrorKind::Damaged,
             Some(
-                "delete this object, which nobody can use, and run it again with the key of an operator who stays",
+                "delete this object, which nobody can use, and run it again with the key of an operator who \
+                 stays",
             ),
         ),
         KeyError::Crowded => (ErrorKind::Failed, Some("run it again")),

@@ -65,6 +65,8 @@ pub enum ObjectKind {
     SegmentBytes = 8,
     /// What checks have read.
     CheckRecord = 9,
+    /// Name of the host of a run, in its lease.
+    LeaseHost = 10,
 }
 
 impl ObjectKind {
@@ -73,7 +75,9 @@ impl ObjectKind {
             Self::Pack | Self::Index | Self::ManifestHead | Self::Report | Self::SegmentBytes => {
                 SecretKind::Read
             }
-            Self::Refs | Self::OutcomePublic | Self::SegmentPublic | Self::CheckRecord => SecretKind::Refs,
+            Self::Refs | Self::OutcomePublic | Self::SegmentPublic | Self::CheckRecord | Self::LeaseHost => {
+                SecretKind::Refs
+            }
         }
     }
 }
@@ -112,6 +116,7 @@ impl Place<'_> {
             ObjectKind::OutcomePublic | ObjectKind::ManifestHead => self.log.outcome(self.run),
             ObjectKind::Report => self.log.report(self.run),
             ObjectKind::CheckRecord => self.log.check_record(self.run),
+            ObjectKind::LeaseHost => self.log.lease(self.run, self.part),
             ObjectKind::SegmentPublic | ObjectKind::SegmentBytes => self.log.segment(self.run, self.part),
         }
     }

@@ -341,8 +341,10 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
         if newest.seen() != known {
             continue;
         }
-        // Last, since the look takes long: a rotation by the key that the removal does not know counts for nobody.
-        let (rotations, last_rotation) = rotation::known(&**repo.store(), &repo.look_again()?, repo.keys())?;
+        // Last, since the look takes long: a rotation by the key that the removal does not know counts for
+        // nobody.
+        let now = repo.look_again()?;
+        let (rotations, last_rotation) = rotation::known(&**repo.store(), &now, repo.keys())?;
         let removal = Removal {
             format: FORMAT,
             number: trust.next_removal(),

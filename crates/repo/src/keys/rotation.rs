@@ -150,8 +150,8 @@ fn read_one(
 
 /// Fails if the last look at the keys has shown a rotation that does not count.
 ///
-/// Whoever makes a rotation or removes a key asks this after creating the record and looking again: if the two happen
-/// at once, at least one of them learns of it.
+/// Whoever makes a rotation or removes a key asks this after creating the record and looking again: if the
+/// two happen at once, at least one of them learns of it.
 pub(super) fn require_counted(repo: &Repo) -> Result<(), KeyError> {
     match repo.keys().rotation_problem() {
         Some((object, Damage::Malformed { what: NOT_BELIEVED })) => {

@@ -1210,7 +1210,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     assert!(error.to_string().starts_with("rotations/002: is missing"), "{error}");
 }
 
-/// An operator rotates the keys while another removes his key: either the rotation counts, or somebody is told.
+/// An operator rotates while another removes his key: either the rotation counts, or somebody is told.
 #[test]
 fn a_rotation_beside_a_removal_counts_or_is_named() {
     let sound = |store: &MemStore| by_password(store, "root").unwrap().require_sound_keys().is_ok();

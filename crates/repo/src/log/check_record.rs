@@ -260,8 +260,8 @@ pub(crate) fn forget_bad(
 }
 
 /// Forgets packs that are not `there`, and deletes records that no longer count. Of those found bad, the ones that
-/// are `missed` are kept: that they are gone must not be forgotten, nor is what a check records meanwhile. A key that cannot read packs cannot sign
-/// records either: then a record stays as it is, unless it has nothing to keep.
+/// are `missed` are kept: that they are gone must not be forgotten. Nor is what a check records meanwhile. A key
+/// that cannot read packs cannot sign records either: then a record stays as it is, unless it has nothing to keep.
 pub(crate) fn sweep(
     repo: &Repo,
     log: &LogName,
@@ -285,8 +285,8 @@ pub(crate) fn sweep(
     Ok(useless.map(|number| place(log, number).path()).collect())
 }
 
-/// Removes what was `known` of packs that are `useless`. What a check has recorded since then stays: it may have
-/// looked later.
+/// Removes what was `known` of packs that are useless. What a check has recorded since stays: it may have looked
+/// later.
 fn forget(
     repo: &Repo,
     log: &LogName,

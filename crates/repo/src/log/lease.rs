@@ -20,8 +20,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     error::RepoError,
     format::{
-        hex::Hex,
+        hex::{Hex, from_hex, to_hex},
         names::{Folder, LogName, RunNo},
+        object::{ObjectKind, Place, seal_object},
     },
     log::{client::ProcessId, outcome::Intent, room::is_asked_for},
     repo::Repo,
@@ -43,7 +44,10 @@ const LEASE_BYTES_MAX: u64 = 4096;
 /// The highest renewal number that a name can hold: at one a minute, two years.
 const RENEWAL_MAX: u32 = 999_999;
 
-/// Contents of a lease object. It is readable without a key, so nothing in it tells who runs.
+/// A host's name is shorter.
+const HOST_BYTES_MAX: u64 = 256;
+
+/// Contents of a lease object. It is readable without a key, so what tells who runs is sealed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseObject {
     /// Random: lets a run recognize its own objects after a reply got lost.
@@ -60,6 +64,25 @@ pub(crate) struct LeaseObject {
     /// Whether the run ends soon when it is asked to.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) makes_room: bool,
+    /// The name of its host, sealed; hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
+}
+
+/// Seals the name of a host for leases. They are prepared before the run has its number.
+pub(crate) fn seal_host(repo: &Repo, log: &LogName, host: &str) -> Result<String, RepoError> {
+    Ok(to_hex(&seal_object(repo.keys(), &place_of_host(log), host.as_bytes())?))
+}
+
+/// The name of the host; `None` if it cannot be opened. It is only told, so it need not be authentic.
+fn open_host(repo: &Repo, log: &LogName, sealed: &str) -> Option<String> {
+    let name = repo.open_object(&place_of_host(log), &from_hex(sealed)?, HOST_BYTES_MAX).ok()?;
+    let name = String::from_utf8(name).ok()?;
+    Some(name.chars().filter(|c| !c.is_control()).collect())
+}
+
+fn place_of_host(log: &LogName) -> Place<'_> {
+    Place { log, kind: ObjectKind::LeaseHost, run: RunNo(0), part: 0 }
 }
 
 impl LeaseObject {
@@ -97,6 +120,7 @@ pub(crate) struct LeaseState {
     pub(crate) renewed_at: SystemTime,
     pub(crate) intent: Option<Intent>,
     pub(crate) process: Option<ProcessId>,
+    pub(crate) host: Option<String>,
     pub(crate) makes_room: bool,
     pub(crate) is_alive: bool,
 }
@@ -120,13 +144,16 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
     let intent = object.as_ref().and_then(|object| object.intent);
     let is_given_up = object.as_ref().is_some_and(|object| lock(&GIVEN_UP).contains(&object.token));
     let makes_room = object.as_ref().is_some_and(|object| object.makes_room);
+    let sealed = object.as_ref().and_then(|object| object.host.as_deref());
+    let host = sealed.and_then(|sealed| open_host(repo, log, sealed));
     let process = object.and_then(|object| object.process);
     let is_gone = is_given_up || process.is_some_and(|process| process.is_gone());
     // A renewal from the future means that the clock was set back: it counts as new.
     let age = || repo.store().now().map(|now| now.duration_since(newest.created_at).unwrap_or_default());
     // Reading the clock takes a write, and is for nothing if the run is gone anyway.
     let is_alive = !is_gone && age()? < lease;
-    Ok(Some(LeaseState { started_at, renewed_at: newest.created_at, intent, process, makes_room, is_alive }))
+    let renewed_at = newest.created_at;
+    Ok(Some(LeaseState { started_at, renewed_at, intent, process, host, makes_room, is_alive }))
 }
 
 /// Renews the lease of one run, and notices when the run has been ended.

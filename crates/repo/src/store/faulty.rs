@@ -83,8 +83,8 @@ pub enum Fault {
     },
     /// A store that lies: the call is not carried out, but reported as done. Calls that store nothing fail.
     LostWrite,
-    /// A store that lies: of an object that is created at once, only the first half is stored, but all of it is
-    /// reported as done. Other calls fail.
+    /// A store that lies: of an object that is created at once, only the first half is stored, but all of it
+    /// is reported as done. Other calls fail.
     TornWrite,
 }
 

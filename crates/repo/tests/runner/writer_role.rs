@@ -13,10 +13,14 @@ use holdfast_repo::{
         local_maps::LocalMaps,
         writer::{ChunkRewriter, Foundation, WriteError},
     },
-    format::manifest::Totals,
+    format::{hex::Hex, manifest::Totals},
     keys::{
         KdfParams, NewSlot,
         manage::{NewKey, add},
+    },
+    log::{
+        client::{Client, ProcessId},
+        run::{Run, RunOptions},
     },
     ops::{
         check::CheckOptions,
@@ -24,7 +28,7 @@ use holdfast_repo::{
         prune::{PruneOptions, prune},
         repair::{RepairError, repair},
     },
-    store::{ObjectPath, Store, mem::MemStore},
+    store::{ObjectPath, Store, mem::MemStore, read_all},
 };
 
 use crate::{damage::objects, world::*};
@@ -332,4 +336,21 @@ fn a_repair_touches_nothing_of_a_signer_whose_record_is_lost() {
         Arc::new(crate::world::open_repo(Arc::new(roles.operator.store.clone()), roles.operator.suite));
     let (store, log) = (roles.operator.store.clone(), roles.operator.log.clone());
     World { store, repo, log, suite: roles.operator.suite }.assert_is(run, &source);
+}
+
+/// Whoever cannot begin a run is told who has begun one before: a writer and an operator each other, by the name of
+/// the host, which nobody reads without a key.
+#[test]
+fn a_run_is_refused_with_the_name_of_the_host_that_is_active() {
+    let roles = Roles::new();
+    for (active, refused) in [(&roles.operator, &roles.writer), (&roles.writer, &roles.operator)] {
+        let process = ProcessId { host: Hex([7; 16]), pid: 4711, started: 1 };
+        let client = Client { host: "db7".to_owned(), process: Some(process) };
+        let run = Run::begin(&active.repo, &active.log, &RunOptions { client, ..run_options() }).unwrap();
+        let error = Run::begin(&refused.repo, &refused.log, &run_options()).err().unwrap().to_string();
+        assert!(error.contains("a backup (process 4711 on db7) began at "), "{error}");
+        let lease = read_all(&roles.operator.store, &active.log.lease(run.no(), 0), 4096).unwrap();
+        assert!(!String::from_utf8(lease).unwrap().contains("db7"));
+        run.abandon("").unwrap();
+    }
 }

@@ -32,6 +32,8 @@ pub struct ActiveRun {
     pub renewed_at: SystemTime,
     /// Its process, if it recorded that.
     pub process: Option<ProcessId>,
+    /// The name of its host, if it recorded that and the key at hand opens it.
+    pub host: Option<String>,
     /// What it is to become, if it recorded that.
     pub intent: Option<Intent>,
     /// Whether it ends soon when it is asked to.
@@ -40,8 +42,8 @@ pub struct ActiveRun {
 
 impl ActiveRun {
     pub(super) fn new(log: &LogName, run: RunNo, lease: LeaseState) -> Self {
-        let LeaseState { started_at, renewed_at, intent, process, makes_room, is_alive: _ } = lease;
-        Self { log: log.clone(), run, started_at, renewed_at, process, intent, makes_room }
+        let LeaseState { started_at, renewed_at, intent, process, host, makes_room, is_alive: _ } = lease;
+        Self { log: log.clone(), run, started_at, renewed_at, process, host, intent, makes_room }
     }
 
     /// Whether it drops, prunes, holds or repairs, so that its end is worth waiting for.
@@ -140,12 +142,15 @@ fn who(active: &ActiveRun) -> String {
         Some(Intent::Repair) => "a repair",
         None => "it",
     };
-    match active.process {
-        Some(process) if process.is_of_this_host() => {
+    match (active.process, &active.host) {
+        (Some(process), _) if process.is_of_this_host() => {
             format!("{what} (process {} of this host)", process.pid)
         }
-        Some(_) => format!("{what} (on another host, or in another container)"),
-        None => what.to_owned(),
+        // Containers and restarts of a host can share its name.
+        (Some(process), Some(host)) => format!("{what} (process {} on {host})", process.pid),
+        (None, Some(host)) => format!("{what} (on {host})"),
+        (Some(_), None) => format!("{what} (on another host, or in another container)"),
+        (None, None) => what.to_owned(),
     }
 }
 

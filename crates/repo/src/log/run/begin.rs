@@ -20,7 +20,7 @@ use crate::{
         beneath::require_not_hidden,
         client::Client,
         history::History,
-        lease::{LeaseObject, RenewalThread, Renewer, give_up, look},
+        lease::{LeaseObject, RenewalThread, Renewer, give_up, look, seal_host},
         outcome::{self, HOLDING, Intent, OutcomeType, PublicPart, REPAIRING},
         room::with_room,
     },
@@ -85,7 +85,7 @@ impl Run {
         mut history: Option<History>,
         options: &RunOptions,
     ) -> Result<Self, BeginError> {
-        let lease = prepare_lease(repo, intent, options)?;
+        let lease = prepare_lease(repo, log, intent, options)?;
         for _ in 0..ATTEMPTS {
             // Leases first: a run that begins and ends between the two lists must not look like a gap.
             let leases = repo.list_folder(log, Folder::Runs)?;
@@ -126,7 +126,7 @@ impl Run {
     }
 
     fn begin_repair_now(repo: &Arc<Repo>, log: &LogName, options: &RunOptions) -> Result<Self, BeginError> {
-        let lease = prepare_lease(repo, Intent::Repair, options)?;
+        let lease = prepare_lease(repo, log, Intent::Repair, options)?;
         for _ in 0..ATTEMPTS {
             // Listed before anything else is read: a run that ends meanwhile counts as one without an
             // outcome, and is looked at again.
@@ -202,7 +202,12 @@ impl Run {
 }
 
 /// The lease of a run with this intent, if the key at hand and the store allow one.
-fn prepare_lease(repo: &Repo, intent: Intent, options: &RunOptions) -> Result<LeaseObject, RepoError> {
+fn prepare_lease(
+    repo: &Repo,
+    log: &LogName,
+    intent: Intent,
+    options: &RunOptions,
+) -> Result<LeaseObject, RepoError> {
     let (act, doing) = match intent {
         Intent::Backup => (Act::Backup, "a backup"),
         Intent::Expire | Intent::Prune => (Act::Prune, "dropping and pruning"),
@@ -220,6 +225,7 @@ fn prepare_lease(repo: &Repo, intent: Intent, options: &RunOptions) -> Result<Le
         process: options.client.process,
         patience_s: options.patience.map(|patience| patience.as_secs()),
         makes_room: options.makes_room,
+        host: Some(seal_host(repo, log, &options.client.host)?),
     })
 }
 

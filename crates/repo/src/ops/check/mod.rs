@@ -129,8 +129,9 @@ const NOT_READ: [&str; 3] = [
 
 /// Checks one log. Errors are those of the store; anything wrong with the repository is a finding.
 ///
-/// Records which packs it has found good, damaged or gone. In a store that it may only read, it cannot record that, nor
-/// find out whether a run without an outcome has died; limits by age, bytes or time take the store's clock, and fail.
+/// Records which packs it has found good, damaged or gone. In a store that it may only read, it cannot record
+/// that, nor find out whether a run without an outcome has died; and with limits by age, bytes or time, which
+/// take the store's clock, it fails.
 pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<CheckReport, RepoError> {
     let mut whole = Proven::default();
     let mut passes = 1;

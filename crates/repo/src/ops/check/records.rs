@@ -135,8 +135,8 @@ impl Check {
     }
 }
 
-/// Whether the lease of `run` shows that it is dead. The store's clock can only be read by a write: to whoever may
-/// only read the store, nothing shows that, and the run may be alive.
+/// Whether the lease of `run` shows that it is dead. Reading the store's clock takes a write: where only reading
+/// is allowed, nothing shows that, and the run may be alive.
 fn is_dead(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     match look(repo, log, run) {
         Err(RepoError::Store(error)) if error.is_refused() => Ok(false),

@@ -234,8 +234,8 @@ fn told_since(time: Option<SystemTime>) -> String {
 }
 
 /// Plans a repair of one log. `options` tell how much data to read: with none, only objects that are missing
-/// or cannot be opened are found; with all, every damaged byte is. Changes nothing, but records, as every check does,
-/// which packs it has found good, damaged or gone.
+/// or cannot be opened are found; with all, every damaged byte is. Changes nothing, but records, as every check
+/// does, which packs it has found good, damaged or gone.
 pub fn plan_repair(
     repo: &Arc<Repo>,
     log: &LogName,
