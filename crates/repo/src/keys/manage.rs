@@ -381,7 +381,7 @@ fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyErr
         return Err(damaged("removals/", "the removal of the key cannot be read, and the key stays"));
     };
     repo.store().delete(&[key_path(key_id)])?;
-    rotation::require_counted(repo)?;
+    rotation::require_counted(repo.keys())?;
     let mut too_late: BTreeSet<ObjectPath> =
         signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?.into_iter().collect();
     for (log, known) in &newest.logs {

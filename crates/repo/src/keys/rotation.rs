@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     FORMAT, KeyError, KeyId, KeyMaterial, RepositoryId, Role,
     error::damaged,
-    manage,
+    look, manage,
     material::SealKeys,
     object_path, rfc3339,
     signed::{self, Sort},
@@ -148,12 +148,12 @@ fn read_one(
     if seal_keys.fit(role) { Ok(seal_keys) } else { Err("the share for this key contradicts its role") }
 }
 
-/// Fails if the last look at the keys has shown a rotation that does not count.
+/// Fails if the last look with these keys has shown a rotation that does not count.
 ///
 /// Whoever makes a rotation or removes a key asks this after creating the record and looking again: if the
 /// two happen at once, at least one of them learns of it.
-pub(super) fn require_counted(repo: &Repo) -> Result<(), KeyError> {
-    match repo.keys().rotation_problem() {
+pub(super) fn require_counted(keys: &KeyMaterial) -> Result<(), KeyError> {
+    match keys.rotation_problem() {
         Some((object, Damage::Malformed { what: NOT_BELIEVED })) => {
             Err(KeyError::RotationRefused { object: object.to_string() })
         }
@@ -213,8 +213,8 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     match repo.store().create_if_absent(&path(number), &signed::sign(keys, Sort::Rotation, &rotation)) {
         Ok(_) => {
             // The key may have been removed meanwhile.
-            repo.look_again()?;
-            require_counted(repo)?;
+            look(&**repo.store(), &latest)?;
+            require_counted(&latest)?;
             Ok(rotated)
         }
         Err(error) if error.is_exists() => Err(KeyError::Crowded),
