@@ -10,7 +10,7 @@ export RUST_LIB_BACKTRACE ?= 0
 export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 5 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: lint help servers build check test demo bench soak pitr fuzz seeds scale
+.PHONY: lint help servers build check test demo bench soak pitr fuzz corpus seeds scale
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -58,9 +58,19 @@ fuzz: ## parsers and repository against random input (CASES=20000 SECONDS_EACH=3
 	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
 	  mkdir -p fuzz/corpus/$$target; \
+	  if [ -f fuzz/kept/$$target.tar.xz ]; then tar -C fuzz/corpus -xJf fuzz/kept/$$target.tar.xz; fi; \
 	  $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- \
 	    -max_total_time=$(SECONDS_EACH) -rss_limit_mb=1024; \
 	done
+
+corpus: ## keep what the fuzzer has found since, as few inputs as reach the same (needs a nightly toolchain)
+	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
+	  rm -rf fuzz/merged; mkdir -p fuzz/merged/$$target fuzz/corpus/$$target; \
+	  if [ -f fuzz/kept/$$target.tar.xz ]; then tar -C fuzz/corpus -xJf fuzz/kept/$$target.tar.xz; fi; \
+	  $(CARGO) +nightly fuzz run $$target fuzz/merged/$$target fuzz/corpus/$$target \
+	    $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- -merge=1 -rss_limit_mb=1536; \
+	  tar -C fuzz/merged -cJf fuzz/kept/$$target.tar.xz --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner $$target; \
+	done; rm -rf fuzz/merged
 
 seeds: servers ## take the fuzzer's seeds anew from real servers and a small repository
 	HOLDFAST_FUZZ_SEEDS=$(CURDIR)/fuzz/seeds $(CARGO) test -p holdfast-core --test runner fuzz_seeds -- --ignored
