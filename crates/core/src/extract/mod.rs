@@ -250,10 +250,12 @@ impl<'a> Extraction<'a> {
         {
             return Err(error);
         }
-        // A moment is the same from whichever backup; tomorrow a newer backup may be the nearest.
-        let of = match origin.recovery() {
+        // A moment is the same from whichever backup, and tomorrow a newer one may be the nearest. But a
+        // transaction's number can occur twice: then the user names the backup.
+        let of = match origin.recovery().map(|recovery| (recovery.until(), recovery.named())) {
             None => id.to_string(),
-            Some(recovery) => format!("{} {}", id.source, recovery.until()),
+            Some((until, None)) => format!("{} {until}", id.source),
+            Some((until, Some(named))) => format!("{} {until} from {named}", id.source),
         };
         // Rows that the load into one target continues with are neither used nor removed for another target,
         // or for files.

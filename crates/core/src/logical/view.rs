@@ -268,7 +268,14 @@ impl View {
             self.readers.push(open_reader(wanted)?);
         }
         if without_lock == Some(Method::BinlogPosition) {
-            self.begin_agreeing(control, wanted, methods.has_locks())?;
+            // A rename after the views and before the readers touch would be in the definitions, but neither in
+            // the rows' position nor anywhere else: until then this session keeps the definitions as they are.
+            let begun = self
+                .touch_by(control)
+                .and_then(|()| self.begin_agreeing(control, wanted, methods.has_locks()));
+            let released = control.exec("ROLLBACK");
+            begun?;
+            released?;
             self.read_tables(control, wanted.selection, cancel)?;
         } else {
             self.touch_all()?;
@@ -596,15 +603,17 @@ impl View {
         self.touch_all_in_transactions()
     }
 
+    /// Touches all tables in a transaction of `session`.
+    fn touch_by(&self, session: &mut Session) -> Result<(), Stopped> {
+        session.exec("START TRANSACTION READ ONLY")?;
+        self.touches().iter().try_for_each(|touch| session.exec(touch)).map_err(not_touched)
+    }
+
     fn touch_all_in_transactions(&mut self) -> Result<(), Stopped> {
         let statements = self.touches();
         let touched =
             self.with_all_readers(|reader| statements.iter().try_for_each(|touch| reader.exec(touch)));
-        touched.map_err(|error| match Stopped::from(error) {
-            // A table that may not be read is not a matter of locks.
-            Stopped::Less(error) => Stopped::Failed(error),
-            other => other,
-        })
+        touched.map_err(not_touched)
     }
 
     /// Reads the definitions of the tables whose metadata locks the readers hold.
@@ -686,6 +695,14 @@ impl View {
             record.report(listener);
         }
         Ok(self.records)
+    }
+}
+
+/// Why tables were not touched. One that may not be read is not a matter of locks.
+fn not_touched(error: SqlError) -> Stopped {
+    match Stopped::from(error) {
+        Stopped::Less(error) => Stopped::Failed(error),
+        other => other,
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Recovery {
     base: RunNo,
     behind: Behind,
     until: Until,
+    /// The backup, if the user has named it.
+    named: Option<RunNo>,
 }
 
 /// What a recovery would do.
@@ -71,7 +73,7 @@ pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until
             "\"holdfast binlog list\" shows from which backups, and up to which time, recovery is possible",
         ),
     })?;
-    Ok(Recovery { archive, log, base, behind, until })
+    Ok(Recovery { archive, log, base, behind, until, named })
 }
 
 /// Finds the last backup after which the archive continues to the moment. If the moment is a transaction,
@@ -125,7 +127,7 @@ pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until:
         return Err(Error::new(ErrorKind::Usage, text).hinted("name a backup of the whole server"));
     }
     let behind = behind(repo, &history, base, &archive, &until)?;
-    Ok(Recovery { archive, log, base, behind, until })
+    Ok(Recovery { archive, log, base, behind, until, named: Some(base) })
 }
 
 /// The archive of a source, if it reaches the moment.
@@ -193,6 +195,11 @@ impl Recovery {
     #[must_use]
     pub fn base(&self) -> (&LogName, RunNo) {
         (&self.log, self.base)
+    }
+
+    /// The backup, if the user has named it.
+    pub(crate) fn named(&self) -> Option<RunNo> {
+        self.named
     }
 
     /// The moment to recover to.

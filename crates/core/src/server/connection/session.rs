@@ -170,14 +170,15 @@ impl Session {
 
     /// Overrides every default of the server or account that could change the meaning of our statements.
     fn settle(&mut self, answer_timeout: Duration) -> Result<(), SqlError> {
-        let time_limit = match self.flavor() {
-            Flavor::MariaDb => "max_statement_time = 0",
+        let own = match self.flavor() {
+            // As many warnings as there can be: none may hide behind others.
+            Flavor::MariaDb => "max_statement_time = 0, max_error_count = 65535",
             Flavor::MySql => "max_execution_time = 0",
         };
         self.exec("SET NAMES utf8mb4")?;
         self.exec(&format!(
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, completion_type = 0, sql_auto_is_null = 0, \
-             sql_select_limit = 18446744073709551615, sql_big_selects = 1, max_error_count = 65535, {time_limit}, \
+             sql_select_limit = 18446744073709551615, sql_big_selects = 1, {own}, \
              lock_wait_timeout = {}, wait_timeout = {}, net_read_timeout = 30, net_write_timeout = 60",
             LOCK_WAIT_DEFAULT.as_secs(),
             answer_timeout.as_secs().max(1),
@@ -219,15 +220,33 @@ impl Session {
     /// All rows of a query.
     pub fn rows(&mut self, query: &str) -> Result<Vec<Row>, SqlError> {
         let rows = rows(&mut self.conn, query)?;
-        refuse_unlocked(&mut self.conn, query)?;
+        self.refuse_unlocked(query)?;
         Ok(rows)
     }
 
     /// All rows of an answer that may not be text.
     pub fn byte_rows(&mut self, query: &str) -> Result<Vec<ByteRow>, SqlError> {
         let rows = byte_rows(&mut self.conn, query)?;
-        refuse_unlocked(&mut self.conn, query)?;
+        self.refuse_unlocked(query)?;
         Ok(rows)
+    }
+
+    /// Fails if the answer to a query about definitions lacks one. MariaDB opens tables to answer, and of a
+    /// table that it cannot lock in time it shows NULLs or nothing, with no more than a warning (verified on
+    /// 10.11.19). MySQL answers from its dictionary; its warning of a lock concerns what we do not ask for.
+    fn refuse_unlocked(&mut self, query: &str) -> Result<(), SqlError> {
+        let may_lack = self.flavor() == Flavor::MariaDb && query.contains("information_schema");
+        if !may_lack || self.conn.warnings() == 0 {
+            return Ok(());
+        }
+        for row in rows(&mut self.conn, "SHOW WARNINGS")? {
+            let code: u16 = row.number("Code")?;
+            if matches!(code, code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK) {
+                let message = format!("{} (warning {code})", row.text("Message")?);
+                return Err(SqlError::new(SqlCause::Refused(code), message).doing(shown(query)));
+            }
+        }
+        Ok(())
     }
 
     /// The first row of a query.
@@ -344,22 +363,6 @@ fn byte_rows(conn: &mut Conn, query: &str) -> Result<Vec<ByteRow>, SqlError> {
         rows.push(ByteRow { columns: Arc::clone(&columns), values: values.collect() });
     }
     Ok(rows)
-}
-
-/// Fails if the answer to a query about definitions lacks one. MariaDB opens tables to answer, and of a table
-/// that it cannot lock in time it shows NULLs or nothing, with no more than a warning (verified on 10.11.19).
-fn refuse_unlocked(conn: &mut Conn, query: &str) -> Result<(), SqlError> {
-    if conn.warnings() == 0 || !query.contains("information_schema") {
-        return Ok(());
-    }
-    for row in rows(conn, "SHOW WARNINGS")? {
-        let code: u16 = row.number("Code")?;
-        if matches!(code, code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK) {
-            let message = format!("{} (warning {code})", row.text("Message")?);
-            return Err(SqlError::new(SqlCause::Refused(code), message).doing(shown(query)));
-        }
-    }
-    Ok(())
 }
 
 #[allow(unsafe_code)]

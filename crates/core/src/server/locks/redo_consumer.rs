@@ -7,7 +7,7 @@ use holdfast_formats::Lsn;
 use super::held_session::HeldSession;
 use crate::{
     error::{Error, ErrorKind, Result},
-    server::{ConnectOptions, Purpose, SqlError},
+    server::{ConnectOptions, Purpose},
 };
 
 /// The server's only redo consumer: it keeps redo that we have not read. Dropping it unregisters.
@@ -70,14 +70,13 @@ impl RedoConsumer {
         }
     }
 
-    /// Unregisters.
+    /// Unregisters. Fails if the registration was lost before, by the word of the server and not only by what is
+    /// known of the session: redo may then have been overwritten.
     pub fn unregister(self) -> Result<()> {
-        self.call("innodb_redo_log_consumer_unregister()").map(drop)
-    }
-
-    /// Fails if the registration is lost; redo may then be overwritten.
-    pub fn alive(&self) -> Result<(), SqlError> {
-        self.held.alive()
+        match self.call("innodb_redo_log_consumer_unregister()")? {
+            0 => Ok(()),
+            _ => Err(Error::new(ErrorKind::Server, "the server no longer had the redo consumer")),
+        }
     }
 
     fn call(&self, function: &str) -> Result<u64> {

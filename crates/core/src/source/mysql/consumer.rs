@@ -56,12 +56,11 @@ pub(super) fn advance<'scope>(
                 break;
             }
         }
-        // Without the registration, redo that the follower still has to read may be gone.
-        if let Err(error) = consumer.alive() {
-            follower.give_up(error.into());
+        // Without the registration, redo that the follower still has to read may be gone. If the server itself was
+        // gone meanwhile, it has cut off what was not complete, and has written something else in its place.
+        if let Err(error) = consumer.unregister() {
+            follower.give_up(error);
         }
-        // An error here means that the session is gone, and the registration with it.
-        drop(consumer.unregister());
     });
     Advancing(sender)
 }

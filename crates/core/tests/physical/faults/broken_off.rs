@@ -115,6 +115,12 @@ fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) 
     let mut points = scene.begin(None).ended().succeeded().points;
     let mut known = HashSet::new();
     points.retain(|point| known.insert(point.clone()));
+    let passed = |name: &str| points.iter().position(|point| point == name).unwrap();
+    // From here on a server that was away may have cut off redo that was captured, and written something else.
+    let captured = passed(match kind.is_mariadb() {
+        true => "backup.redo.following",
+        false => "backup.consumer.registered",
+    })..passed("backup.locks.released");
     let tries = points.iter().flat_map(|point| FATES.map(|fate| (point, fate)));
     for (number, (point, fate)) in tries.enumerate().filter(|(number, _)| chosen(*number)) {
         scene.change();
@@ -138,6 +144,8 @@ fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) 
         if !ended.status.success() {
             println!("  it said: {}", ended.error());
         }
+        let was_restarted = matches!(fate, Fate::Killed | Fate::ShutDown);
+        assert!(!(was_restarted && captured.contains(&passed(point)) && ended.status.success()));
         scene.assert_nothing_spooled();
         scene.assert_next_works();
     }
@@ -153,5 +161,5 @@ fn mariadb_10_11_breaks_off_at_any_point() {
 
 #[test]
 fn mysql_9_7_breaks_off_at_any_point() {
-    backups_survive(ServerKind::MySql97, 68, |number| long() || number % 21 == 5);
+    backups_survive(ServerKind::MySql97, 68, |number| long() || number % 21 == 8);
 }
