@@ -6,6 +6,9 @@ use std::{
     time::Duration,
 };
 
+use holdfast_core::logical::Method;
+use mysql::prelude::Queryable;
+
 use super::*;
 
 /// A table that takes seconds to read.
@@ -119,5 +122,59 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
         });
         println!("{kind}: {changes:?} changes, {done} backups, {failed} failed");
         assert_eq!(stage.backups(), done);
+    }
+}
+
+/// Without any lock, two tables swap their names all the time, each time in one transaction of the binlog. Whether a
+/// name holds what it held at first follows from the position: the definitions, the rows and the position are of one
+/// moment.
+#[test]
+fn mariadb_names_that_are_swapped_are_those_at_the_position() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.a (v VARCHAR(10) PRIMARY KEY)",
+            "CREATE TABLE shop.b (v VARCHAR(10) PRIMARY KEY)",
+            "INSERT INTO shop.a VALUES ('first')",
+            "INSERT INTO shop.b VALUES ('second')",
+            "CREATE USER 'dump'@'localhost'",
+            "GRANT SELECT, SHOW VIEW, TRIGGER, EVENT, BINLOG MONITOR, SLAVE MONITOR ON *.* TO 'dump'@'localhost'",
+        ])
+        .unwrap();
+    let number = |gtid: &str| gtid.rsplit('-').next().unwrap().parse::<u64>().unwrap();
+    let begin = number(&stage.source.value::<String>("SELECT @@gtid_binlog_pos").unwrap());
+    let mut options = BackupOptions { parallel: 3, full: true, ..stage.options() };
+    options.connect.user = Some("dump".to_owned());
+    let is_over = AtomicBool::new(false);
+    let mut at = Vec::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut conn = stage.source.conn().unwrap();
+            conn.query_drop("SET SESSION lock_wait_timeout = 1").unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                let swap = "RENAME TABLE shop.a TO shop.x, shop.b TO shop.a, shop.x TO shop.b";
+                conn.query_drop(swap).ok();
+                thread::sleep(Duration::from_millis(3));
+            }
+        });
+        let mut tries = 0;
+        while at.len() < 8 && tries < 40 {
+            tries += 1;
+            match stage.back_up(&options, &Selection::default()) {
+                Ok(report) => at.push((report.run.backup, report.view.method, report.position.unwrap())),
+                Err(error) => println!("{error}"),
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(at.len() >= 4, "{at:?}");
+    for (backup, method, position) in at {
+        assert_eq!(method, Method::BinlogPosition);
+        let swaps = number(&position.gtid.unwrap()) - begin;
+        let [expected, other] = if swaps % 2 == 0 { ["first", "second"] } else { ["second", "first"] };
+        let script = String::from_utf8(stage.script(backup, Some("shop.a"))).unwrap();
+        assert!(script.contains(expected) && !script.contains(other), "after {swaps} swaps: {script}");
     }
 }
