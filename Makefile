@@ -53,22 +53,25 @@ pitr: servers ## recovery to random moments, with everything killed before (PITR
 
 CASES ?= 20000
 SECONDS_EACH ?= 30
+# Where the fuzzer's target begins: what is kept of earlier runs, and the seeds. For loops over `target`.
+with_kept = mkdir -p fuzz/corpus/$$target; \
+  if [ -f fuzz/kept/$$target.tar.xz ]; then tar -C fuzz/corpus -xJf fuzz/kept/$$target.tar.xz; fi
+inputs = fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null)
+cargo_fuzz = command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+
 fuzz: ## parsers and repository against random input (CASES=20000 SECONDS_EACH=30); needs a nightly toolchain
 	PROPTEST_CASES=$(CASES) $(CARGO) test --release -p holdfast-formats -p holdfast-pipe -p holdfast-repo
-	@command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
+	@$(cargo_fuzz)
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
-	  mkdir -p fuzz/corpus/$$target; \
-	  if [ -f fuzz/kept/$$target.tar.xz ]; then tar -C fuzz/corpus -xJf fuzz/kept/$$target.tar.xz; fi; \
-	  $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- \
-	    -max_total_time=$(SECONDS_EACH) -rss_limit_mb=1024; \
+	  $(with_kept); \
+	  $(CARGO) +nightly fuzz run $$target $(inputs) -- -max_total_time=$(SECONDS_EACH) -rss_limit_mb=1024; \
 	done
 
-corpus: ## keep what the fuzzer has found since, as few inputs as reach the same (needs a nightly toolchain)
+corpus: ## keep what the fuzzer has found since, as few inputs as reach the same; needs a nightly toolchain
+	@$(cargo_fuzz)
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
-	  rm -rf fuzz/merged; mkdir -p fuzz/merged/$$target fuzz/corpus/$$target; \
-	  if [ -f fuzz/kept/$$target.tar.xz ]; then tar -C fuzz/corpus -xJf fuzz/kept/$$target.tar.xz; fi; \
-	  $(CARGO) +nightly fuzz run $$target fuzz/merged/$$target fuzz/corpus/$$target \
-	    $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- -merge=1 -rss_limit_mb=1536; \
+	  rm -rf fuzz/merged; mkdir -p fuzz/merged/$$target; $(with_kept); \
+	  $(CARGO) +nightly fuzz run $$target fuzz/merged/$$target $(inputs) -- -merge=1 -rss_limit_mb=1536; \
 	  tar -C fuzz/merged -cJf fuzz/kept/$$target.tar.xz --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner $$target; \
 	done; rm -rf fuzz/merged
 

@@ -1,7 +1,7 @@
 //! Entry points for the fuzzer: segments of an archive, and what a server sends on a stream. Not part of the
 //! product; compiled only for the fuzzer and for its own test.
 
-use std::{io::Write, net::Shutdown, os::unix::net::UnixStream, sync::atomic::AtomicBool, time::Duration};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use holdfast_formats::binlog::HEADER_BYTES;
 
@@ -13,10 +13,13 @@ use super::{
     stretch::{BinlogServer, Place, Stretch},
     wire,
 };
-use crate::{error::Result, server::version::ServerVersion};
-
-/// The messages of longer inputs might not fit into a socket's buffer.
-const INPUT_BYTES_MAX: usize = 16 << 10;
+use crate::{
+    error::Result,
+    server::{
+        connection::fuzzing::{INPUT_BYTES_MAX, says},
+        version::ServerVersion,
+    },
+};
 
 /// Checks that only whole events, no longer than the input, come out.
 struct Checked {
@@ -59,9 +62,7 @@ pub fn stream(input: &[u8]) {
     let Some((choice, input)) = input.split_first() else { return };
     let input = &input[..input.len().min(INPUT_BYTES_MAX)];
     let (is_mysql, semi_sync) = (choice & 1 != 0, choice & 2 != 0);
-    let (ours, mut theirs) = UnixStream::pair().expect("a pair of sockets");
-    theirs.write_all(&packets(input, semi_sync)).expect("room in the socket's buffer");
-    theirs.shutdown(Shutdown::Write).expect("a socket that is open");
+    let (ours, _theirs) = says(&packets(input, semi_sync)).expect("a socket with room in its buffer");
     let queue = Queue::default();
     let (messages, _commands) = wire::split(ours).expect("both ends of a socket");
     stream::read_all(messages, &queue, semi_sync, &AtomicBool::new(false));

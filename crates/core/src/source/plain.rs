@@ -183,9 +183,9 @@ impl CopyContext<'_> {
 
     /// Sends the last `tail_bytes` of the copy of a log again until two reads in a row are equal, unless the
     /// log was not written to lately. Between two reads is a pause, since a writer whose pages the kernel
-    /// throttles can sleep in the middle of a write. A write that was under way during a read can have left half of its data
-    /// in the copy, and nothing in Aria's log reveals that. This ends although the log grows: a page is
-    /// rewritten only until it is full.
+    /// throttles can sleep in the middle of a write. A write that was under way during a read can have left
+    /// half of its data in the copy, and nothing in Aria's log reveals that. This ends although the log
+    /// grows: a page is rewritten only until it is full.
     pub(super) fn settle(
         &self,
         entry: &Entry,

@@ -1,16 +1,10 @@
 //! Entry points for the fuzzer: what a server answers to statements. Not part of the product; compiled only for
 //! the fuzzer and for its own test.
 
-use std::{
-    io::{self, Write},
-    net::Shutdown,
-    os::unix::net::UnixStream,
-};
+use std::{io, os::unix::net::UnixStream};
 
 use super::{prepared::Prepared, raw, wire::Wire};
-
-/// The packets of longer inputs might not fit into a socket's buffer.
-const INPUT_BYTES_MAX: usize = 16 << 10;
+use crate::server::connection::fuzzing::{INPUT_BYTES_MAX, says};
 
 /// Reads an answer made from the input: as that to a query, to a statement without rows, and to one that is to be
 /// prepared.
@@ -43,9 +37,7 @@ fn packets(mut input: &[u8]) -> Vec<u8> {
 
 /// Lets `reader` read `packets` from a socket, behind which nothing follows.
 fn read<T>(packets: &[u8], reader: impl FnOnce(&mut UnixStream) -> T) -> io::Result<T> {
-    let (mut ours, mut theirs) = UnixStream::pair()?;
-    theirs.write_all(packets)?;
-    theirs.shutdown(Shutdown::Write)?;
+    let (mut ours, _theirs) = says(packets)?;
     Ok(reader(&mut ours))
 }
 

@@ -2,15 +2,15 @@
 //! for its own test.
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     net::Shutdown,
     os::unix::net::UnixStream,
 };
 
 use super::relay::{Login, Plain, Security};
 
-/// Longer inputs might not fit into a socket's buffer.
-const INPUT_BYTES_MAX: usize = 16 << 10;
+/// What is made of longer inputs might not fit into a socket's buffer.
+pub(crate) const INPUT_BYTES_MAX: usize = 16 << 10;
 
 /// Relays a login, of which the input has what the server sends, and behind the first `0xDB` what the client
 /// answers.
@@ -30,12 +30,12 @@ fn relayed(server: &[u8], library: &[u8]) -> io::Result<Vec<u8>> {
     let _failed = login.run();
     drop(login);
     let mut heard = Vec::new();
-    io::Read::read_to_end(&mut client, &mut heard)?;
+    client.read_to_end(&mut heard)?;
     Ok(heard)
 }
 
 /// A socket from which `words` can be read and nothing else, and its other end.
-fn says(words: &[u8]) -> io::Result<(UnixStream, UnixStream)> {
+pub(crate) fn says(words: &[u8]) -> io::Result<(UnixStream, UnixStream)> {
     let (ours, mut theirs) = UnixStream::pair()?;
     theirs.write_all(words)?;
     theirs.shutdown(Shutdown::Write)?;
