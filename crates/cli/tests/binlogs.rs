@@ -326,7 +326,7 @@ fn listed_and_found() {
         scene.program.run(&[&["restore"], id, &words].concat())
     };
     let none = restore(&[]).expect_code(1);
-    assert!(none.err.contains("there is no physical backup of db1"), "{none:#?}");
+    assert!(none.err.contains("there is no backup of db1"), "{none:#?}");
     for (id, hint) in [
         ("db1/logical#1", "binlog cat --after db1/logical#1"),
         ("db1/logical#latest", "restore db1/logical#latest --to-server"),
@@ -403,9 +403,7 @@ fn listed_and_found() {
     // While no archiver is running, the last run must not have ended too long ago.
     let doctor = |lag: &str| scene.program.run(&["doctor", "--no-server", "--max-lag", lag]);
     let behind = doctor("1d").expect_code(0);
-    for part in
-        ["the archive has a gap: the server has reset its binlogs", "there is no physical backup after it"]
-    {
+    for part in ["the archive has a gap: the server has reset its binlogs", "there is no backup after it"] {
         assert!(behind.out.contains(part), "{part}: {behind:#?}");
     }
     sleep(Duration::from_millis(20));

@@ -369,7 +369,7 @@ fn written(repo: &Repo) -> Result<()> {
     deleted.map_err(|error| failed("can write, but not delete", error))
 }
 
-/// Reports the last gap in an archive: as good if there is a physical backup after it, otherwise as a notice.
+/// Reports the last gap in an archive: as good if there is a backup after it, otherwise as a notice.
 fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
     if !repo.can_read() {
         return Ok(None);
@@ -381,12 +381,10 @@ fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
     let is_behind = archive.chains()?.last().is_some_and(|chain| !chain.bases.is_empty());
     let text = format!("{log}: the archive has a gap: {}", gap.text);
     Ok(Some(if is_behind {
-        Finding::good(format!("{text}; there is a physical backup after it"))
+        Finding::good(format!("{text}; there is a backup after it"))
     } else {
         Finding::notice(
-            format!(
-                "{text}; there is no physical backup after it: no backup can be recovered to a later moment"
-            ),
+            format!("{text}; there is no backup after it: none can be recovered to a later moment"),
             "take a backup; \"holdfast binlog list\" shows what is archived",
         )
     }))

@@ -48,6 +48,19 @@ fn is_deleted_entry(text: &str) -> bool {
     text.contains("Clustered index record not found") && text.contains("(info_bits=32,")
 }
 
+/// Whether the line reports a row of InnoDB's statistics that was deleted and is not purged. A MariaDB 11.8 that
+/// recovers from a crash can forget to purge these, for good: one backup under a DDL storm, restored without
+/// recovery, left two rows in each of 6 ordinary starts on copies of the files, and none in 6 starts of which the
+/// first was shut down slowly. So the files have the history of these rows, and the server passes over it.
+fn is_forgotten(line: &Line) -> bool {
+    let (table, _, _, text) = line;
+    text.contains(UNPURGED)
+        && (table.ends_with("innodb_index_stats") || table.ends_with("innodb_table_stats"))
+}
+
+/// After this long, a server that has nothing else to do has forgotten them.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
+
 /// After this long, the delay is not due to purge.
 const PURGE_MAX: Duration = Duration::from_secs(300);
 
@@ -55,8 +68,22 @@ const PURGE_MAX: Duration = Duration::from_secs(300);
 pub fn check_tables(server: &Server) -> Result<usize> {
     let tables = names(server, "TRUE")?;
     let begin = Instant::now();
+    let mut is_rebuilt = false;
     let mut complaints = loop {
         let found = complaints(server, &tables)?;
+        if !is_rebuilt
+            && begin.elapsed() > FORGOTTEN_AFTER
+            && !found.is_empty()
+            && found.iter().all(is_forgotten)
+        {
+            // Once rebuilt, a table has no such rows; whatever else is wrong is still reported.
+            for (table, ..) in &found {
+                println!("{table}: the server has forgotten to purge a deleted row");
+                server.query::<Line>(format!("OPTIMIZE NO_WRITE_TO_BINLOG TABLE {table}"))?;
+            }
+            is_rebuilt = true;
+            continue;
+        }
         let may_pass = found.iter().any(|(_, _, _, text)| text.contains(UNPURGED) || is_deleted_entry(text));
         if !may_pass || begin.elapsed() > PURGE_MAX {
             break found;

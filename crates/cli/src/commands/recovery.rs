@@ -1,5 +1,5 @@
-//! Recovery of a physical backup, which `restore`, loads and exports have in common: the moment, the options,
-//! and what was reached.
+//! Recovery of a backup, which `restore`, loads and exports have in common: the moment, the options, and what
+//! was reached.
 
 use std::{
     fmt::{self, Write as _},
@@ -7,11 +7,11 @@ use std::{
 };
 
 use holdfast_core::{
-    Error, ErrorKind, Result,
+    Result,
     recovery::{self, Recovery, Until},
     restore::{Reached, RestoreOptions},
 };
-use holdfast_repo::{Kind, Repo, SourceName};
+use holdfast_repo::{Repo, SourceName};
 
 use super::{Context, select};
 use crate::{
@@ -23,7 +23,8 @@ use crate::{
     output::text,
 };
 
-/// Recovery to a moment, starting from the named physical backup or from the last one before the moment.
+/// Recovery to a moment, starting from the named backup, or from the last one before the moment, which is
+/// what `latest` means. A number without a kind is that of a physical backup if the source has any.
 pub(super) fn choose(
     context: &Context<'_>,
     repo: &Arc<Repo>,
@@ -31,31 +32,16 @@ pub(super) fn choose(
     name: Option<&SourceName>,
     until: Until,
 ) -> Result<Recovery> {
-    if let Some(id) = id
-        && let Some(kind) = id.kind.filter(|kind| *kind != Kind::Physical)
-    {
-        let text = format!("a restore cannot recover to a moment after {id}: its kind is {kind}");
-        let hint = match kind {
-            Kind::Logical => format!(
-                "load it (restore {id} --to-server) and let the server execute what follows \
-                 (binlog cat --after {id}); or omit ID to start from the last physical backup before the \
-                 moment"
-            ),
-            _ => "recovery to a moment begins with a physical backup: omit ID to start from the last one \
-                  before it"
-                .to_owned(),
-        };
-        return Err(Error::new(ErrorKind::Usage, text).hinted(hint));
-    }
     let (source, named) = match id {
         Some(id) if id.which != BackupNo::Latest => {
-            let id = BackupRef { kind: Some(Kind::Physical), ..id.clone() };
-            let chosen = select::backup(context, repo, &id, name)?;
-            (chosen.log().source.clone(), Some(chosen.run))
+            let chosen = select::backup(context, repo, id, name)?;
+            let log = chosen.log();
+            (log.source.clone(), Some((log.kind, Some(chosen.run))))
         }
         id => {
             let name = id.and_then(|id| id.source.as_ref()).or(name);
-            (select::log(context, repo, name, None)?.source, None)
+            let kind = id.and_then(|id| id.kind);
+            (select::log(context, repo, name, kind)?.source, kind.map(|kind| (kind, None)))
         }
     };
     recovery::choose(repo, &source, named, until)

@@ -13,7 +13,8 @@ use holdfast_core::{
     Cancel, Context as _, Error, ErrorKind, Result,
     recovery::{Recovery, RecoveryPlan},
     restore::{
-        self, LeftOut, PlannedOwner, Reached, RestoreMode, RestoreOptions, RestorePlan, RestoreReport,
+        self, LeftOut, Loaded, PlannedOwner, PlannedRows, Reached, RestoreMode, RestoreOptions, RestorePlan,
+        RestoreReport,
     },
 };
 use holdfast_repo::{Act, Repo};
@@ -55,6 +56,7 @@ impl Render for Planned {
 fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
     let how = match plan.mode {
         RestoreMode::Fresh => "new",
+        RestoreMode::Continue if plan.rows.is_some() => "begins an interrupted restore again",
         RestoreMode::Continue => "completes an interrupted restore",
         RestoreMode::Delta => "made into the backup",
     };
@@ -64,13 +66,32 @@ fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
     if let Some(PlannedOwner { uid, gid }) = plan.owner {
         text::fact(out, "owner", format!("user {uid}, group {gid}"))?;
     }
-    text::fact(out, "files", format!("{}, {}", text::count(plan.files, "file"), ByteSize(plan.bytes)))?;
-    text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
+    match &plan.rows {
+        Some(PlannedRows { tables, rows, bytes }) => {
+            let (tables, rows) = (text::count(*tables, "table"), text::count(*rows, "row"));
+            text::fact(out, "tables", format!("{tables}, {rows}, {}", ByteSize(*bytes)))?;
+        }
+        None => {
+            let files = text::count(plan.files, "file");
+            text::fact(out, "files", format!("{files}, {}", ByteSize(plan.bytes)))?;
+            text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
+        }
+    }
     for room in &plan.room {
         let (needed, free) = (ByteSize(room.needed_bytes), ByteSize(room.free_bytes));
         text::fact(out, "room", format!("{needed} needed of {free} free at {}", room.path.display()))?;
     }
     match &plan.prepare {
+        Some(prepare) if plan.rows.is_some() => text::fact(
+            out,
+            "loaded",
+            format!(
+                "by {} ({}), buffer pool {}",
+                prepare.program.display(),
+                prepare.version,
+                ByteSize(prepare.buffer_pool_bytes)
+            ),
+        )?,
         Some(prepare) => text::fact(
             out,
             "recovery",
@@ -130,18 +151,19 @@ impl Render for Restored {
         }
         left_out(out, &report.dropped)?;
         text::fact(out, "time", text::phases(&report.phases))?;
-        match &report.prepared {
-            Some(prepared) => {
+        match (&report.prepared, &report.loaded) {
+            (_, Some(loaded)) => show_loaded(out, loaded)?,
+            (Some(prepared), None) => {
                 text::fact(out, "recovered", format!("by {} to lsn {}", prepared.version, prepared.lsn))?
             }
-            None => text::fact(out, "recovered", "not yet: the first start does it")?,
+            (None, None) => text::fact(out, "recovered", "not yet: the first start does it")?,
         }
         if let Some(replayed) = &report.replayed {
             let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
             recovery::show_reached(out, "replayed", &replayed.reached, &how)?;
             text::first(out, "disabled events", NAMED_MAX, replayed.events_disabled.iter())?;
         }
-        position_facts(out, &report.position)?;
+        report.position.iter().try_for_each(|position| position_facts(out, position))?;
         if !report.server_options.is_empty() {
             text::fact(out, "start with", report.server_options.join("\n"))?;
         }
@@ -156,6 +178,18 @@ impl Render for Restored {
         }
         writeln!(out, "restore {} to {} completed OK", report.backup, report.target_dir.display())
     }
+}
+
+/// What a server did with the rows of a logical backup.
+fn show_loaded(out: &mut String, loaded: &Loaded) -> fmt::Result {
+    let Loaded { version, tables, rows, row_bytes, tables_verified, accounts, adapted, .. } = loaded;
+    let rows = text::count(*rows, "row");
+    text::fact(out, "loaded", format!("{rows}, {}, by {version}", ByteSize(*row_bytes)))?;
+    let (tables, accounts) = (text::count(*tables, "table"), text::count(*accounts, "account"));
+    text::fact(out, "has", format!("{tables}, {accounts}"))?;
+    let verified = text::count(*tables_verified, "table");
+    text::fact(out, "verified", format!("{verified}, by number and checksum of all rows"))?;
+    text::first(out, "adapted", NAMED_MAX, adapted.iter())
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {

@@ -4,9 +4,10 @@
 //! [`choose`] finds both. [`Recovery::run`] restores the backup ([`crate::restore`]) and has the server
 //! replay the transactions ([`crate::restore::Transactions`]) that the archive ([`crate::binlog`]) holds
 //! after it. A moment that the archive does not reach without a gap is refused before anything is written.
+//! A physical backup is preferred, since restoring its files is faster than loading rows.
 //!
-//! A logical backup is loaded into a running server. What follows it is written as a binlog
-//! ([`Recovery::write_binlog`]), for the programs by which that server executes one.
+//! What follows a backup can also be written as a binlog ([`Recovery::write_binlog`]), for the programs by
+//! which a running server into which a logical backup was loaded executes one.
 
 mod only;
 mod until;
@@ -58,37 +59,76 @@ pub struct RecoveryPlan {
     pub replay: Reached,
 }
 
-/// Chooses the last backup before the moment, or takes the one that is named.
-pub fn choose(repo: &Arc<Repo>, source: &SourceName, named: Option<RunNo>, until: Until) -> Result<Recovery> {
+/// Chooses the last physical backup before the moment, or else the last logical one. `named`: the kind that it
+/// must be of, or the backup itself.
+pub fn choose(
+    repo: &Arc<Repo>,
+    source: &SourceName,
+    named: Option<(Kind, Option<RunNo>)>,
+    until: Until,
+) -> Result<Recovery> {
     let archive = archive_until(repo, source, &until)?;
-    let log = LogName { source: source.clone(), kind: Kind::Physical };
-    let history = History::salvage(repo, &log, &mut |_, _| {})?;
+    let backups = Backups::read(repo, source)?;
     let chosen = match named {
-        Some(run) => behind(repo, &history, run, &archive, &until).map(|behind| (run, behind)),
-        None => last_before(repo, &history, &archive, &until),
+        Some((kind, Some(run))) => {
+            let history = backups.of(kind)?;
+            behind(repo, history, run, &archive, &until).map(|behind| (history, run, behind))
+        }
+        kind => last_before(repo, &backups, kind.map(|(kind, _)| kind), &archive, &until),
     };
-    let (base, behind) = chosen.map_err(|error| match error.hint() {
+    let (history, base, behind) = chosen.map_err(|error| match error.hint() {
         Some(_) => error,
         None => error.hinted(
             "\"holdfast binlog list\" shows from which backups, and up to which time, recovery is possible",
         ),
     })?;
-    Ok(Recovery { archive, log, base, behind, until, named })
+    let log = history.log().clone();
+    Ok(Recovery { archive, log, base, behind, until, named: named.and_then(|(_, run)| run) })
 }
 
-/// Finds the last backup after which the archive continues to the moment. If the moment is a transaction,
-/// that is located first: numbers alone do not tell whether it comes after a backup, since they begin again
-/// after a reset.
-fn last_before(
+/// The backups of a source.
+struct Backups {
+    physical: History,
+    logical: History,
+}
+
+impl Backups {
+    fn read(repo: &Arc<Repo>, source: &SourceName) -> Result<Self> {
+        let of = |kind| History::salvage(repo, &LogName { source: source.clone(), kind }, &mut |_, _| {});
+        Ok(Self { physical: of(Kind::Physical)?, logical: of(Kind::Logical)? })
+    }
+
+    fn of(&self, kind: Kind) -> Result<&History> {
+        match kind {
+            Kind::Physical => Ok(&self.physical),
+            Kind::Logical => Ok(&self.logical),
+            Kind::Binlog => Err(Error::new(ErrorKind::Usage, "a run of the binlog archive is no backup")),
+        }
+    }
+
+    /// All, in the order in which they are preferred: the newest first of each kind.
+    fn preferred(&self) -> impl Iterator<Item = (&History, RunNo)> {
+        [&self.physical, &self.logical]
+            .into_iter()
+            .flat_map(|history| history.standing().rev().map(move |outcome| (history, outcome.run)))
+    }
+}
+
+/// Finds the backup after which the archive continues to the moment. If the moment is a transaction, that is
+/// located first: numbers alone do not tell whether it comes after a backup, since they begin again after a
+/// reset.
+fn last_before<'a>(
     repo: &Arc<Repo>,
-    history: &History,
+    backups: &'a Backups,
+    kind: Option<Kind>,
     archive: &Archive,
     until: &Until,
-) -> Result<(RunNo, Behind)> {
+) -> Result<(&'a History, RunNo, Behind)> {
     let occurrence =
-        until.gtid().map(|gtid| only::occurrence(repo, history, archive, until, gtid)).transpose()?;
+        until.gtid().map(|gtid| only::occurrence(repo, backups, archive, until, gtid)).transpose()?;
     let mut refused = None;
-    for run in history.standing().map(|outcome| outcome.run).rev() {
+    let is_wanted = |history: &History| kind.is_none_or(|kind| history.log().kind == kind);
+    for (history, run) in backups.preferred().filter(|(history, _)| is_wanted(history)) {
         let tried = behind(repo, history, run, archive, until).and_then(|behind| {
             match until.gtid().zip(occurrence.as_ref()) {
                 Some((gtid, occurrence)) if !only::reaches(archive, &behind, occurrence)? => {
@@ -98,36 +138,23 @@ fn last_before(
             }
         });
         match tried {
-            Ok(behind) => return Ok((run, behind)),
+            Ok(behind) => return Ok((history, run, behind)),
             // The newest refusal is reported: it concerns the backup that one would have expected.
             Err(error) => drop(refused.get_or_insert(error)),
         }
     }
-    let source = &history.log().source;
+    let source = &archive.log().source;
     Err(match (refused, until.gtid().zip(occurrence.as_ref())) {
         // Each backup is refused for a reason of its own; this is what the reasons have in common.
         (Some(error), Some((gtid, occurrence))) if error.kind() == ErrorKind::Usage => {
             only::out_of_reach(archive, gtid, occurrence)
         }
         (Some(error), _) => error,
-        (None, _) => Error::failed(format!("there is no physical backup of {source}")),
+        (None, _) => {
+            let of_kind = kind.map(|kind| format!("{kind} ")).unwrap_or_default();
+            Error::failed(format!("there is no {of_kind}backup of {source}"))
+        }
     })
-}
-
-/// Recovery from a logical backup, which must hold all of its server.
-pub fn behind_logical(repo: &Arc<Repo>, source: &SourceName, base: RunNo, until: Until) -> Result<Recovery> {
-    let archive = archive_until(repo, source, &until)?;
-    let log = LogName { source: source.clone(), kind: Kind::Logical };
-    let history = History::salvage(repo, &log, &mut |_, _| {})?;
-    if history.outcome(base).is_some_and(|outcome| outcome.part.is_some()) {
-        let text = format!(
-            "{log} {base} holds only a part of its server: the transactions after it change data that it \
-             does not have"
-        );
-        return Err(Error::new(ErrorKind::Usage, text).hinted("name a backup of the whole server"));
-    }
-    let behind = behind(repo, &history, base, &archive, &until)?;
-    Ok(Recovery { archive, log, base, behind, until, named: Some(base) })
 }
 
 /// The archive of a source, if it reaches the moment.
@@ -159,6 +186,13 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
 /// Where the archive continues after a backup. Fails if it does not, or if the moment is before the backup.
 fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
     let log = history.log();
+    if history.outcome(base).is_some_and(|outcome| outcome.part.is_some()) {
+        let text = format!(
+            "{log} {base} holds only a part of its server: the transactions after it change data that it \
+             does not have"
+        );
+        return Err(Error::new(ErrorKind::Usage, text).hinted("name a backup of the whole server"));
+    }
     let head = read_head(repo, history, base)?;
     refuse_several_moments(log, base, &head)?;
     let taken = Taken::of(&head)?;

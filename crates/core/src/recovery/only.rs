@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use holdfast_formats::Gtid;
-use holdfast_repo::{Repo, RunNo, log::history::History};
+use holdfast_repo::Repo;
 
-use super::{Until, behind, until::instant};
+use super::{Backups, Until, behind, until::instant};
 use crate::{
     binlog::{Archive, Behind, Occurrence},
     error::{Error, ErrorKind, Result},
@@ -14,7 +14,7 @@ use crate::{
 /// Where the transaction is. Fails if it is not in the archive, or is there on both sides of a gap.
 pub(super) fn occurrence(
     repo: &Arc<Repo>,
-    history: &History,
+    backups: &Backups,
     archive: &Archive,
     until: &Until,
     gtid: &Gtid,
@@ -31,13 +31,17 @@ pub(super) fn occurrence(
     if found.is_empty() {
         return Ok(newest);
     }
-    let runs = history.standing().map(|outcome| outcome.run).rev();
-    let bases: Vec<(RunNo, Behind)> =
-        runs.filter_map(|run| Some((run, behind(repo, history, run, archive, until).ok()?))).collect();
+    let bases: Vec<(String, Behind)> = backups
+        .preferred()
+        .filter_map(|(history, run)| {
+            let behind = behind(repo, history, run, archive, until).ok()?;
+            Some((history.log().backup_id(run).to_string(), behind))
+        })
+        .collect();
     let base_of = |occurrence: &Occurrence| {
         let mut reaching =
             bases.iter().filter(|(_, behind)| reaches(archive, behind, occurrence).unwrap_or(false));
-        reaching.next().map(|(run, _)| *run)
+        reaching.next().map(|(id, _)| id)
     };
     if found.iter().all(is_same) {
         if base_of(&newest).is_some() {
@@ -55,8 +59,7 @@ pub(super) fn occurrence(
     let ways = found.iter().map(|occurrence| {
         let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
         match base_of(occurrence) {
-            Some(run) => {
-                let id = history.log().backup_id(run);
+            Some(id) => {
                 format!("restore {id} {} for the one committed at {at}", until.option())
             }
             None => format!("no backup is left to recover the one committed at {at} from"),
@@ -83,7 +86,7 @@ pub(super) fn reaches(archive: &Archive, behind: &Behind, occurrence: &Occurrenc
 pub(super) fn out_of_reach(archive: &Archive, gtid: &Gtid, occurrence: &Occurrence) -> Error {
     let source = &archive.log().source;
     let text = format!(
-        "no physical backup of {source} is left from which the archive leads to transaction {gtid}, {}, \
+        "no backup of {source} is left from which the archive leads to transaction {gtid}, {}, \
          without a gap",
         committed(occurrence)
     );

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
 use super::{layout::own_path, own_server::Ground, target::io_failed};
@@ -15,14 +16,25 @@ const INIT_FILE: &str = "#holdfast-account.sql";
 /// Keeps our statements out of any binlog, whatever the server's options are.
 const UNLOGGED: &str = "SET SESSION sql_log_bin = 0";
 
-/// Writes what creates the account where a server that is started on the target finds it.
-pub(super) fn write_creation(account: &OwnAccount, ground: &Ground<'_>) -> Result<ItemPath> {
-    let tree = ground.tree();
+/// Writes what creates the account where a server that is started on the target finds it. `as_root`: with all
+/// that accounts of an installation may do.
+pub(super) fn write_creation(account: &OwnAccount, ground: &Ground<'_>, as_root: bool) -> Result<ItemPath> {
+    let tree = ground.tree;
     let init = own_path(INIT_FILE)?;
-    let statements = format!("{UNLOGGED};\n{}", account.creation());
+    let proxy = match ground.server.flavor() {
+        _ if !as_root => String::new(),
+        // Whoever executes this file may not grant it (verified on 10.11 and 11.8).
+        Flavor::MariaDb => format!(
+            "INSERT INTO mysql.proxies_priv (Host, User, With_grant) VALUES ('localhost', '{}', 1);\n\
+             FLUSH PRIVILEGES;\n",
+            account.name()
+        ),
+        Flavor::MySql => format!("GRANT PROXY ON ''@'' TO {} WITH GRANT OPTION;\n", account.quoted()),
+    };
+    let statements = format!("{UNLOGGED};\n{}{proxy}", account.creation());
     let write = || {
         tree.create_file(&init, 0o600)?.write_all(statements.as_bytes())?;
-        ground.plan.owner.map_or(Ok(()), |owner| tree.give(&init, owner))
+        ground.owner.map_or(Ok(()), |owner| tree.give(&init, owner))
     };
     write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     Ok(init)

@@ -27,12 +27,17 @@ impl BackupId {
                 "a logical one is loaded into a running server (--to-server), or written as files (export, cat)",
             ));
         }
-        Ok(Self {
+        Ok(Self::of(repo, log, run))
+    }
+
+    /// The identity of a backup.
+    pub(crate) fn of(repo: &Repo, log: &LogName, run: RunNo) -> Self {
+        Self {
             repository: repo.info().repository_id.to_string(),
             source: log.source.to_string(),
             kind: log.kind.to_string(),
             run: run.0,
-        })
+        }
     }
 }
 

@@ -8,9 +8,22 @@ use holdfast_formats::{
 
 use super::report::Replayed;
 use crate::{
-    physical::{BinlogPosition, Position},
+    physical::{BinlogPosition, Position, Precision},
     server::ServerVersion,
 };
+
+/// The position of a backup of which none is known.
+pub(super) fn unknown() -> Position {
+    Position {
+        precision: Precision::AtRestore,
+        lsn: 0,
+        binlog: None,
+        gtid: None,
+        replica_gtid: None,
+        replica_of: Vec::new(),
+        at: None,
+    }
+}
 
 /// The position of a server that was at `position` and then replayed transactions.
 pub(super) fn position_after(position: &Position, replayed: Option<&Replayed>) -> Position {

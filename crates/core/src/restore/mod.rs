@@ -1,6 +1,7 @@
 //! Restores a backup into a data directory that a server can be started on.
 //!
-//! [`run`] is the outline: plan → assemble → place → prepare → replay → complete. Invariants:
+//! [`run`] is the outline for a physical one: plan → assemble → place → prepare → replay → complete. A logical
+//! one has no files; [`rebuild`] makes them. Invariants:
 //!
 //! - Nothing outside the target and the places that the user's mappings name is ever written, and nothing
 //!   restored leads outside: no path of the manifest, no link in the target, not the redo, and no file that
@@ -31,6 +32,7 @@ mod pointers;
 mod prepare;
 mod primaries;
 mod private;
+mod rebuild;
 mod redo;
 mod replay;
 mod report;
@@ -45,7 +47,7 @@ mod undo;
 use std::{io::Write, sync::Arc};
 
 use holdfast_formats::Flavor;
-use holdfast_repo::{LogName, Repo, RunNo};
+use holdfast_repo::{Kind, LogName, Repo, RunNo};
 
 use self::{
     claim::{Claim, Marker},
@@ -53,7 +55,8 @@ use self::{
     own_server::Ground,
     plan::Plan,
     roots::Roots,
-    target::io_failed,
+    serve::Serving,
+    target::{Tree, io_failed},
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -70,10 +73,11 @@ pub use options::RestoreOptions;
 pub use part::Part;
 pub(crate) use part::{MissingTablespaces, Named, named};
 pub use plan::{
-    ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, RestoreMode, RestorePlan,
+    ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,
+    RestorePlan,
 };
 pub use replay::{Piece, Transactions};
-pub use report::{LeftOut, Prepared, RESTORE_SCHEMA, Reached, Replayed, RestoreReport, Written};
+pub use report::{LeftOut, Loaded, Prepared, RESTORE_SCHEMA, Reached, Replayed, RestoreReport, Written};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
 pub fn plan(
@@ -83,6 +87,9 @@ pub fn plan(
     options: &RestoreOptions,
     cancel: &Cancel,
 ) -> Result<RestorePlan> {
+    if log.kind == Kind::Logical {
+        return rebuild::plan(repo, (log, which), options);
+    }
     let opened = Opened::open(repo, log, which)?;
     plan::make(&opened, options, cancel).map(|plan| plan.shown)
 }
@@ -114,6 +121,9 @@ pub fn run_and_replay(
         return Err(Error::new(ErrorKind::Usage, message).hinted("leave out --no-prepare"));
     }
     let watch = Watch::new(listener);
+    if log.kind == Kind::Logical {
+        return rebuild::run(repo, (log, which), options, transactions, &watch, cancel);
+    }
     let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     warn(&opened, &plan, options, listener);
     point("restore.planned");
@@ -124,7 +134,7 @@ pub fn run_and_replay(
         watch.phase("prepare");
         let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
         point("restore.private.entered");
-        prepared = Some(prepare::run(&ground, listener, cancel)?);
+        prepared = Some(prepare::run(&ground, (&opened, &plan, &roots), listener, cancel)?);
         if let Some(transactions) = transactions {
             watch.phase("replay");
             replayed = Some(replay::run(&ground, transactions, None, listener, cancel)?);
@@ -134,6 +144,7 @@ pub fn run_and_replay(
     }
     point("restore.prepared");
     let position = continuing::position_after(&opened.position, replayed.as_ref());
+    let knows_gtids = prepared.is_some();
 
     watch.phase("complete");
     if prepared.is_some() {
@@ -142,26 +153,17 @@ pub fn run_and_replay(
     }
     place::give_names(&plan, &roots)?;
     let mut report = RestoreReport {
-        schema_version: RESTORE_SCHEMA,
-        backup: opened.id.clone(),
-        target_dir: plan.shown.target_dir.clone(),
-        server_version: opened.server.version.clone(),
-        replicate_statement: continuing::replicate_statement(
-            &opened.server.version,
-            &position,
-            prepared.is_some(),
-        ),
-        continue_statement: continuing::continue_statement(&opened.server.version, &position),
-        primary_statements: primaries::primary_statements(&opened.server.version, &position),
-        position,
         prepared,
         replayed,
         written,
-        dropped: plan.shown.dropped.clone(),
         phases: watch.phases(),
-        server_options: plan.shown.server_options.clone(),
+        ..RestoreReport::of(&plan.shown, Some(position), knows_gtids)
     };
-    complete(claim, &plan, &roots, &report)?;
+    write_report(roots.target(), &report)?;
+    place::give_new(&plan, &roots)?;
+    roots.sync_names()?;
+    point("restore.report.written");
+    claim.release()?;
     report.phases = watch.phases();
     Ok(report)
 }
@@ -205,11 +207,11 @@ pub(crate) fn run_apart(
     let (_claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
     watch.phase("prepare");
     let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
-    let prepared = prepare::run(&ground, listener, cancel)?;
+    let prepared = prepare::run(&ground, (&opened, &plan, &roots), listener, cancel)?;
     let mut replayed = None;
     if let Some(transactions) = transactions {
         let mut only = None;
-        serve::run(&ground, cancel, &mut |connect| {
+        serve::run(&ground, Serving::answers(options), cancel, &mut |connect| {
             only = errand.recovered(connect)?;
             Ok(())
         })?;
@@ -217,7 +219,7 @@ pub(crate) fn run_apart(
         replayed = Some(replay::run(&ground, transactions, only.as_deref(), listener, cancel)?);
     }
     let position = continuing::position_after(&opened.position, replayed.as_ref());
-    serve::run(&ground, cancel, &mut |connect| errand.arrived(connect))?;
+    serve::run(&ground, Serving::answers(options), cancel, &mut |connect| errand.arrived(connect))?;
     Ok(Apart {
         server_version: opened.server.version.to_string(),
         position,
@@ -240,7 +242,7 @@ fn look(
     watch.phase("plan");
     let opened = Opened::open(repo, log, which)?;
     if is_replayed {
-        replay::check_zone(&opened, options)?;
+        replay::check_zone(&opened.server, options)?;
     }
     let plan = plan::make(&opened, options, cancel)?;
     Ok((opened, plan))
@@ -307,9 +309,8 @@ fn write(
     Ok((claim, roots, written))
 }
 
-/// Writes into the target what it is, and removes the marker.
-fn complete(claim: Claim, plan: &Plan, roots: &Roots, report: &RestoreReport) -> Result<()> {
-    let tree = roots.target();
+/// Writes into the target what it is.
+fn write_report(tree: &Tree, report: &RestoreReport) -> Result<()> {
     let path = layout::own_path(layout::REPORT)?;
     let text = serde_json::to_vec_pretty(report).context("write the report")?;
     let write = || {
@@ -318,11 +319,7 @@ fn complete(claim: Claim, plan: &Plan, roots: &Roots, report: &RestoreReport) ->
         file.write_all(&text)?;
         file.sync_all()
     };
-    write().map_err(|error| io_failed("write", tree.path_of(&path), error))?;
-    place::give_new(plan, roots)?;
-    roots.sync_names()?;
-    point("restore.report.written");
-    claim.release()
+    write().map_err(|error| io_failed("write", tree.path_of(&path), error))
 }
 
 /// It tells no secrets, and monitoring may want to read it.

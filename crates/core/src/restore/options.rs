@@ -47,6 +47,9 @@ pub struct RestoreOptions {
     pub keyring: Option<PathBuf>,
     /// The zone of the source's host, for replayed transactions; `None`: the backup's, if that is UTC.
     pub time_zone: Option<String>,
+    /// A logical backup: leave out, and name, what no server can make, such as a view that could not be used when
+    /// it was saved. Otherwise such a restore is refused.
+    pub leave_out: bool,
     /// Make holes for all pages of zeros, not only for those that were holes.
     pub sparse: bool,
     /// The part of the backup to restore; `None`: all of it.
@@ -81,6 +84,7 @@ impl RestoreOptions {
             prepare_options: Vec::new(),
             keyring: None,
             time_zone: None,
+            leave_out: false,
             sparse: false,
             part: None,
             redo_file_bytes_max: FILE_BYTES_MAX,

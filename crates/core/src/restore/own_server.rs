@@ -1,10 +1,11 @@
 //! The options of every server that a restore runs on its own files: for their recovery ([`super::prepare`]),
-//! and to replay transactions ([`super::replay`]).
+//! to load rows ([`super::rebuild`]), and to replay transactions ([`super::replay`]).
 //!
 //! Such a server has no network, binlog, event scheduler, persisted settings, or general logs, and a
-//! temporary directory of its own. The system tablespace keeps the name that it was assembled under, redo and
-//! the log of Aria are in a directory of their own ([`super::private`]), and only this server is told so: no
-//! other server can start on the files meanwhile.
+//! temporary directory of its own. No other server can start on the files meanwhile. Restored ones are in
+//! their final places, but the system tablespace keeps the name that it was assembled under, redo and the log
+//! of Aria are in a directory of their own ([`super::private`]), and only this server is told so. Rebuilt ones
+//! are all in that directory.
 //!
 //! Durability is not needed while it runs: if it is cut off, everything starts over from the repository.
 //! After it ends, the whole filesystem is synced,
@@ -29,8 +30,10 @@ use super::{
 };
 use crate::{
     error::Result,
+    physical::Position,
     server::{
         ServerFacts,
+        facts::Plugin,
         programs::{
             RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, option_of, own_options, takes_socket,
         },
@@ -43,15 +46,21 @@ const SCRATCH: &str = "#holdfast-prepare";
 /// A directory that does not exist, below the private one.
 const NO_PLUGINS: &str = "no-plugins";
 
-/// The restored files, while only our own servers may find them.
+/// The files, while only our own servers may find them.
 pub(super) struct Ground<'a> {
-    pub(super) opened: &'a Opened,
-    pub(super) plan: &'a Plan,
-    pub(super) roots: &'a Roots,
+    /// The data directory.
+    pub(super) tree: &'a Tree,
+    /// The source.
+    pub(super) server: &'a ServerFacts,
+    /// The position that the backup is at.
+    pub(super) position: &'a Position,
+    pub(super) owner: Option<(u32, u32)>,
     pub(super) binary: &'a ServerBinary,
     pub(super) options: &'a RestoreOptions,
-    keyring: Keyring<'a>,
-    private: Private<'a>,
+    /// Options without which a server does not start on these files, or reads them wrongly.
+    server_options: &'a [String],
+    /// What is moved out of the way of other servers, if that is not the whole data directory.
+    moved: Option<(Keyring<'a>, Private<'a>)>,
 }
 
 impl<'a> Ground<'a> {
@@ -66,18 +75,50 @@ impl<'a> Ground<'a> {
         let tree = roots.target();
         let keyring = Keyring::enter(tree, opened, options, plan.owner)?;
         let private = Private::enter(tree, plan, opened.server.flavor(), plan.owner)?;
-        Ok(Self { opened, plan, roots, binary, options, keyring, private })
+        Ok(Self {
+            tree,
+            server: &opened.server,
+            position: &opened.position,
+            owner: plan.owner,
+            binary,
+            options,
+            server_options: &plan.shown.server_options,
+            moved: Some((keyring, private)),
+        })
+    }
+
+    /// A data directory where no other server looks for one.
+    pub(super) fn apart(
+        tree: &'a Tree,
+        (server, position): (&'a ServerFacts, &'a Position),
+        owner: Option<(u32, u32)>,
+        binary: &'a ServerBinary,
+        options: &'a RestoreOptions,
+        server_options: &'a [String],
+    ) -> Self {
+        Self { tree, server, position, owner, binary, options, server_options, moved: None }
     }
 
     /// Moves everything back, still under names with which no server starts.
     pub(super) fn leave(self) -> Result<()> {
-        self.keyring.leave()?;
-        self.private.leave()
+        let Some((keyring, private)) = self.moved else { return Ok(()) };
+        keyring.leave()?;
+        private.leave()
     }
 
-    /// The target.
-    pub(super) fn tree(&self) -> &'a Tree {
-        self.roots.target()
+    /// A run of the program that makes the data directory.
+    pub(super) fn installation(
+        &self,
+        scratch_in: &Tree,
+        orders: Vec<OsString>,
+        stdin: Vec<u8>,
+    ) -> Result<ServerRun> {
+        let mut arguments: Vec<OsString> =
+            vec!["--no-defaults".into(), option_of("--datadir=", self.tree.path())];
+        arguments.extend(self.server_options.iter().map(OsString::from));
+        arguments.extend(orders);
+        arguments.extend(self.options.prepare_options.iter().map(OsString::from));
+        self.run(scratch(scratch_in.path()), arguments, stdin, None)
     }
 
     /// Starts a server. `orders` say what it is to do; the user's own options come last.
@@ -87,49 +128,66 @@ impl<'a> Ground<'a> {
         orders: Vec<OsString>,
         time_zone: Option<String>,
     ) -> Result<RunningServer> {
-        let tree = self.tree();
         let mut arguments = self.arguments(buffer_pool_bytes);
         arguments.extend(orders);
         arguments.extend(self.options.prepare_options.iter().map(OsString::from));
-        let run = ServerRun {
-            binary: self.binary.path.clone(),
-            arguments,
-            stdin: Vec::new(),
-            scratch: scratch(tree.path()),
-            run_as: Some(RunAs::owner_of(tree.path())?),
-            time_zone,
-        };
-        run.start()
+        self.run(scratch(self.tree.path()), arguments, Vec::new(), time_zone)?.start()
+    }
+
+    fn run(
+        &self,
+        scratch: PathBuf,
+        arguments: Vec<OsString>,
+        stdin: Vec<u8>,
+        time_zone: Option<String>,
+    ) -> Result<ServerRun> {
+        let binary = self.binary.path.clone();
+        let run_as = Some(RunAs::owner_of(self.tree.path())?);
+        Ok(ServerRun { binary, arguments, stdin, scratch, run_as, time_zone })
+    }
+
+    /// Where the redo is.
+    fn redo_dir(&self) -> PathBuf {
+        self.moved.as_ref().map_or_else(|| self.tree.path().to_owned(), |(_, private)| private.path())
+    }
+
+    /// A directory that does not exist.
+    fn no_plugins(&self) -> PathBuf {
+        self.redo_dir().join(NO_PLUGINS)
     }
 
     /// Its options, except for what it is to do.
     fn arguments(&self, buffer_pool_bytes: u64) -> Vec<OsString> {
-        let server = &self.opened.server;
-        let (datadir, private) = (self.tree().path(), &*self.private.path());
-        let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), option_of("--datadir=", datadir)];
+        let (server, redo_dir) = (self.server, &*self.redo_dir());
+        let mut arguments: Vec<OsString> =
+            vec!["--no-defaults".into(), option_of("--datadir=", self.tree.path())];
         arguments.extend(own_options(server.flavor(), buffer_pool_bytes));
         let mut add = |option: String| arguments.push(option.into());
         add("--performance-schema=OFF".to_owned());
-        self.plan.shown.server_options.iter().cloned().for_each(&mut add);
-        add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
-        arguments.push(option_of("--innodb-log-group-home-dir=", private));
+        self.server_options.iter().cloned().for_each(&mut add);
+        if self.moved.is_some() {
+            add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
+            arguments.push(option_of("--innodb-log-group-home-dir=", redo_dir));
+        }
         let mut add = |option: String| arguments.push(option.into());
         let redo_size = server.innodb.redo_size;
         match server.flavor() {
             Flavor::MariaDb => {
                 // With a size below that of the laid-out redo, recovery calls the log too small while it
                 // still holds redo. The server's own next start makes it the size it is configured for.
-                let laid_out = std::fs::metadata(private.join(REDO_MARIADB)).map_or(0, |log| log.len());
+                let laid_out = std::fs::metadata(redo_dir.join(REDO_MARIADB)).map_or(0, |log| log.len());
                 add(format!("--innodb-log-file-size={}", laid_out.max(redo_size)));
-                arguments.push(option_of("--aria-log-dir-path=", private));
+                if self.moved.is_some() {
+                    arguments.push(option_of("--aria-log-dir-path=", redo_dir));
+                }
             }
             Flavor::MySql => {
                 // The lines that are judged are logged as notes.
                 add("--log-error-verbosity=3".to_owned());
-                if !needs_plugins(server) {
+                if !self.needs_plugins() {
                     // The user's components are loaded whatever else is said
                     // (verified), so none may be found.
-                    add(format!("--plugin-dir={}", private.join(NO_PLUGINS).display()));
+                    add(format!("--plugin-dir={}", self.no_plugins().display()));
                 }
                 add(format!("--innodb-redo-log-capacity={redo_size}"));
                 // As on the source, whatever this version's default is. If the mode may change, replayed
@@ -149,16 +207,19 @@ impl<'a> Ground<'a> {
     /// The option that keeps the server from loading the source's plugins, which could reach other servers or
     /// files; `None` if it cannot read the backup without some. MySQL gets it with its other options.
     pub(super) fn without_plugins(&self) -> Option<OsString> {
-        let options = &self.plan.shown.server_options;
-        let needs_some = needs_plugins(&self.opened.server)
-            || options.iter().any(|option| option.starts_with("--plugin-load"));
-        let none = option_of("--plugin-dir=", &self.private.path().join(NO_PLUGINS));
-        (self.opened.server.flavor() == Flavor::MariaDb && !needs_some).then_some(none)
+        let none = option_of("--plugin-dir=", &self.no_plugins());
+        (self.server.flavor() == Flavor::MariaDb && !self.needs_plugins()).then_some(none)
+    }
+
+    /// Whether it cannot read or make the files without plugins.
+    fn needs_plugins(&self) -> bool {
+        needs_plugins(self.server)
+            || self.server_options.iter().any(|option| option.starts_with("--plugin-load"))
     }
 
     /// Removes from the log what the server says about missing what it was not to find.
     pub(super) fn forget_absent(&self, log: &mut Vec<String>) {
-        if !needs_plugins(&self.opened.server) {
+        if !needs_plugins(self.server) {
             log.retain(|line| !is_of_absent_component(line));
         }
     }
@@ -219,6 +280,58 @@ fn home_options(server: &ServerFacts) -> Vec<String> {
 
 /// Options without which a server does not start on these files, or reads them wrongly, or reads others.
 pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
+    let mut options = shape_options(server);
+    // What was ciphertext on the source must not be written in clear.
+    match server.version.flavor {
+        Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
+        Flavor::MySql => {
+            let kinds = [("redo", server.encryption.redo), ("undo", server.encryption.undo)];
+            let encrypted = kinds.iter().filter(|(_, encrypted)| *encrypted);
+            options.extend(encrypted.map(|(kind, _)| format!("--innodb-{kind}-log-encrypt=ON")));
+        }
+        Flavor::MariaDb => {}
+    }
+    options
+}
+
+/// Plugins of the servers' own packages without which tables or accounts of a source cannot be made. Others are
+/// not loaded because a backup says so: it would choose code that runs here.
+const PLUGINS_NEEDED: [&str; 13] = [
+    "auth_ed25519",
+    "auth_pam",
+    "auth_parsec",
+    "auth_socket",
+    "ha_archive",
+    "ha_blackhole",
+    "ha_mroonga",
+    "ha_rocksdb",
+    "provider_bzip2",
+    "provider_lz4",
+    "provider_lzma",
+    "provider_lzo",
+    "provider_snappy",
+];
+
+/// Options for a new data directory that the source's own configuration fits. It has no list of plugins.
+pub(super) fn new_options(server: &ServerFacts) -> Vec<String> {
+    let mut options = shape_options(server);
+    let loaded = |library: &&str| {
+        let name = |plugin: &Plugin| plugin.library.strip_suffix(".so").map(str::to_owned);
+        server.plugins.iter().any(|plugin| name(plugin).as_deref() == Some(*library))
+    };
+    let needed = PLUGINS_NEEDED.iter().filter(|library| loaded(library));
+    options.extend(needed.map(|library| format!("--plugin-load-add={library}")));
+    options
+}
+
+/// The files of the system tablespace, by their names in the data directory.
+pub(super) fn system_files(server: &ServerFacts) -> Vec<String> {
+    let path = at_home(&server.innodb.data_file_path);
+    path.split(';').map(|file| file.split(':').next().unwrap_or(file).to_owned()).collect()
+}
+
+/// The size of pages, the case of names, and where files are.
+fn shape_options(server: &ServerFacts) -> Vec<String> {
     let innodb = &server.innodb;
     let mut options = vec![
         format!("--innodb-page-size={}", innodb.page_size),
@@ -231,16 +344,6 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
     }
     if let Some(aria) = &server.aria {
         options.push(format!("--aria-block-size={}", aria.block_size));
-    }
-    // What was ciphertext on the source must not be written in clear.
-    match server.version.flavor {
-        Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
-        Flavor::MySql => {
-            let kinds = [("redo", server.encryption.redo), ("undo", server.encryption.undo)];
-            let encrypted = kinds.iter().filter(|(_, encrypted)| *encrypted);
-            options.extend(encrypted.map(|(kind, _)| format!("--innodb-{kind}-log-encrypt=ON")));
-        }
-        Flavor::MariaDb => {}
     }
     options
 }

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Room for what no plan knows: directories, the marker, the server's small files.
-const ROOM_EXTRA_BYTES: u64 = 16 << 20;
+pub(super) const ROOM_EXTRA_BYTES: u64 = 16 << 20;
 /// Temporary tablespaces and logs that a recovering server makes.
 const ROOM_PREPARE_BYTES: u64 = 64 << 20;
 
@@ -74,7 +74,7 @@ pub struct ExternalFile {
 pub struct PlannedRoom {
     /// The directory, or the existing one above it.
     pub path: PathBuf,
-    /// The most that the restore takes there.
+    /// The most that the restore takes there; the least, if a server is to make the files of rows.
     pub needed_bytes: u64,
     /// Free there, for the user who restores.
     pub free_bytes: u64,
@@ -102,6 +102,17 @@ pub struct PlannedPrepare {
     pub least_ms: u64,
 }
 
+/// Rows that a server will load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedRows {
+    /// How many tables there are.
+    pub tables: u64,
+    /// How many rows.
+    pub rows: u64,
+    /// Their size.
+    pub bytes: u64,
+}
+
 /// What a restore will do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RestorePlan {
@@ -119,6 +130,9 @@ pub struct RestorePlan {
     pub files: u64,
     /// Their size; holes count.
     pub bytes: u64,
+    /// A logical backup: its rows. It has no files; what a server makes of them is not known before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rows: Option<PlannedRows>,
     /// Redo that recovery will go through.
     pub redo_bytes: u64,
     /// Files to be made.
@@ -165,7 +179,10 @@ pub(super) struct Plan {
 /// Plans; changes nothing.
 pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
     check_options(options)?;
-    let binary = if options.prepare { Some(find_binary(opened, options)?) } else { None };
+    let binary = match options.prepare {
+        true => Some(find_binary(&opened.server.version, options).map_err(without_prepare)?),
+        false => None,
+    };
     let survey = survey(&options.target_dir, options.delta, &opened.id)?;
     let redo = lay_out(&opened.redo, &opened.redo_item, options.redo_file_bytes_max)?;
     let flavor = opened.server.version.flavor;
@@ -180,8 +197,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let buffer_pool = super::prepare::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
     let target_dir = absolute(&options.target_dir)?;
-    let is_root = rustix::process::geteuid().is_root();
-    let owner = is_root.then(|| owner(options.owner, survey.owner, options.server_user));
+    let owner = owner_of(options, &survey);
     let shown = RestorePlan {
         backup: opened.id.clone(),
         server_version: opened.server.version.clone(),
@@ -193,6 +209,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         owner: owner.map(|(uid, gid)| PlannedOwner { uid, gid }),
         files: planner.files,
         bytes: planner.bytes,
+        rows: None,
         redo_bytes: redo.captured_bytes,
         create: std::mem::take(&mut planner.create),
         replace: std::mem::take(&mut planner.replace),
@@ -226,6 +243,12 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     })
 }
 
+/// The owner of everything restored, if we may set it.
+pub(super) fn owner_of(options: &RestoreOptions, survey: &Survey) -> Option<(u32, u32)> {
+    let is_root = rustix::process::geteuid().is_root();
+    is_root.then(|| owner(options.owner, survey.owner, options.server_user))
+}
+
 /// Root restores for others: a server that runs as a user of its own cannot start on what belongs to root.
 fn owner(
     named: Option<(u32, u32)>,
@@ -250,7 +273,7 @@ fn made(maps: &[(PathBuf, PathBuf)], mapped: &[PathBuf], standing: &Standing) ->
     needed.into_iter().filter(is_ours).map(Path::to_owned).collect()
 }
 
-fn check_options(options: &RestoreOptions) -> Result<()> {
+pub(super) fn check_options(options: &RestoreOptions) -> Result<()> {
     for (from, to) in &options.maps {
         if !from.is_absolute() || !to.is_absolute() {
             let text = format!("mapping {}={} needs absolute paths", from.display(), to.display());
@@ -271,10 +294,9 @@ fn check_options(options: &RestoreOptions) -> Result<()> {
     Ok(())
 }
 
-fn find_binary(opened: &Opened, options: &RestoreOptions) -> Result<ServerBinary> {
-    let wanted = &opened.server.version;
-    let binary = ServerBinary::find(options.server_binary.as_deref(), wanted, &options.search_path)
-        .map_err(without_prepare)?;
+/// The server program that works on the files of a server of this version.
+pub(super) fn find_binary(wanted: &ServerVersion, options: &RestoreOptions) -> Result<ServerBinary> {
+    let binary = ServerBinary::find(options.server_binary.as_deref(), wanted, &options.search_path)?;
     if binary.version.flavor != wanted.flavor {
         return Err(Error::new(
             ErrorKind::Usage,
@@ -282,7 +304,7 @@ fn find_binary(opened: &Opened, options: &RestoreOptions) -> Result<ServerBinary
         ));
     }
     if !options.allow_version {
-        binary.require(wanted).map_err(without_prepare)?;
+        binary.require(wanted)?;
     }
     Ok(binary)
 }
@@ -292,7 +314,7 @@ fn without_prepare(error: Error) -> Error {
 }
 
 /// The target as an absolute path, whether it exists or not.
-fn absolute(path: &Path) -> Result<PathBuf> {
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
     match path.canonicalize() {
         Ok(path) => Ok(path),
         Err(_) => std::path::absolute(path).map_err(|error| io_failed("find", path, error)),
@@ -585,13 +607,7 @@ impl<'a> Planner<'a> {
                 room.needed_bytes = room.needed_bytes.saturating_sub(holes);
             }
             if room.needed_bytes > room.free_bytes {
-                return Err(Error::failed(format!(
-                    "{} has {} free, and the restore needs {}",
-                    room.path.display(),
-                    ByteSize(room.free_bytes),
-                    ByteSize(room.needed_bytes)
-                ))
-                .hinted("make room, or restore into another filesystem"));
+                return Err(too_little(room));
             }
         }
         Ok(rooms.into_values().map(|(room, _)| room).collect())
@@ -659,8 +675,19 @@ fn in_the_way(path: &Path, redo_encrypted: bool) -> Error {
     })
 }
 
+/// The error for a filesystem that is too full.
+pub(super) fn too_little(room: &PlannedRoom) -> Error {
+    Error::failed(format!(
+        "{} has {} free, and the restore needs {}",
+        room.path.display(),
+        ByteSize(room.free_bytes),
+        ByteSize(room.needed_bytes)
+    ))
+    .hinted("make room, or restore into another filesystem")
+}
+
 /// Room at `path`, or where it will be made.
-fn room_at(path: &Path) -> Result<(PathBuf, Room)> {
+pub(super) fn room_at(path: &Path) -> Result<(PathBuf, Room)> {
     let failed = |error| io_failed("look at", path, error);
     for existing in path.ancestors() {
         match Tree::open(existing) {

@@ -21,6 +21,7 @@ use super::{
     options::RestoreOptions,
     own_server::{Ground, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
+    plan::Plan,
     report::Prepared,
     roots::Roots,
     standstill::Watch,
@@ -97,9 +98,13 @@ fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
 }
 
 /// Lets the server recover the target.
-pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel) -> Result<Prepared> {
-    let Ground { opened, options, .. } = ground;
-    let tree = ground.tree();
+pub(super) fn run(
+    ground: &Ground<'_>,
+    (opened, plan, roots): (&Opened, &Plan, &Roots),
+    listener: &dyn Listener,
+    cancel: &Cancel,
+) -> Result<Prepared> {
+    let Ground { tree, options, .. } = ground;
     let flavor = opened.server.version.flavor;
     let init = own_path(INIT_FILE)?;
     if flavor == Flavor::MySql {
@@ -107,7 +112,7 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
             || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.server, &opened.position));
         write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
-    let mut exit = recover(ground, &orders(flavor, tree, &init), listener, cancel)?;
+    let mut exit = recover(ground, (opened, plan), &orders(flavor, tree, &init), listener, cancel)?;
     if flavor == Flavor::MySql {
         exit.log.retain(|line| !is_of_replication(line));
     }
@@ -121,7 +126,7 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
         }
         part.forget_absent(&mut exit.log);
     }
-    let recovered = check(opened, &exit, ground.roots).map_err(|error| hinted(error, opened, options))?;
+    let recovered = check(opened, &exit, roots).map_err(|error| hinted(error, opened, options))?;
     if let Network::Shared(why) = &exit.network {
         let text =
             format!("the recovering server had no network of its own ({why}); its options kept it off");
@@ -148,11 +153,12 @@ pub(super) fn run(ground: &Ground<'_>, listener: &dyn Listener, cancel: &Cancel)
 /// stands still writes nothing.
 fn recover(
     ground: &Ground<'_>,
+    (opened, plan): (&Opened, &Plan),
     orders: &[OsString],
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<ServerExit> {
-    let Ground { opened, plan, options, .. } = ground;
+    let options = ground.options;
     let mut buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
     let mut orders = orders.to_vec();

@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::backup_id::BackupId;
+use super::{
+    backup_id::BackupId,
+    continuing::{continue_statement, replicate_statement},
+    plan::RestorePlan,
+    primaries::primary_statements,
+};
 use crate::{
     physical::{BinlogPosition, Position},
     server::ServerVersion,
@@ -59,6 +64,33 @@ pub struct Prepared {
     pub ms: u64,
 }
 
+/// What a server of ours did with the rows of a logical backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loaded {
+    /// The program.
+    pub program: PathBuf,
+    /// Its version.
+    pub version: String,
+    /// Tables.
+    pub tables: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Size of the rows.
+    pub row_bytes: u64,
+    /// Tables that were read again, and are the backup's by number and checksum of all rows.
+    pub tables_verified: u64,
+    /// Accounts.
+    pub accounts: u64,
+    /// What this server has made otherwise than the source.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adapted: Vec<String>,
+    /// What was left out, on request, because no server can make it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// How long it took.
+    pub ms: u64,
+}
+
 /// Where transactions end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
@@ -104,10 +136,13 @@ pub struct RestoreReport {
     pub target_dir: PathBuf,
     /// The server it was taken from.
     pub server_version: ServerVersion,
-    /// The state of the restored files, as a replication position.
-    pub position: Position,
+    /// The state of the restored files, as a replication position; `None`: a logical backup that has none.
+    pub position: Option<Position>,
     /// Whether a server has recovered it already. If not, the first start does.
     pub prepared: Option<Prepared>,
+    /// A logical backup: what the server did that made the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
     /// Transactions replayed after the backup, if it was restored to a later moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
@@ -133,4 +168,29 @@ pub struct RestoreReport {
     /// primaries, one text for each channel whose place is known; `<…>` is to be filled in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub primary_statements: Vec<String>,
+}
+
+impl RestoreReport {
+    /// The report on what was planned. `knows_gtids`: whether the restored server has been told its GTIDs.
+    pub(super) fn of(plan: &RestorePlan, position: Option<Position>, knows_gtids: bool) -> Self {
+        let version = &plan.server_version;
+        let known = position.as_ref();
+        Self {
+            schema_version: RESTORE_SCHEMA,
+            backup: plan.backup.clone(),
+            target_dir: plan.target_dir.clone(),
+            server_version: version.clone(),
+            replicate_statement: known.and_then(|at| replicate_statement(version, at, knows_gtids)),
+            continue_statement: known.and_then(|at| continue_statement(version, at)),
+            primary_statements: known.map_or_else(Vec::new, |at| primary_statements(version, at)),
+            position,
+            prepared: None,
+            loaded: None,
+            replayed: None,
+            written: Written::default(),
+            dropped: plan.dropped.clone(),
+            phases: Vec::new(),
+            server_options: plan.server_options.clone(),
+        }
+    }
 }

@@ -1,7 +1,9 @@
-//! Runs a server on restored files for a caller that asks it something. Its log is not judged: the files were
-//! judged already, and the caller sees the answers.
+//! Runs a server for a caller that asks it something, or has it load rows. Its log is not judged: restored
+//! files were judged already, and the caller sees the answers.
 
-use super::{account, own_server::Ground, prepare, target::io_failed};
+use std::ffi::OsString;
+
+use super::{account, options::RestoreOptions, own_server::Ground, prepare, target::io_failed};
 use crate::{
     error::{Error, Result},
     event::Cancel,
@@ -12,19 +14,41 @@ use crate::{
     },
 };
 
+/// How the server is started.
+pub(super) struct Serving {
+    pub(super) buffer_pool_bytes: u64,
+    /// Further options.
+    pub(super) orders: Vec<OsString>,
+    /// Whether our account may let others act as anybody.
+    pub(super) makes_accounts: bool,
+}
+
+impl Serving {
+    /// For questions.
+    pub(super) fn answers(options: &RestoreOptions) -> Self {
+        Self {
+            buffer_pool_bytes: prepare::buffer_pool_bytes(options, 0),
+            orders: Vec::new(),
+            makes_accounts: false,
+        }
+    }
+}
+
 /// Starts the server, lets `ask` talk to it, and shuts it down.
 pub(super) fn run(
     ground: &Ground<'_>,
+    serving: Serving,
     cancel: &Cancel,
     ask: &mut dyn FnMut(&ConnectOptions) -> Result<()>,
 ) -> Result<()> {
     const DOING: &str = "start a server on the restored files";
-    let tree = ground.tree();
+    let tree = ground.tree;
     let own = OwnAccount::random()?;
-    let init = account::write_creation(&own, ground)?;
+    let init = account::write_creation(&own, ground, serving.makes_accounts)?;
     let mut orders = vec![option_of("--init-file=", &tree.path_of(&init))];
+    orders.extend(serving.orders);
     orders.extend(ground.without_plugins());
-    let mut server = ground.start(prepare::buffer_pool_bytes(ground.options, 0), orders, None)?;
+    let mut server = ground.start(serving.buffer_pool_bytes, orders, None)?;
     // An idle session would not survive hours of asking.
     drop(own.connect(&mut server, DOING, cancel)?);
     point("restore.serving");

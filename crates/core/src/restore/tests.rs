@@ -367,7 +367,7 @@ fn assert_restored(target: &Path, files: &Files) {
     assert!(text.contains(".//////////db/o.ibd"), "{text}");
     assert!(log[begin + bytes.len()..].iter().all(|byte| *byte == 0));
     let report: RestoreReport = serde_json::from_slice(&found.remove(REPORT).expect("report")).unwrap();
-    assert_eq!(report.position.gtid.as_deref(), Some("0-1-99"));
+    assert_eq!(report.position.unwrap().gtid.as_deref(), Some("0-1-99"));
     let expected = restored(files);
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     for (path, content) in &expected {

@@ -46,7 +46,10 @@ impl Stage {
     }
 
     pub(crate) fn with(kind: ServerKind, options: ServerOptions) -> Self {
-        let server = Server::start(kind, options).unwrap();
+        Self::of(Server::start(kind, options).unwrap())
+    }
+
+    pub(crate) fn of(server: Server) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Arc::new(FsStore::create(dir.path().join("repo")).unwrap());
         let password = Password::new("a password".to_owned()).unwrap();

@@ -2,12 +2,12 @@
 //! transaction is meant.
 
 use holdfast_core::recovery::Recovery;
-use holdfast_repo::RunNo;
+use holdfast_repo::{Kind, RunNo};
 
 use super::*;
 
 fn choose(stage: &Stage, named: Option<u64>, until: Until) -> Result<Recovery> {
-    recovery::choose(&stage.repo, &source(), named.map(RunNo), until)
+    recovery::choose(&stage.repo, &source(), named.map(|run| (Kind::Physical, Some(RunNo(run)))), until)
 }
 
 fn never(stage: &Stage, dir: &Path) -> RestoreOptions {

@@ -548,7 +548,8 @@ fn mariadb_10_11_a_temporary_table_that_was_open() {
     let log = holdfast_repo::LogName { source: source(), kind: holdfast_repo::Kind::Physical };
     let history = holdfast_repo::log::history::History::read(&stage.repo, &log).unwrap();
     let oldest = history.standing().next().unwrap().run;
-    let recovery = recovery::choose(&stage.repo, &source(), Some(oldest), Until::End).unwrap();
+    let recovery =
+        recovery::choose(&stage.repo, &source(), Some((Kind::Physical, Some(oldest))), Until::End).unwrap();
     let target = dir.path().join("target");
     let program = ServerKind::MariaDb1011.server_program().unwrap();
     let options = RestoreOptions { server_binary: Some(program), ..RestoreOptions::new(&target) };
@@ -713,8 +714,13 @@ fn failover_inside_a_transaction(kind: ServerKind) {
     insert_wide(&second, 20..23, 1);
     let report = once(&stage.repo, &second);
     assert!(report.gaps.is_empty(), "{report:?}");
-    let recovery =
-        recovery::behind_logical(&stage.repo, &source(), RunNo(base.run.backup), Until::End).unwrap();
+    let recovery = recovery::choose(
+        &stage.repo,
+        &source(),
+        Some((Kind::Logical, Some(RunNo(base.run.backup)))),
+        Until::End,
+    )
+    .unwrap();
     let mut binlog = Vec::new();
     let written = recovery.write_binlog(false, &Cancel::default(), &mut |bytes| {
         binlog.extend_from_slice(bytes);

@@ -220,7 +220,7 @@ fn mysql_9_7_encrypted_redo() {
     let restore_options =
         RestoreOptions { server_binary: Some(component.join("mysqld")), ..RestoreOptions::new(&target) };
     let report = recovery.run(&stage.repo, &restore_options, &Told, &Cancel::default()).unwrap();
-    assert_eq!(report.position.precision, Precision::AtRestore, "{report:?}");
+    assert_eq!(report.position.as_ref().unwrap().precision, Precision::AtRestore, "{report:?}");
     let copy = Server::attach(ServerKind::MySql97, &target, options).unwrap();
     let rows = |server: &Server| -> Vec<(u64, Vec<u8>)> {
         server.query("SELECT id, v FROM c.t ORDER BY id").unwrap()

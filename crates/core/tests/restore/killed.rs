@@ -21,14 +21,16 @@ use crate::extract::interrupted::processes_of;
 const ORDERS: &str = "HOLDFAST_TEST_RESTORE";
 
 #[derive(Serialize, Deserialize)]
-struct Orders {
-    repo: PathBuf,
-    target: PathBuf,
-    program: PathBuf,
-    run: u64,
-    point: String,
+pub(super) struct Orders {
+    pub(super) repo: PathBuf,
+    pub(super) target: PathBuf,
+    pub(super) program: PathBuf,
+    /// The kind of the backup.
+    pub(super) kind: String,
+    pub(super) run: u64,
+    pub(super) point: String,
     /// The delay after the point.
-    after_ms: u64,
+    pub(super) after_ms: u64,
 }
 
 /// Not a test by itself: restores, and is killed where it is told to.
@@ -52,11 +54,12 @@ fn operation() {
     let repo = Arc::new(Repo::open(Arc::new(store), None).unwrap());
     let options =
         RestoreOptions { server_binary: Some(orders.program), ..RestoreOptions::new(orders.target) };
-    restore::run(&repo, &log(), RunNo(orders.run), &options, &Told, &Cancel::default()).unwrap();
+    let log = LogName { kind: orders.kind.parse().unwrap(), ..log() };
+    restore::run(&repo, &log, RunNo(orders.run), &options, &Told, &Cancel::default()).unwrap();
 }
 
 /// Whether it was killed, instead of completing first.
-fn killed(orders: &Orders) -> bool {
+pub(super) fn killed(orders: &Orders) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "restore::killed::operation", "--ignored", "--nocapture"])
         .env(ORDERS, serde_json::to_string(orders).unwrap())
@@ -90,6 +93,7 @@ fn killed_while_recovering(kind: ServerKind, seed: u64, server_options: &ServerO
         repo: place.clone(),
         target: target.clone(),
         program: kind.server_program().unwrap(),
+        kind: log().kind.to_string(),
         run: backup.run.backup,
         point: point.to_owned(),
         after_ms,

@@ -31,6 +31,7 @@ use crate::listeners::Told;
 
 mod killed;
 mod owner;
+mod rebuilt;
 mod redo;
 mod replay;
 mod settings;

@@ -150,7 +150,7 @@ fn moments_are_restored(kind: ServerKind, server_options: ServerOptions, seed: u
             .collect();
         assert_eq!(left, Vec::<PathBuf>::new());
         // The server continues from there as a replica.
-        let position = match (kind.is_mariadb(), report.position.gtid) {
+        let position = match (kind.is_mariadb(), report.position.unwrap().gtid) {
             (true, Some(gtid)) => Position::Gtid(gtid),
             (false, Some(_)) if uses_gtids => Position::Held,
             _ => continue,

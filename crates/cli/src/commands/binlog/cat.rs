@@ -113,7 +113,7 @@ fn what_follows(args: &CatArgs, id: &BackupRef, until: Until, context: &Context<
     let repo = Arc::new(repository::open_for(context, Act::Read, "to write out what is archived")?);
     let id = BackupRef { kind: Some(Kind::Logical), ..id.clone() };
     let chosen = select::backup(context, &repo, &id, args.name.name.as_ref())?;
-    recovery::behind_logical(&repo, &chosen.log().source, chosen.run, until)
+    recovery::choose(&repo, &chosen.log().source, Some((Kind::Logical, Some(chosen.run))), until)
 }
 
 /// Consumes bytes.

@@ -161,8 +161,8 @@ impl Render for Listed {
         if self.recoverable.is_empty() {
             writeln!(
                 out,
-                "a restore can replay nothing: no physical backup is kept from which the archive continues \
-                 (for logical backups: binlog cat --after)"
+                "a restore can replay nothing: no backup of the whole server is kept from which the archive \
+                 continues"
             )?;
         }
         for part in &self.recoverable {
@@ -192,8 +192,8 @@ fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
     let until_at = archive.recoverable_until(chain).map(instant);
     let age = until_at.map(|until| Timestamp::now().duration_since(until).as_secs());
     Some(Recoverable {
-        from: format!("{}#{}", archive.log().source, base.run),
-        from_at: base.finished_at,
+        from: base.id.clone(),
+        from_at: base.at,
         until_at,
         until_age_s: age.map(|seconds| u64::try_from(seconds).unwrap_or(0)),
         until_file: chain.end.file.clone(),

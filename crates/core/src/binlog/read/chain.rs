@@ -1,5 +1,5 @@
-//! What can be recovered: physical backups, and how far the archive continues after each without a gap.
-//! Nothing is replayed after a logical backup ([`crate::recovery`]).
+//! What can be recovered: backups of a whole server, and how far the archive continues after each without a
+//! gap.
 
 use holdfast_formats::{
     Flavor, Gtids,
@@ -15,6 +15,7 @@ use crate::{
     binlog::stretch::{BinlogServer, parse_gtids},
     error::Result,
     head::{self, read_head},
+    logical::ViewFacts,
     physical::Position,
 };
 
@@ -36,16 +37,20 @@ pub struct Chain {
     pub first_at: Option<u64>,
     /// When its last transaction was committed.
     pub last_at: Option<u64>,
-    /// Physical backups after whose positions it has everything, oldest first.
+    /// Backups after whose positions it has everything, oldest first.
     pub bases: Vec<Base>,
 }
 
-/// A physical backup after which the archive continues.
+/// A backup of the whole server after which the archive continues.
 #[derive(Clone, Debug, Serialize)]
 pub struct Base {
+    /// How the command line names it.
+    pub id: String,
     /// Its run.
     pub run: u64,
-    /// When it was taken.
+    /// From when on recovery is possible: the end of a physical backup, the view of a logical one.
+    pub at: Timestamp,
+    /// When it was finished.
     pub finished_at: Timestamp,
 }
 
@@ -106,19 +111,29 @@ impl Archive {
                 }),
             }
         }
-        let history = self.backups(Kind::Physical)?;
-        for outcome in history.standing() {
-            // A backup that cannot be read is no base; `check` says why.
-            let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
-            let Ok(taken) = Taken::of(&head) else { continue };
-            if let Some(at) = self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
-                && let Some(chain) = chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&at))
-            {
-                chain.bases.push(Base { run: outcome.run.0, finished_at: head.finished_at });
+        for kind in [Kind::Physical, Kind::Logical] {
+            let history = self.backups(kind)?;
+            for outcome in history.standing().filter(|outcome| outcome.part.is_none()) {
+                // A backup that cannot be read is no base; `check` says why.
+                let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
+                let Ok(taken) = Taken::of(&head) else { continue };
+                if ViewFacts::of(&head).is_some_and(|view| !view.inconsistent.is_empty()) {
+                    continue;
+                }
+                if let Some(stretch) =
+                    self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
+                    && let Some(chain) =
+                        chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&stretch))
+                {
+                    let finished_at = head.finished_at;
+                    let at = if kind == Kind::Logical { head.started_at } else { finished_at };
+                    let id = history.log().backup_id(outcome.run);
+                    chain.bases.push(Base { id, run: outcome.run.0, at, finished_at });
+                }
             }
         }
         for chain in &mut chains {
-            chain.bases.sort_by_key(|base| base.finished_at);
+            chain.bases.sort_by_key(|base| base.at);
         }
         Ok(chains)
     }

@@ -34,8 +34,8 @@ use crate::{
     server::{
         ConnectOptions, Purpose, ServerVersion, Session,
         programs::{
-            OwnAccount, RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, option_of, own_options,
-            takes_socket,
+            OwnAccount, RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, drop_installed_accounts,
+            install, is_servers_own, option_of, own_options, takes_socket,
         },
     },
     work_place::{abandoned, lock_new},
@@ -56,8 +56,6 @@ const LOADER_RIGHTS: &str = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, REFER
                              SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, EVENT, TRIGGER";
 /// Databases of the server that a dump's views may show. The one with the accounts is not among them.
 const SHOWN_SCHEMAS: [&str; 2] = ["performance_schema", "sys"];
-/// Accounts that the servers need themselves.
-const SERVERS_OWN: [&str; 2] = ["mysql.", "mariadb.sys"];
 /// Prefix of a name that denotes a directory as it is: that of another database.
 const RAW_NAME: &str = "#mysql50#";
 
@@ -216,7 +214,8 @@ impl PrivateServer {
     pub(super) fn start(wanted: &Wanted<'_>, cancel: &Cancel) -> Result<PrivateServer> {
         let home = Home::make(wanted)?;
         let flavor = wanted.binary.version.flavor;
-        initialise(wanted, &home, cancel)?;
+        let making = |orders, stdin| Ok(run(wanted, &home, orders, stdin));
+        install(wanted.binary, &making, "make the private server", cancel)?;
         let (admin, loader) = (OwnAccount::random()?, OwnAccount::random()?);
         write_init_file(&home, wanted, &init_sql(flavor, &admin, &loader))?;
         let run = run(wanted, &home, serving(wanted, &home), Vec::new());
@@ -255,12 +254,7 @@ impl PrivateServer {
     /// Drops all accounts that the installation has made, except those that the server itself needs.
     fn drop_accounts(&self) -> Result<()> {
         let mut admin = self.admin()?;
-        for row in admin.rows("SELECT User AS user, Host AS host FROM mysql.user")? {
-            let (user, host) = (row.text("user")?, row.text("host")?);
-            if user != self.admin.name() && user != self.loader.name() && !is_servers_own(user) {
-                admin.exec(&format!("DROP USER {}@{}", quoted_text(user), quoted_text(host)))?;
-            }
-        }
+        drop_installed_accounts(&mut admin, &[self.admin.name(), self.loader.name()])?;
         for schema in SHOWN_SCHEMAS {
             admin.exec(&format!("GRANT SELECT ON {schema}.* TO {}", self.loader.quoted()))?;
         }
@@ -336,12 +330,6 @@ impl PrivateServer {
     }
 }
 
-/// Whether an account is one that the servers need themselves.
-fn is_servers_own(user: &str) -> bool {
-    let user = user.to_lowercase();
-    SERVERS_OWN.iter().any(|own| user.starts_with(own))
-}
-
 /// A database's name in a grant, where names are patterns.
 fn as_pattern(name: &str) -> String {
     let mut pattern = String::with_capacity(name.len());
@@ -386,66 +374,6 @@ fn serving(wanted: &Wanted<'_>, home: &Home) -> Vec<OsString> {
         options.push(home.option("--secure-file-priv=", "files"));
     }
     options
-}
-
-/// Makes its data directory, as the server's own programs do.
-fn initialise(wanted: &Wanted<'_>, home: &Home, cancel: &Cancel) -> Result<()> {
-    let doing = "make the private server";
-    let (orders, stdin) = match wanted.binary.version.flavor {
-        Flavor::MySql => (vec!["--initialize-insecure".into()], Vec::new()),
-        Flavor::MariaDb => {
-            let share = share_dir(wanted, home, cancel)?;
-            let orders: Vec<OsString> = [
-                "--bootstrap",
-                "--log-warnings=0",
-                "--max-allowed-packet=8M",
-                "--innodb-flush-log-at-trx-commit=0",
-                "--innodb-doublewrite=OFF",
-            ]
-            .map(OsString::from)
-            .to_vec();
-            (orders, system_tables(&share)?)
-        }
-    };
-    let exit = run(wanted, home, orders, stdin).start()?.wait(cancel)?;
-    exit.success(doing, &|_| false)
-}
-
-/// Where a MariaDB server keeps the descriptions of its system tables.
-fn share_dir(wanted: &Wanted<'_>, home: &Home, cancel: &Cancel) -> Result<PathBuf> {
-    const KNOWN_BY: &str = "character-sets-dir";
-    let orders = vec!["--verbose".into(), "--help".into()];
-    let exit = run(wanted, home, orders, Vec::new()).start()?.wait(cancel)?;
-    let charsets = exit.log.iter().find_map(|line| {
-        let value = line.strip_prefix(KNOWN_BY)?;
-        value.starts_with(char::is_whitespace).then(|| PathBuf::from(value.trim()))
-    });
-    let share = charsets.as_deref().and_then(Path::parent).map(Path::to_owned);
-    share.ok_or_else(|| {
-        Error::failed(format!(
-            "{} does not say where its system tables are described",
-            wanted.binary.path.display()
-        ))
-    })
-}
-
-/// The statements that make a MariaDB server's system tables, in the order of its own installation.
-fn system_tables(share: &Path) -> Result<Vec<u8>> {
-    let mut sql = b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\nSET @skip_auth_anonymous=1;\n".to_vec();
-    for part in ["system_tables", "performance_tables", "system_tables_data", "gis", "sys_schema"] {
-        let names = match part {
-            "gis" => vec!["maria_add_gis_sp_bootstrap.sql".to_owned()],
-            _ => ["mariadb", "mysql"].map(|prefix| format!("{prefix}_{part}.sql")).to_vec(),
-        };
-        let found = names.iter().map(|name| share.join(name)).find(|path| path.is_file());
-        let Some(path) = found else {
-            return Err(Error::failed(format!("there is no {} in {}", names[0], share.display()))
-                .hinted("it is a part of the server's package: install that"));
-        };
-        sql.extend(fs::read(&path).context(format!("read {}", path.display()))?);
-        sql.push(b'\n');
-    }
-    Ok(sql)
 }
 
 /// Makes our accounts, and leaves no others that can do anything.

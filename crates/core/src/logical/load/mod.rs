@@ -134,6 +134,8 @@ struct Loading<'a> {
     control: Link,
     identity: String,
     shown: LoadPlan,
+    /// Numbers of views that wait for what their owners may do.
+    denied: Vec<usize>,
     options: &'a LoadOptions,
 }
 
@@ -230,7 +232,7 @@ impl<'a> Loading<'a> {
             adapted: plan.adapted(),
             left_out: plan.left_out.clone(),
         };
-        Ok(Self { backup, target, plan, control, identity, shown, options })
+        Ok(Self { backup, target, plan, control, identity, shown, denied: Vec::new(), options })
     }
 
     fn load(mut self, watch: &Watch<'_>, cancel: &Cancel) -> Result<LoadReport> {
@@ -274,7 +276,7 @@ impl<'a> Loading<'a> {
             progress: &progress,
             cancel,
         };
-        let ended = programs.at_the_end(&mut self.control)?;
+        let ended = programs.at_the_end(&mut self.control, &self.denied)?;
         self.shown.name_refused(ended.left_out, watch);
         self.shown.name_adapted(ended.adapted, watch);
         point("load.ended");
@@ -316,7 +318,7 @@ impl<'a> Loading<'a> {
         watch: &Watch<'_>,
         cancel: &Cancel,
     ) -> Result<(rows::Loaded, u64)> {
-        let Self { backup, target, plan, control, options, shown, .. } = self;
+        let Self { backup, target, plan, control, options, shown, denied, .. } = self;
         let programs = Programs { plan, target, options, progress, cancel };
         shown.name_refused(programs.before_tables(control)?, watch);
         watch.phase("rows");
@@ -331,7 +333,9 @@ impl<'a> Loading<'a> {
         shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
         control.compute(target, false)?;
         watch.phase("programs");
-        shown.name_refused(programs.behind_tables(control)?, watch);
+        let behind = programs.behind_tables(control)?;
+        shown.name_refused(behind.left_out, watch);
+        *denied = behind.denied;
         point("load.programs.made");
         let mut verified = 0;
         if let Some(verifying) = verifying {

@@ -1,5 +1,7 @@
 //! Makes everything that is neither a table nor its rows, under the settings it was first made under.
 
+use std::collections::BTreeSet;
+
 use super::{
     LoadOptions,
     link::{Link, SQL_MODE},
@@ -32,6 +34,17 @@ const NOT_OF_THE_OBJECT: [u16; 21] = [
 ];
 /// MySQL and MariaDB: a function that is not declared deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
+
+/// A routine, a table, or what another view reads, that the owner of a view may not use.
+const NOT_YET: [u16; 4] = [PROGRAM_DENIED, 1142, 1143, 1356];
+
+/// The results of making routines, views and triggers.
+#[derive(Debug, Default)]
+pub(super) struct BehindTables {
+    pub(super) left_out: Vec<Adaptation>,
+    /// Numbers of views whose owners lack a privilege, which may be granted later.
+    pub(super) denied: Vec<usize>,
+}
 
 /// The results of the end of a load.
 #[derive(Debug, Default)]
@@ -96,8 +109,10 @@ impl Programs<'_> {
             .map_err(|error| error.context(format_args!("make sequence {}", sequence.name)))?;
             self.progress.note(&mut link.session, sequence.object, Stage::Done)?;
         }
-        // The owners of what follows.
-        let ours = self.accounts();
+        // The owners of what follows. Of a role, the account that loads is the administrator until the end:
+        // only an administrator may grant it.
+        let without_options = |account| AccountDefinition { options: Vec::new(), ..account };
+        let ours: Vec<AccountDefinition> = self.accounts().into_iter().map(without_options).collect();
         link.session.exec("START TRANSACTION")?;
         // Not those that existed: a resumed load would take them for its own.
         for account in self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there) {
@@ -215,9 +230,9 @@ impl Programs<'_> {
         Ok(())
     }
 
-    /// Makes routines, views and triggers. Returns what was left out.
-    pub(super) fn behind_tables(&self, link: &mut Link) -> Result<Vec<Adaptation>> {
-        let mut left_out = Vec::new();
+    /// Makes routines, views and triggers.
+    pub(super) fn behind_tables(&self, link: &mut Link) -> Result<BehindTables> {
+        let (mut left_out, mut denied) = (Vec::new(), Vec::new());
         for routine in &self.plan.routines {
             self.program(link, routine, &mut left_out)?;
         }
@@ -237,34 +252,57 @@ impl Programs<'_> {
             })?;
         }
         point("load.views.begun");
-        for view in self.plan.views.iter().filter(|view| self.is_open(view.object)) {
-            self.progress.fence(&mut link.session)?;
-            link.enter(&view.schema)?;
-            link.session.exec(&format!(
-                "SET SESSION character_set_client = {}, collation_connection = {}",
-                view.context.charset, view.context.collation
-            ))?;
-            let rest = view.create.strip_prefix(b"CREATE ").unwrap_or(&view.create);
-            let made = link.exec(&[b"CREATE OR REPLACE ", rest].concat());
-            link.session.exec("SET NAMES utf8mb4")?;
-            if let Err(error) = made {
-                left_out.push(self.left_out(error, format!("view {}.{}", view.schema, view.name))?);
-                // A stand-in that stayed would answer with rows that never existed.
-                let (schema, name) = (quoted(&view.schema), quoted(&view.name));
-                link.session.exec(&format!("DROP VIEW IF EXISTS {schema}.{name}"))?;
-                self.progress.note(&mut link.session, view.object, Stage::Planned)?;
-                continue;
+        for (number, view) in self.plan.views.iter().enumerate().filter(|(_, view)| self.is_open(view.object))
+        {
+            match self.view(link, view)? {
+                // MariaDB asks whether the view's owner may call its functions.
+                Err(error) if error.code().is_some_and(|code| NOT_YET.contains(&code)) => denied.push(number),
+                made => self.end_view(link, view, made, &mut left_out)?,
             }
-            self.progress.note(&mut link.session, view.object, Stage::Done)?;
         }
         for trigger in &self.plan.triggers {
             self.program(link, trigger, &mut left_out)?;
         }
-        Ok(left_out)
+        Ok(BehindTables { left_out, denied })
     }
 
-    /// Makes events, which may run from now on, and grants privileges and roles to accounts.
-    pub(super) fn at_the_end(&self, link: &mut Link) -> Result<Ended> {
+    /// Makes a view in place of its stand-in.
+    fn view(&self, link: &mut Link, view: &Program) -> Result<Result<(), SqlError>> {
+        self.progress.fence(&mut link.session)?;
+        link.enter(&view.schema)?;
+        link.session.exec(&format!(
+            "SET SESSION character_set_client = {}, collation_connection = {}",
+            view.context.charset, view.context.collation
+        ))?;
+        let rest = view.create.strip_prefix(b"CREATE ").unwrap_or(&view.create);
+        let made = link.exec(&[b"CREATE OR REPLACE ", rest].concat());
+        link.session.exec("SET NAMES utf8mb4")?;
+        Ok(made.map(drop))
+    }
+
+    fn end_view(
+        &self,
+        link: &mut Link,
+        view: &Program,
+        made: Result<(), SqlError>,
+        left_out: &mut Vec<Adaptation>,
+    ) -> Result<()> {
+        let stage = match made {
+            Ok(()) => Stage::Done,
+            Err(error) => {
+                left_out.push(self.left_out(error, format!("view {}.{}", view.schema, view.name))?);
+                // A stand-in that stayed would answer with rows that never existed.
+                let (schema, name) = (quoted(&view.schema), quoted(&view.name));
+                link.session.exec(&format!("DROP VIEW IF EXISTS {schema}.{name}"))?;
+                Stage::Planned
+            }
+        };
+        self.progress.note(&mut link.session, view.object, stage)
+    }
+
+    /// Makes events, which may run from now on, grants privileges and roles to accounts, and makes the views
+    /// that could not be made without. `denied`: their numbers.
+    pub(super) fn at_the_end(&self, link: &mut Link, denied: &[usize]) -> Result<Ended> {
         let mut ended = Ended::default();
         for event in &self.plan.events {
             let object = format!("event {}.{}", event.schema, event.name);
@@ -281,6 +319,10 @@ impl Programs<'_> {
             }
         }
         self.grants(link, &mut ended.left_out)?;
+        for view in denied.iter().filter_map(|number| self.plan.views.get(*number)) {
+            let made = self.view(link, view)?;
+            self.end_view(link, view, made, &mut ended.left_out)?;
+        }
         Ok(ended)
     }
 
@@ -301,6 +343,39 @@ impl Programs<'_> {
             for statement in accounts::grants(&[account]) {
                 self.grant(link, &statement, left_out)?;
             }
+        }
+        self.hand_over_roles(link, &there, left_out)
+    }
+
+    /// MariaDB: makes the administrators of the load's roles those that the source has.
+    fn hand_over_roles(
+        &self,
+        link: &mut Link,
+        there: &BTreeSet<String>,
+        left_out: &mut Vec<Adaptation>,
+    ) -> Result<()> {
+        let made = self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there);
+        let roles = made.map(|account| &account.definition).filter(|it| it.is_role && it.account != PUBLIC);
+        for role in roles {
+            let name = &role.account;
+            let admin = role.options.iter().find_map(|option| option.0.strip_prefix(b"WITH ADMIN "));
+            let admin = admin.map(|admin| String::from_utf8_lossy(admin).into_owned());
+            let us = link.session.value("SELECT CURRENT_USER()")?.unwrap_or_default();
+            let us = us
+                .rsplit_once('@')
+                .map(|(user, host)| format!("{}@{}", quoted_text(user), quoted_text(host)));
+            let Some(us) = us.filter(|us| admin.as_ref() != Some(us)) else { continue };
+            match admin.filter(|admin| there.contains(admin)) {
+                Some(admin) => {
+                    let grant = format!("GRANT {name} TO {admin} WITH ADMIN OPTION");
+                    self.grant(link, grant.as_bytes(), left_out)?;
+                }
+                None => {
+                    let object = format!("the administrator of role {name}");
+                    left_out.push(Adaptation { object, what: "that account does not exist".to_owned() });
+                }
+            }
+            link.session.exec(&format!("REVOKE {name} FROM {us}"))?;
         }
         Ok(())
     }

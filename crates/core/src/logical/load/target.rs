@@ -96,6 +96,8 @@ pub(super) struct Target {
     pub(super) charsets: BTreeMap<String, String>,
     pub(super) collations: BTreeSet<String>,
     pub(super) engines: BTreeSet<String>,
+    /// MySQL: tablespaces that several tables may share; `None`: the account may not know them.
+    pub(super) tablespaces: Option<BTreeSet<String>>,
     pub(super) privileges: Privileges,
 }
 
@@ -170,6 +172,10 @@ impl Target {
                 session,
                 "SELECT UPPER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')",
             )?,
+            tablespaces: match flavor {
+                Flavor::MariaDb => None,
+                Flavor::MySql => tablespaces(session)?,
+            },
             privileges: Privileges::read(session)?,
         })
     }
@@ -305,6 +311,14 @@ fn schemas(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> 
 fn set(session: &mut Session, query: &str) -> Result<BTreeSet<String>, SqlError> {
     let rows = session.rows(query)?;
     Ok(rows.iter().filter_map(|row| row.values().first().cloned().flatten()).collect())
+}
+
+fn tablespaces(session: &mut Session) -> Result<Option<BTreeSet<String>>, SqlError> {
+    let query = "SELECT name FROM information_schema.innodb_tablespaces WHERE space_type = 'General'";
+    match set(session, query) {
+        Err(error) if error.is_denied() => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlError> {

@@ -28,7 +28,6 @@ use self::{
 };
 use super::{
     account,
-    opened::Opened,
     options::RestoreOptions,
     own_server::{Ground, is_of_absent_plugin, is_of_replication, uses_gtids},
     prepare,
@@ -40,7 +39,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     points::point,
     server::{
-        TableName,
+        ServerFacts, TableName,
         programs::{Network, OwnAccount, option_of},
     },
 };
@@ -80,9 +79,9 @@ pub(super) fn run(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<Replayed> {
-    let Ground { opened, plan, options, .. } = ground;
-    let tree = ground.tree();
-    let (logs, reached) = RelayLogs::write(tree, opened.server.flavor(), plan.owner, transactions, cancel)?;
+    let Ground { tree, server: facts, options, owner, .. } = ground;
+    let flavor = facts.flavor();
+    let (logs, reached) = RelayLogs::write(tree, flavor, *owner, transactions, cancel)?;
     point("restore.relay.written");
     let Some(first) = logs.first() else {
         logs.remove(tree)?;
@@ -90,14 +89,14 @@ pub(super) fn run(
     };
 
     let own = OwnAccount::random()?;
-    let init = account::write_creation(&own, ground)?;
+    let init = account::write_creation(&own, ground, false)?;
     let mut orders = vec![
         option_of("--init-file=", &tree.path_of(&init)),
         option_of("--relay-log=", &logs.base(tree)),
         option_of("--relay-log-index=", &logs.index(tree)),
     ];
-    orders.extend(applying(opened, options, logs.free_server_id()));
-    if opened.server.flavor() == Flavor::MariaDb {
+    orders.extend(applying(facts, options, logs.free_server_id()));
+    if flavor == Flavor::MariaDb {
         // MySQL is given no such directory at all.
         orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
     }
@@ -109,18 +108,15 @@ pub(super) fn run(
     );
     let mut server =
         ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
-    let goal = Goal {
-        reached: &reached,
-        from: opened.position.gtid.as_deref(),
-        names_all: uses_gtids(&opened.server),
-    };
+    let goal =
+        Goal { reached: &reached, from: ground.position.gtid.as_deref(), names_all: uses_gtids(facts) };
     if let Network::Shared(why) = server.network() {
         let text = format!(
             "the server that replays transactions has no network of its own ({why}); its options keep it off"
         );
         listener.event(Event::Note { text });
     }
-    let mut applier = Applier::connect(&mut server, &own, opened.server.flavor(), cancel)?;
+    let mut applier = Applier::connect(&mut server, &own, flavor, cancel)?;
     let disabled_before = applier.disabled_events()?;
     applier.begin(first)?;
     point("restore.replaying");
@@ -149,7 +145,7 @@ const ZONES: &str = "/usr/share/zoneinfo";
 
 /// Refuses to replay if statements could come to other values than on the source: those that depend on its
 /// host's zone, of which the backup knows no more than an abbreviation.
-pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()> {
+pub(super) fn check_zone(server: &ServerFacts, options: &RestoreOptions) -> Result<()> {
     let usage = |message: String| Error::new(ErrorKind::Usage, message);
     if let Some(zone) = &options.time_zone {
         let is_name = zone.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
@@ -158,7 +154,7 @@ pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()
             false => Err(usage(format!("this host knows no time zone {zone}"))),
         };
     }
-    match opened.server.sql.system_time_zone.as_deref() {
+    match server.sql.system_time_zone.as_deref() {
         None | Some("UTC" | "GMT" | "Etc/UTC" | "UCT" | "Universal" | "Zulu" | "") => Ok(()),
         Some(zone) => Err(usage(format!(
             "the source's host is in time zone {zone}, and statements that are replayed may depend on it"
@@ -171,9 +167,8 @@ pub(super) fn check_zone(opened: &Opened, options: &RestoreOptions) -> Result<()
 }
 
 /// Options that say how the server applies transactions.
-fn applying(opened: &Opened, options: &RestoreOptions, server_id: u32) -> Vec<OsString> {
+fn applying(facts: &ServerFacts, options: &RestoreOptions, server_id: u32) -> Vec<OsString> {
     let threads = options.parallel.max(1);
-    let facts = &opened.server;
     let mut arguments = vec![
         // An applier takes this part of the mode from the server, all others from the statement.
         "--sql-mode=NO_DIR_IN_CREATE".to_owned(),

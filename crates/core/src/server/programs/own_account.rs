@@ -19,6 +19,26 @@ const POLL: Duration = Duration::from_millis(50);
 /// Enough for a start that needs no recovery, or has already done it.
 const START_LIMIT: Duration = Duration::from_secs(300);
 
+/// Accounts that the servers need themselves.
+const SERVERS_OWN: [&str; 2] = ["mysql.", "mariadb.sys"];
+
+/// Whether an account is one that the servers need themselves.
+pub(crate) fn is_servers_own(user: &str) -> bool {
+    let user = user.to_lowercase();
+    SERVERS_OWN.iter().any(|own| user.starts_with(own))
+}
+
+/// Drops all accounts that the installation has made, except those that the server itself needs, and `ours`.
+pub(crate) fn drop_installed_accounts(session: &mut Session, ours: &[&str]) -> Result<()> {
+    for row in session.rows("SELECT User AS user, Host AS host FROM mysql.user")? {
+        let (user, host) = (row.text("user")?, row.text("host")?);
+        if !is_servers_own(user) && !ours.contains(&user) {
+            session.exec(&format!("DROP USER '{user}'@'{host}'"))?;
+        }
+    }
+    Ok(())
+}
+
 /// An account of our own.
 pub(crate) struct OwnAccount {
     name: String,

@@ -10,6 +10,8 @@ mod collations;
 mod to_mariadb;
 mod to_mysql;
 
+use std::collections::BTreeSet;
+
 use holdfast_formats::Flavor;
 
 pub(super) use asked::Seen;
@@ -150,6 +152,9 @@ impl<'a> Adapter<'a> {
                 Flavor::MariaDb => to_mariadb::table(sql, &mut notes)?,
                 Flavor::MySql => keeps_order &= to_mysql::table(sql, definition, &mut notes)?,
             }
+        }
+        if let Some(there) = &self.target.tablespaces {
+            leave_tablespace(&mut sql.tail, there, &mut notes);
         }
         if !self.target.engines.contains(&definition.engine.to_uppercase()) {
             return Err(format!("the target has no engine {}", definition.engine));
@@ -320,6 +325,30 @@ fn type_word(text: &[u8]) -> String {
     word.map(|token| String::from_utf8_lossy(token.bytes).into_owned()).unwrap_or_default()
 }
 
+/// MySQL: puts a table whose tablespace the target lacks into one of its own.
+fn leave_tablespace(tail: &mut Vec<u8>, there: &BTreeSet<String>, notes: &mut Vec<String>) {
+    // Every server has these; the first means none that is shared.
+    const EVERYWHERE: [&str; 2] = ["innodb_file_per_table", "innodb_system"];
+    let all = tokens(tail);
+    // /*!50100 TABLESPACE `name` */
+    let named = |token: &Token<'_>| {
+        let text = token.bytes.strip_prefix(b"/*!").filter(|_| token.kind == Kind::Comment)?;
+        let inner = tokens(text.trim_ascii_start());
+        let mut words = inner.iter().skip_while(|token| token.kind != Kind::Space);
+        words.by_ref().find(|token| token.kind != Kind::Space)?.is_word("TABLESPACE").then_some(())?;
+        words.find_map(Token::name)
+    };
+    let found = all.iter().enumerate().find_map(|(at, token)| Some((at, named(token)?)));
+    let Some((at, name)) =
+        found.filter(|(_, name)| !EVERYWHERE.contains(&name.as_str()) && !there.contains(name))
+    else {
+        return;
+    };
+    let kept = [joined(&all[..at]), joined(&all[at + 1..])].concat();
+    *tail = kept.trim_ascii().to_vec();
+    notes.push(format!("it is in a tablespace of its own: the target has no tablespace {name}"));
+}
+
 /// Removes options from the end of a statement: `NAME=value`, however the name is quoted.
 fn drop_options(tail: &mut Vec<u8>, unwanted: &[&str], notes: &mut Vec<String>) {
     let all = tokens(tail);
@@ -391,4 +420,34 @@ fn besides(create: &[Token<'_>]) -> Vec<u8> {
     };
     let encryption = create.iter().filter(is_of_encryption).flat_map(|token| [b" ", token.bytes].concat());
     comment.chain(encryption).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table leaves a tablespace that the target lacks, and no other.
+    #[test]
+    fn tablespaces() {
+        let there = BTreeSet::from(["general".to_owned()]);
+        let partitions = "/*!50100 PARTITION BY HASH (`a`) PARTITIONS 2 */";
+        for (tail, left) in [
+            ("/*!50100 TABLESPACE `other` */ ENGINE=InnoDB".to_owned(), Some("ENGINE=InnoDB".to_owned())),
+            (
+                format!("/*!50100 TABLESPACE `o``1` */ ENGINE=InnoDB COMMENT='TABLESPACE' {partitions}"),
+                Some(format!("ENGINE=InnoDB COMMENT='TABLESPACE' {partitions}")),
+            ),
+            ("/*!50100 TABLESPACE `general` */ ENGINE=InnoDB".to_owned(), None),
+            ("/*!50100 TABLESPACE `innodb_system` */ ENGINE=InnoDB".to_owned(), None),
+            ("/*!50100 TABLESPACE `innodb_file_per_table` */ ENGINE=InnoDB".to_owned(), None),
+            (format!("ENGINE=InnoDB {partitions}"), None),
+            ("ENGINE=InnoDB COMMENT='/*!50100 TABLESPACE `other` */'".to_owned(), None),
+        ] {
+            let (mut adapted, mut notes) = (tail.clone().into_bytes(), Vec::new());
+            leave_tablespace(&mut adapted, &there, &mut notes);
+            let adapted = String::from_utf8(adapted).unwrap();
+            assert_eq!(notes.len(), usize::from(left.is_some()), "{tail}");
+            assert_eq!(adapted, left.unwrap_or(tail));
+        }
+    }
 }

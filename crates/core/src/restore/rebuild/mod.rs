@@ -1,0 +1,134 @@
+//! Restores a logical backup into a data directory: a server of our own makes a new one, loads the rows, and
+//! replays what followed the backup.
+//!
+//! [`run`] is the outline: plan → install → load → replay → place → complete. Invariants, besides those of
+//! [`super`]:
+//!
+//! - Everything is made in a directory below the target in which no other server looks for data, and is moved
+//!   to its place when it is at the requested moment.
+//! - The rows are read again and equal the backup before anything is replayed. Nothing has to be adapted, since
+//!   the server is of the source's series; nothing is left out unless the user says so.
+//! - A restore that was interrupted begins again, since nothing tells how much of a server's files is durable.
+
+mod backup;
+mod load;
+mod place;
+mod plan;
+
+use std::sync::Arc;
+
+use holdfast_repo::{LogName, Repo, RunNo};
+
+use self::{backup::LogicalBackup, plan::Plan};
+use super::{
+    RestorePlan, RestoreReport, Transactions,
+    claim::{Claim, Marker},
+    continuing,
+    layout::{PRIVATE, own_path},
+    options::RestoreOptions,
+    own_server::Ground,
+    replay,
+    target::{DIRECTORY_MODE, Tree, io_failed},
+    write_report,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    event::Cancel,
+    points::point,
+    server::programs::install,
+    watch::Watch,
+};
+
+/// What [`run`] would do. Changes nothing; fails where `run` would refuse.
+pub(super) fn plan(
+    repo: &Arc<Repo>,
+    (log, which): (&LogName, RunNo),
+    options: &RestoreOptions,
+) -> Result<RestorePlan> {
+    let backup = LogicalBackup::open(repo, log, which)?;
+    plan::make(&backup, options).map(|plan| plan.shown)
+}
+
+/// Restores the backup, and has the server replay the transactions that followed it, if any are given.
+pub(super) fn run(
+    repo: &Arc<Repo>,
+    base: (&LogName, RunNo),
+    options: &RestoreOptions,
+    transactions: Option<&mut dyn Transactions>,
+    watch: &Watch<'_>,
+    cancel: &Cancel,
+) -> Result<RestoreReport> {
+    watch.phase("plan");
+    let backup = LogicalBackup::open(repo, base.0, base.1)?;
+    if transactions.is_some() {
+        replay::check_zone(&backup.server, options)?;
+    }
+    let plan = plan::make(&backup, options)?;
+    point("rebuild.planned");
+
+    watch.phase("install");
+    let (claim, target, apart) = claim(&backup, &plan, options)?;
+    point("rebuild.claimed");
+    // A position is needed only by a replay, which takes place only behind one.
+    let unknown = continuing::unknown();
+    let position = backup.position.as_ref().unwrap_or(&unknown);
+    let of_source = (&backup.server, position);
+    let ground =
+        Ground::apart(&apart, of_source, plan.owner, &plan.binary, options, &plan.shown.server_options);
+    let making = |orders, stdin| ground.installation(&target, orders, stdin);
+    install(&plan.binary, &making, "make a new data directory", cancel)?;
+    point("rebuild.installed");
+
+    watch.phase("load");
+    let loaded = load::run(&ground, repo, base, watch, cancel)?;
+    point("rebuild.loaded");
+    let mut replayed = None;
+    if let Some(transactions) = transactions {
+        if backup.position.is_none() {
+            let text = format!("it is unknown where {} is in the binlog of its server", backup.id);
+            return Err(Error::new(ErrorKind::Usage, text));
+        }
+        watch.phase("replay");
+        replayed = Some(replay::run(&ground, transactions, None, watch, cancel)?);
+    }
+    let position = backup.position.as_ref().map(|at| continuing::position_after(at, replayed.as_ref()));
+
+    watch.phase("complete");
+    let written = place::run(&target, &apart, &plan)?;
+    let mut report = RestoreReport {
+        loaded: Some(loaded),
+        replayed,
+        written,
+        phases: watch.phases(),
+        ..RestoreReport::of(&plan.shown, position, true)
+    };
+    write_report(&target, &report)?;
+    place::give_report(&target, &plan)?;
+    target.sync_dir(None).map_err(|error| io_failed("write", target.path(), error))?;
+    point("restore.report.written");
+    claim.release()?;
+    report.phases = watch.phases();
+    Ok(report)
+}
+
+/// Claims the target, removes what an interrupted restore left, and makes the directory that everything is
+/// made in.
+fn claim(backup: &LogicalBackup, plan: &Plan, options: &RestoreOptions) -> Result<(Claim, Tree, Tree)> {
+    let marker = Marker { backup: backup.id.clone(), mapped: Vec::new(), made: Vec::new() };
+    let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
+    let target = Tree::open(&options.target_dir);
+    let target = target.map_err(|error| io_failed("open", &options.target_dir, error))?;
+    claim.set_aside(&plan.held, &plan.redo)?;
+    place::clear(&target, plan)?;
+    let directory = own_path(PRIVATE)?;
+    let make = || {
+        target.create_dir(&directory, DIRECTORY_MODE)?;
+        if let Some(owner) = plan.owner {
+            target.give_root(owner)?;
+            target.give(&directory, owner)?;
+        }
+        Tree::open(&target.path_of(&directory))
+    };
+    let apart = make().map_err(|error| io_failed("make", target.path_of(&directory), error))?;
+    Ok((claim, target, apart))
+}

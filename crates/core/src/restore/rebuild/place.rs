@@ -1,0 +1,74 @@
+//! Moves the finished files to their places, those without which no server starts last.
+
+use holdfast_repo::format::item::ItemPath;
+
+use super::{
+    super::{
+        layout::{MARKER, PRIVATE, REPORT, own_path, partial_of, private_of},
+        report::Written,
+        target::{FoundKind, LOST_AND_FOUND, Tree, io_failed},
+    },
+    plan::Plan,
+};
+use crate::{
+    error::{Context, Result},
+    points::point,
+};
+
+/// Removes what an interrupted restore left; not the obstacles in place of the files without which no server
+/// starts.
+pub(super) fn clear(target: &Tree, plan: &Plan) -> Result<()> {
+    let aside = plan.held.iter().map(partial_of).collect::<Result<Vec<_>>>()?;
+    let stays = |path: &&ItemPath| {
+        path.as_bytes() == MARKER.as_bytes() || path.as_bytes() == LOST_AND_FOUND || plan.held.contains(path)
+    };
+    // Path order puts a directory before its contents.
+    let found = plan.survey.found.keys().rev().filter(|path| !stays(path));
+    for path in found.chain(&aside) {
+        target.remove(path).map_err(|error| io_failed("remove", target.path_of(path), error))?;
+    }
+    Ok(())
+}
+
+/// Makes everything durable, and moves it.
+pub(super) fn run(target: &Tree, apart: &Tree, plan: &Plan) -> Result<Written> {
+    let failed = |error| io_failed("write", apart.path(), error);
+    apart.sync_all().map_err(failed)?;
+    let mut written = Written::default();
+    for found in apart.walk().map_err(failed)?.values().filter(|found| found.kind == FoundKind::File) {
+        written.files += 1;
+        written.bytes += found.size_bytes;
+        written.bytes_written += found.allocated_bytes;
+    }
+    point("rebuild.durable");
+    let move_to = |path: &ItemPath| {
+        let moved = target.rename(&private_of(path)?, path);
+        moved.map_err(|error| io_failed("rename a file to", target.path_of(path), error))
+    };
+    let listed = target.list(PRIVATE.as_bytes()).map_err(|error| io_failed("list", apart.path(), error))?;
+    for (name, _) in listed {
+        let path = ItemPath::new(name).context("read the name of a file")?;
+        if !plan.held.contains(&path) {
+            move_to(&path)?;
+            point("rebuild.moved");
+        }
+    }
+    let sync = || target.sync_dir(None).map_err(|error| io_failed("write", target.path(), error));
+    sync()?;
+    // In order of names, ibdata1 before ibdata2.
+    for path in plan.held.iter().rev() {
+        move_to(path)?;
+        point("rebuild.named");
+    }
+    let directory = own_path(PRIVATE)?;
+    target.remove(&directory).map_err(|error| io_failed("remove", target.path_of(&directory), error))?;
+    sync()?;
+    Ok(written)
+}
+
+/// Gives the report to the owner of the files.
+pub(super) fn give_report(target: &Tree, plan: &Plan) -> Result<()> {
+    let report = own_path(REPORT)?;
+    let given = plan.owner.map_or(Ok(()), |owner| target.give(&report, owner));
+    given.map_err(|error| io_failed("change the owner of", target.path_of(&report), error))
+}

@@ -1,0 +1,115 @@
+//! What the restore of a logical backup will do, before it does anything.
+
+use holdfast_formats::Flavor;
+use holdfast_repo::format::item::ItemPath;
+
+use super::{
+    super::{
+        claim::{Standing, Survey, survey},
+        layout::{REDO_MARIADB, own_path},
+        options::RestoreOptions,
+        own_server::{new_options, system_files},
+        plan::{
+            PlannedOwner, PlannedPrepare, PlannedRoom, PlannedRows, ROOM_EXTRA_BYTES, RestoreMode,
+            RestorePlan, absolute, check_options, find_binary, owner_of, room_at, too_little,
+        },
+        prepare,
+    },
+    backup::LogicalBackup,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::programs::ServerBinary,
+};
+
+const ARIA_CONTROL: &str = "aria_log_control";
+
+/// The plan, and what else carrying it out needs.
+pub(super) struct Plan {
+    pub(super) shown: RestorePlan,
+    pub(super) survey: Survey,
+    /// The owner of everything restored, if we may set it.
+    pub(super) owner: Option<(u32, u32)>,
+    pub(super) binary: ServerBinary,
+    /// Files without which no server starts.
+    pub(super) held: Vec<ItemPath>,
+    /// MariaDB's redo, which a server that finds it alone would take for its own.
+    pub(super) redo: ItemPath,
+}
+
+/// Plans; changes nothing.
+pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<Plan> {
+    refuse_what_has_no_meaning(backup, options)?;
+    check_options(options)?;
+    let server = &backup.server;
+    let binary = find_binary(&server.version, options)?;
+    let survey = survey(&options.target_dir, false, &backup.id)?;
+    let owner = owner_of(options, &survey);
+    let target_dir = absolute(&options.target_dir)?;
+    let (path, room) = room_at(&options.target_dir)?;
+    let needed_bytes =
+        backup.read.row_bytes.saturating_add(server.innodb.redo_size).saturating_add(ROOM_EXTRA_BYTES);
+    let room = PlannedRoom { path, needed_bytes, free_bytes: room.free_bytes };
+    if room.needed_bytes > room.free_bytes {
+        return Err(too_little(&room));
+    }
+    let shown = RestorePlan {
+        backup: backup.id.clone(),
+        server_version: server.version.clone(),
+        mode: match &survey.standing {
+            Standing::Free => RestoreMode::Fresh,
+            Standing::Ours(_) | Standing::Other => RestoreMode::Continue,
+        },
+        owner: owner.map(|(uid, gid)| PlannedOwner { uid, gid }),
+        files: 0,
+        bytes: 0,
+        rows: Some(PlannedRows {
+            tables: backup.read.tables,
+            rows: backup.read.rows,
+            bytes: backup.read.row_bytes,
+        }),
+        redo_bytes: 0,
+        create: Vec::new(),
+        replace: Vec::new(),
+        delete: Vec::new(),
+        external: Vec::new(),
+        dropped: Vec::new(),
+        room: vec![room],
+        prepare: Some(PlannedPrepare {
+            program: binary.path.clone(),
+            version: binary.version.clone(),
+            buffer_pool_bytes: prepare::buffer_pool_bytes(options, u64::MAX),
+            least_ms: prepare::least_ms(server.flavor(), 0),
+        }),
+        server_options: new_options(server),
+        target_dir,
+    };
+    let mut held = system_files(server).iter().map(|name| own_path(name)).collect::<Result<Vec<_>>>()?;
+    if server.flavor() == Flavor::MariaDb {
+        held.push(own_path(ARIA_CONTROL)?);
+    }
+    held.sort();
+    Ok(Plan { shown, survey, owner, binary, held, redo: own_path(REDO_MARIADB)? })
+}
+
+/// Refuses options that are about files of a backup.
+fn refuse_what_has_no_meaning(backup: &LogicalBackup, options: &RestoreOptions) -> Result<()> {
+    let wrong = [
+        (options.delta, "--delta"),
+        (!options.prepare, "--no-prepare"),
+        (!options.maps.is_empty(), "--map"),
+        (options.sparse, "--sparse"),
+        (options.keyring.is_some(), "--keyring"),
+    ];
+    match wrong.iter().find(|(is_given, _)| *is_given) {
+        Some((_, option)) => {
+            let text = format!(
+                "{option} is about the files of a physical backup, and {} is a logical one: a server makes \
+                 its files anew",
+                backup.id
+            );
+            Err(Error::new(ErrorKind::Usage, text))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,286 @@
+//! A logical backup restored into a data directory, and recovered from there to moments behind it: the result
+//! holds what the source held then, table by table and object by object, and goes on as its replica.
+
+use holdfast_core::{
+    logical::{self, Selection},
+    recovery::{self, Until},
+};
+use holdfast_repo::store::fs::FsStore;
+use holdfast_testkit::{load::DdlStorm, tables::check_tables};
+
+use super::{
+    killed::{Orders, killed},
+    *,
+};
+use crate::{
+    binlog::{Stage, once, source},
+    logical::{load_file, user_checksums},
+    recovery::pause,
+};
+
+fn start(kind: ServerKind) -> Server {
+    let options =
+        ServerOptions::default().arg("--log-bin-trust-function-creators=1").arg("--event-scheduler=OFF");
+    Server::start(kind, options).unwrap()
+}
+
+fn back_up_rows(repo: &Arc<Repo>, server: &Server) -> u64 {
+    let options = BackupOptions {
+        name: Some(source()),
+        parallel: 3,
+        lock_max: crate::server::LOCK_MAX,
+        ..BackupOptions::new(crate::server::options(server))
+    };
+    logical::run(repo, &options, &Selection::default(), &Told, &Cancel::default()).unwrap().run.backup
+}
+
+fn fill(server: &Server) {
+    shop::load(server, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
+    misc::create(server, misc::MiscOptions::default()).unwrap();
+    load_file(server, "torture.sql");
+    load_file(server, if server.kind().is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+}
+
+/// Nothing of ours may be left in a restored directory, except for the report.
+fn assert_nothing_left(target: &Path) {
+    let ours = |path: &PathBuf| {
+        let name = path.strip_prefix(target).unwrap().to_string_lossy().into_owned();
+        name.contains("holdfast") && name != "holdfast-restore.json"
+    };
+    let left: Vec<PathBuf> = walk(target).into_iter().filter(ours).collect();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
+
+/// A logical backup does not install plugins.
+fn with_plugins(options: ServerOptions, report: &RestoreReport) -> ServerOptions {
+    let told = report.server_options.iter().filter(|option| option.starts_with("--plugin-load"));
+    told.fold(options, |options, option| options.arg(option.clone()))
+}
+
+/// Without the next number, which replayed statements set otherwise.
+fn without_next_number(answer: &[Vec<Option<Vec<u8>>>]) -> Vec<Vec<Option<String>>> {
+    let plain = |text: &Option<Vec<u8>>| {
+        let text = String::from_utf8_lossy(text.as_ref()?).into_owned();
+        let Some((before, after)) = text.split_once(" AUTO_INCREMENT=") else { return Some(text) };
+        Some(format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit())))
+    };
+    answer.iter().map(|row| row.iter().map(plain).collect()).collect()
+}
+
+/// What the source held at a moment.
+struct Held {
+    at: jiff::Timestamp,
+    checksums: holdfast_testkit::checksum::Checksums,
+    objects: std::collections::BTreeMap<String, Vec<Vec<Option<Vec<u8>>>>>,
+}
+
+fn moments_behind_rows(kind: ServerKind, seed: u64) {
+    let server = start(kind);
+    fill(&server);
+    let stage = Stage::of(server);
+    let Stage { server, repo, dir } = &stage;
+    let busy = |seed: u64, work: &mut dyn FnMut()| {
+        let load = WriteLoad::start(server, 2, seed).unwrap();
+        let storm = DdlStorm::start(server, 1, seed).unwrap();
+        sleep(Duration::from_millis(800));
+        work();
+        storm.stop().unwrap();
+        load.stop().unwrap();
+    };
+    stage.once();
+    let mut backup = 0;
+    busy(seed, &mut || backup = back_up_rows(repo, server));
+    let mut moments = Vec::new();
+    for round in 0..2 {
+        server
+            .exec_all([
+                format!("CREATE USER 'u{round}'@'localhost' IDENTIFIED BY 'of no use 1X-'"),
+                format!("CREATE EVENT shop.e{round} ON SCHEDULE EVERY 1 DAY DO SELECT 1"),
+                "FLUSH BINARY LOGS".to_owned(),
+            ])
+            .unwrap();
+        let held = Held {
+            at: pause(),
+            checksums: user_checksums(server),
+            objects: crate::logical::described(server),
+        };
+        moments.push(held);
+        busy(seed + 1 + round, &mut || ());
+    }
+    stage.once();
+    for (round, held) in moments.iter().enumerate() {
+        let target = dir.path().join(format!("moment-{round}"));
+        let chosen = recovery::choose(repo, &source(), None, Until::Time(held.at)).unwrap();
+        assert_eq!((chosen.base().0.kind, chosen.base().1), (Kind::Logical, RunNo(backup)));
+        // A view that cannot be used on the source cannot be made anywhere.
+        let options = RestoreOptions { leave_out: true, ..options(kind, target.clone()) };
+        let planned = chosen.plan(repo, &options, &Cancel::default()).unwrap();
+        assert!(!target.exists() && planned.restore.rows.unwrap().rows > 0, "{planned:?}");
+        let report = chosen.run(repo, &options, &Told, &Cancel::default()).unwrap();
+        println!("{kind}: {:?} {:?}", report.loaded, report.phases);
+        let loaded = report.loaded.as_ref().unwrap();
+        // A logical backup has no tablespaces.
+        let is_adapted = |it: &String| it.contains("the target has no tablespace general");
+        assert!(
+            loaded.adapted.iter().all(|it| is_adapted(it) || it.contains("no directory of")),
+            "{loaded:?}"
+        );
+        assert_eq!(loaded.adapted.iter().any(is_adapted), !kind.is_mariadb());
+        let [broken] = &loaded.left_out[..] else { panic!("{loaded:?}") };
+        assert!(broken.starts_with("view torture.broken:"), "{broken}");
+        assert!(loaded.tables_verified > 0 && loaded.accounts > 0, "{loaded:?}");
+        assert!(report.replayed.as_ref().unwrap().reached.transactions > 0);
+        assert_nothing_left(&target);
+
+        // A server that finds a MEMORY table empty writes that into its binlog, under a number of its source.
+        let options =
+            ServerOptions::default().arg("--log-bin-trust-function-creators=1").arg("--skip-log-bin");
+        let copy = Server::attach(kind, &target, with_plugins(options, &report)).unwrap();
+        check_tables(&copy).unwrap();
+        let found = user_checksums(&copy);
+        let differing = holdfast_testkit::checksum::differences(&held.checksums, &found);
+        assert_eq!(differing, Vec::<String>::new(), "{kind} moment {round}");
+        for (query, answer) in crate::logical::described(&copy) {
+            // An event that was made behind the backup is disabled, as on any replica. Where files are differs.
+            let differs = ["SHOW CREATE EVENT `shop`.`e", "SHOW CREATE TABLE `misc`."];
+            if !differs.iter().any(|begin| query.starts_with(begin)) {
+                let held = held.objects.get(&query).map(|held| without_next_number(held));
+                assert_eq!(held, Some(without_next_number(&answer)), "{kind}: {query}");
+            }
+        }
+        assert_eq!(crate::logical::described(&copy).len(), held.objects.len());
+        let ours = copy.value::<u64>("SELECT COUNT(*) FROM mysql.user WHERE user LIKE 'holdfast%'");
+        assert_eq!(ours.unwrap(), 0);
+        let position = match (kind.is_mariadb(), report.position.unwrap().gtid) {
+            (true, Some(gtid)) => Position::Gtid(gtid),
+            (_, gtid) => {
+                assert!(gtid.is_some());
+                Position::Held
+            }
+        };
+        replica::catch_up(server, &copy, &position, CATCH_UP_MAX).unwrap();
+        let differing =
+            holdfast_testkit::checksum::differences(&user_checksums(server), &user_checksums(&copy));
+        assert_eq!(differing, Vec::<String>::new(), "{kind} after moment {round}");
+    }
+}
+
+#[test]
+fn mariadb_10_11_is_recovered_from_rows() {
+    moments_behind_rows(ServerKind::MariaDb1011, 41);
+}
+
+#[test]
+fn mariadb_11_8_is_recovered_from_rows() {
+    moments_behind_rows(ServerKind::MariaDb118, 42);
+}
+
+#[test]
+fn mysql_9_7_is_recovered_from_rows() {
+    moments_behind_rows(ServerKind::MySql97, 43);
+}
+
+/// Killed anywhere, it leaves a directory on which no server starts, and the same command completes it.
+fn killed_while_rebuilding(kind: ServerKind) {
+    let server = start(kind);
+    shop::load(&server, shop::ShopOptions { size_mib: 2, ..shop::ShopOptions::default() }).unwrap();
+    misc::create(&server, misc::MiscOptions::default()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("repo");
+    let store = FsStore::create(&place).unwrap();
+    let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
+    let run = back_up_rows(&repo, &server);
+    let target = dir.path().join("target");
+    let orders = |point: &str| Orders {
+        repo: place.clone(),
+        target: target.clone(),
+        program: kind.server_program().unwrap(),
+        kind: "logical".to_owned(),
+        run,
+        point: point.to_owned(),
+        after_ms: 0,
+    };
+    for point in [
+        "rebuild.planned",
+        "rebuild.claimed",
+        "rebuild.installed",
+        "load.begun",
+        "load.rows.done",
+        "rebuild.loaded",
+        "rebuild.durable",
+        "rebuild.moved",
+        "rebuild.named",
+        "restore.report.written",
+    ] {
+        assert!(killed(&orders(point)), "{point}");
+        if point == "restore.report.written" {
+            break;
+        }
+        let is_complete = point == "rebuild.named" && !kind.is_mariadb();
+        if target.exists() && !is_complete {
+            let started = Server::attach(kind, &target, ServerOptions::default());
+            assert!(started.is_err(), "{kind}: a server starts after {point}");
+        }
+    }
+    let log = LogName { source: source(), kind: Kind::Logical };
+    let restored =
+        restore::run(&repo, &log, RunNo(run), &options(kind, target.clone()), &Told, &Cancel::default());
+    let report = restored.unwrap();
+    assert!(report.replayed.is_none());
+    assert_nothing_left(&target);
+    let options = with_plugins(ServerOptions::default(), &report);
+    let copy = Server::attach(kind, &target, options).unwrap();
+    check_tables(&copy).unwrap();
+    crate::logical::assert_same_rows(&server, &copy);
+}
+
+#[test]
+fn mariadb_10_11_killed_while_rebuilding() {
+    killed_while_rebuilding(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_killed_while_rebuilding() {
+    killed_while_rebuilding(ServerKind::MySql97);
+}
+
+/// What is about files has no meaning, and what is not empty is not touched.
+#[test]
+fn what_is_refused() {
+    let kind = ServerKind::MariaDb1011;
+    let server = start(kind);
+    server.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY)"]).unwrap();
+    let stage = Stage::of(server);
+    let run = back_up_rows(&stage.repo, &stage.server);
+    let log = LogName { source: source(), kind: Kind::Logical };
+    let target = stage.dir.path().join("target");
+    let refused = |options: &RestoreOptions| {
+        let plan = restore::plan(&stage.repo, &log, RunNo(run), options, &Cancel::default()).unwrap_err();
+        let error = restore::run(&stage.repo, &log, RunNo(run), options, &Told, &Cancel::default());
+        let error = error.unwrap_err();
+        assert_eq!(error.to_string(), plan.to_string());
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        error.to_string()
+    };
+    for (options, option) in [
+        (RestoreOptions { delta: true, ..options(kind, target.clone()) }, "--delta"),
+        (RestoreOptions { prepare: false, ..options(kind, target.clone()) }, "--no-prepare"),
+        (RestoreOptions { keyring: Some("/k".into()), ..options(kind, target.clone()) }, "--keyring"),
+    ] {
+        let error = refused(&options);
+        assert!(error.contains(option) && error.contains("a server makes its files anew"), "{error}");
+    }
+    fs::create_dir(&target).unwrap();
+    fs::write(target.join("thesis.txt"), "years of work").unwrap();
+    assert!(refused(&options(kind, target.clone())).contains("is not empty"));
+    assert_eq!(walk(&target).len(), 1);
+    // A part of a server is a base for no moment.
+    let part = Selection { schemas: vec!["a".parse().unwrap()], ..Selection::default() };
+    let connect = crate::server::options(&stage.server);
+    let options = BackupOptions { name: Some(source()), ..crate::server::backup_options(connect) };
+    let part = logical::run(&stage.repo, &options, &part, &Told, &Cancel::default()).unwrap();
+    once(&stage.repo, &stage.server);
+    let named = Some((Kind::Logical, Some(RunNo(part.run.backup))));
+    let error = recovery::choose(&stage.repo, &source(), named, Until::End).err().unwrap();
+    assert!(error.to_string().contains("holds only a part of its server"), "{error}");
+}
