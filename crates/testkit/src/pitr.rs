@@ -32,7 +32,7 @@ use crate::rng::Rng;
 use binlog::History;
 use clients::Clients;
 use model::State;
-use stage::Stage;
+use stage::{Base, Stage};
 use target::{Judged, Moments};
 
 /// Two independent parts of the load: separate schemas, and on MariaDB separate domains.
@@ -112,7 +112,8 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
     let promised = if in_seconds { last.at - SignedDuration::from_secs(1) } else { last.at };
     ensure!(until == promised, "the last was committed at {}, it says {until}", last.at);
 
-    let moments = Moments { history: &history, bases: &stage.bases, until, in_seconds };
+    let moments =
+        Moments { history: &history, bases: &stage.bases, logical: &stage.logical, until, in_seconds };
     let mut judged = Judged::default();
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     for number in 0..options.targets {
@@ -122,7 +123,7 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
         *kinds.entry(target.kind).or_default() += 1;
         say(&format!("target {number:>2}  {:>5.1} s  equal: {target}", took.elapsed().as_secs_f64()));
     }
-    for id in &stage.logical {
+    for Base { id, .. } in &stage.logical {
         let commits = loaded::judge(stage, id, &history, &mut judged).with_context(|| id.clone())?;
         say(&format!("{id} loaded: equal, {commits} commits"));
     }
@@ -136,6 +137,7 @@ fn run(stage: &mut Stage, options: &Options, say: &mut dyn FnMut(&str)) -> Resul
         "commits_nobody_was_told_of": { "took_place": happened, "did_not": did_not },
         "targets": kinds,
         "backups_recovered_from": judged.bases.len(),
+        "logical_ones_among_them": judged.bases.iter().filter(|id| id.contains("/logical")).count(),
         "backups_loaded": stage.logical.len(),
         "transactions_replayed": judged.replayed,
         "tables_compared": judged.tables,

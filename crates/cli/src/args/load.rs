@@ -45,8 +45,8 @@ pub(crate) struct LoadArgs {
     #[arg(long, requires = "to_server")]
     pub(crate) overwrite: bool,
 
-    /// Leave out, and name, what the target cannot hold; without it, such a load is refused
-    #[arg(long, requires = "to_server")]
+    /// Logical backups: leave out, and name, what the target cannot hold; without it, such a load is refused
+    #[arg(long)]
     pub(crate) leave_out: bool,
 
     /// Make events of the scheduler disabled

@@ -42,7 +42,7 @@ pub(crate) struct RecoveryArgs {
     #[arg(long, value_name = "ZONE", requires = "moment", help_heading = "Recovery to a moment")]
     pub(crate) time_zone: Option<String>,
 
-    /// Buffer pool for the recovery [default: by the amount of redo]
+    /// Buffer pool for the recovery [default: by the amount of redo; to load rows at most 1G]
     #[arg(long, value_name = "SIZE", alias = "use-memory", help_heading = "Resources")]
     pub(crate) prepare_memory: Option<ByteSize>,
 

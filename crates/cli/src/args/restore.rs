@@ -17,6 +17,7 @@ Examples:
   holdfast restore --at '2026-11-20 14:03:07' --target-dir /srv/db1     from the binlog archive
   holdfast restore --gtid 0-1-4710 --target-dir /srv/db1 --time-zone Europe/Berlin
   holdfast restore --before-gtid 0-1-4711 --target-dir /srv/db1 --dry-run
+  holdfast restore db1/logical#42 --at latest --target-dir /srv/db1     a new data directory from rows, then the binlogs
   holdfast restore latest --to-server -h 127.0.0.1 -P 3307 -u root -p   a logical backup into a running server
   holdfast restore 7 --to-server --table shop.orders --as shop.orders=shop.orders_old
   holdfast restore db1/physical#42 --to-server --table shop.orders --as shop.orders=shop.orders_old
@@ -31,16 +32,17 @@ No server may run on the target directory. A server can be started on the result
 /// Restore a backup into a data directory or a running server.
 ///
 /// With --target-dir: writes the files of a physical backup, and lets the server's own program of the same
-/// series recover them to exactly the recorded position. With --at, --gtid or --before-gtid, the server then
-/// replays what the binlog archive holds after the backup, up to that transaction and no further.
+/// series recover them to exactly the recorded position; or makes a new data directory, and loads a logical
+/// backup into it. With --at, --gtid or --before-gtid, the server then replays what the binlog archive holds
+/// after the backup, up to that transaction and no further.
 ///
 /// With --to-server: loads a logical backup, or single tables of a physical one, over connections, and
 /// compares the rows with the backup at the end. After any interruption, run the same command again.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment (--at, --gtid, --before-gtid), the
-    /// physical one to start from [default then: the last before the moment]
+    /// The backup: latest, 42, db1#42 or db1/physical#42; for a moment (--at, --gtid, --before-gtid), the one
+    /// to start from [default then: the last physical one before the moment, else the last logical one]
     #[arg(value_name = "ID")]
     pub(crate) id: Option<BackupRef>,
 

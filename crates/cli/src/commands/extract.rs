@@ -1,4 +1,4 @@
-//! Extracts tables from a physical backup, for `restore --to-server` and `export`.
+//! Extracts tables from a physical backup, or from a moment behind any, for `restore --to-server` and `export`.
 
 use std::{
     fmt::{self, Write as _},
@@ -29,7 +29,7 @@ pub(super) enum Chosen {
     Logical(select::Chosen),
     /// A physical backup.
     Physical(select::Chosen),
-    /// A moment after a physical backup.
+    /// A moment after a backup.
     Moment(Recovery),
 }
 
@@ -137,19 +137,22 @@ impl Render for Planned {
         text::fact(out, "of", &plan.server_version)?;
         let named = tables.iter().map(|table| format!("{}, {}", table.name, ByteSize(table.bytes)));
         text::first(out, "tables", TABLES_NAMED_MAX, named)?;
-        let (files, bytes) = (text::count(plan.files, "file"), ByteSize(plan.bytes));
-        text::fact(
-            out,
-            "restored",
-            format!(
-                "{bytes} in {files}, of {}, and further files if recovery needs them",
+        let restored = match &plan.rows {
+            Some(rows) => format!("{} of rows", ByteSize(rows.bytes)),
+            None => format!(
+                "{} in {}, of {}, and further files if recovery needs them",
+                ByteSize(plan.bytes),
+                text::count(plan.files, "file"),
                 ByteSize(*backup_bytes)
             ),
-        )?;
+        };
+        text::fact(out, "restored", restored)?;
         if let Some(why) = whole {
             text::fact(out, "all of it", format!("because {why}"))?;
         }
-        text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
+        if plan.rows.is_none() {
+            text::fact(out, "redo", format!("{} to recover", ByteSize(plan.redo_bytes)))?;
+        }
         if let Some(reached) = replay {
             recovery::show_reached(out, "replay", reached, "")?;
         }
@@ -169,11 +172,14 @@ pub(super) fn show(out: &mut String, report: &ExtractReport) -> fmt::Result {
         write!(said, ", because {why}")?;
     }
     text::fact(out, "restored", said)?;
-    text::fact(
-        out,
-        "recovered",
-        format!("by {}, {} of redo", report.prepared.version, ByteSize(report.redo_bytes)),
-    )?;
+    if let Some(prepared) = &report.prepared {
+        let redo = ByteSize(report.redo_bytes);
+        text::fact(out, "recovered", format!("by {}, {redo} of redo", prepared.version))?;
+    }
+    if let Some(loaded) = &report.loaded {
+        let rows = text::count(loaded.rows, "row");
+        text::fact(out, "rebuilt", format!("by {}, {rows}", loaded.version))?;
+    }
     if let Some(replayed) = &report.replayed {
         let how = format!(", {} in {}", ByteSize(replayed.bytes), text::millis(replayed.ms));
         recovery::show_reached(out, "replayed", &replayed.reached, &how)?;

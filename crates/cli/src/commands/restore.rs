@@ -17,7 +17,7 @@ use holdfast_core::{
         RestoreReport,
     },
 };
-use holdfast_repo::{Act, Repo};
+use holdfast_repo::{Act, Kind, Repo};
 use serde::Serialize;
 
 use super::{Context, load, recovery, report::position_facts, repository, select};
@@ -202,6 +202,10 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let repo = Arc::new(repository::open_for(context, Act::Read, "a restore")?);
     let wanted = Wanted::choose(&args, context, &repo)?;
+    if args.load.leave_out && wanted.kind() != Kind::Logical {
+        let text = "--leave-out has no effect here: the files of a physical backup are restored as they are";
+        return Err(Error::new(ErrorKind::Usage, text));
+    }
     let options = options(args, target_dir, context);
     if dry_run || ask {
         let plan = wanted.plan(&repo, &options, context.cancel)?;
@@ -223,6 +227,13 @@ enum Wanted {
 }
 
 impl Wanted {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Backup(chosen) => chosen.log().kind,
+            Self::Moment(recovery) => recovery.base().0.kind,
+        }
+    }
+
     fn choose(args: &RestoreArgs, context: &Context<'_>, repo: &Arc<Repo>) -> Result<Self> {
         let name = args.name.name.as_ref();
         let Some(until) = args.moment.until() else {
@@ -301,6 +312,7 @@ fn options(args: RestoreArgs, target_dir: PathBuf, context: &Context<'_>) -> Res
         prepare: !args.no_prepare,
         maps: args.map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
         sparse: args.sparse,
+        leave_out: args.load.leave_out,
         ..chosen
     }
 }

@@ -1,4 +1,5 @@
-//! Extracts tables from a physical backup: into a running server, or into files.
+//! Extracts tables from a physical backup, or from a moment after any backup: into a running server, or into
+//! files.
 //!
 //! [`run`] is the outline: choose → restore a part → have a server of our own recover it → replay, if a
 //! moment is requested → read the tables into a temporary repository. From there on it is a logical backup
@@ -238,7 +239,11 @@ impl<'a> Extraction<'a> {
                  directory",
             ));
         }
-        let id = BackupId::of_physical(repo, log, run)?;
+        // A logical backup has nothing to extract, unless something is to be replayed after it.
+        let id = match (log.kind, origin.recovery()) {
+            (Kind::Logical, Some(_)) => BackupId::of(repo, log, run),
+            _ => BackupId::of_physical(repo, log, run)?,
+        };
         let history = History::salvage(repo, log, &mut |_, _| {})?;
         let backup = Backup::open(repo, &history, run)?;
         let facts = head::require_server(backup.head(), &id)?;
@@ -290,6 +295,11 @@ impl<'a> Extraction<'a> {
     }
 
     fn first_attempt(&self, cancel: &Cancel) -> Result<Attempt> {
+        if self.origin.base().0.kind == Kind::Logical {
+            let whole = Some("it is recovered from a logical backup".to_owned());
+            let part = Part::new(self.facts.flavor(), self.options.selection.clone());
+            return Ok(Attempt { part, whole });
+        }
         // On MySQL some tables have no file of their own: only the server knows them.
         let is_known = self.facts.flavor() == Flavor::MariaDb;
         let missing = self.names.without_files().filter(|_| is_known);
@@ -372,7 +382,7 @@ impl<'a> Extraction<'a> {
         };
         let Some(read) = taken else { return Err(Error::failed("nothing was read").into()) };
         work.remove_data()?;
-        let Apart { server_version, position, prepared, replayed, written, redo_bytes } = apart;
+        let Apart { server_version, position, prepared, loaded, replayed, written, redo_bytes } = apart;
         let report = ExtractReport {
             backup: self.id.clone(),
             server_version,
@@ -384,6 +394,7 @@ impl<'a> Extraction<'a> {
             begun_again,
             whole: attempt.whole.clone(),
             prepared,
+            loaded,
             replayed,
             tables: read.read.tables,
             rows: read.read.rows,

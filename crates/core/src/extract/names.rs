@@ -1,4 +1,4 @@
-//! Which tables a physical backup has, as far as its file names tell.
+//! Which tables a backup has, as far as its file names tell, or as it lists them if it is a logical one.
 //!
 //! On MariaDB every table has a file of its name. On MySQL, tables in general tablespaces and in the system
 //! tablespace have none: there only the recovered server knows.
@@ -15,7 +15,10 @@ use super::report::FoundTable;
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
-    logical::selection::{Selection, TablePattern, is_own_schema},
+    logical::{
+        selection::{Selection, TablePattern, is_own_schema},
+        table_name,
+    },
     restore::{Named, named},
     server::TableName,
 };
@@ -43,14 +46,11 @@ impl Names {
         for item in backup.items() {
             cancel.check()?;
             let item = item?;
-            if item.item_type != ItemType::File {
+            if !matches!(item.item_type, ItemType::File | ItemType::Table) {
                 continue;
             }
             names.backup_bytes = names.backup_bytes.saturating_add(item.size_bytes);
-            let Named::Table { schema, table } = named(&item.path) else { continue };
-            if is_own_schema(&schema) || !tells_a_table(flavor, &item) {
-                continue;
-            }
+            let Some((schema, table)) = table_of(flavor, &item)? else { continue };
             nearest.iter_mut().for_each(|it| it.look(&schema, &table));
             if selection.has_table(&schema, &table) {
                 let bytes = names.selected.entry(TableName { schema, table }).or_default();
@@ -101,6 +101,19 @@ impl Names {
                 error.hinted("\"holdfast ls\" lists the files of a backup: a directory for each database")
             }
         }
+    }
+}
+
+/// The table that an item is of.
+fn table_of(flavor: Flavor, item: &Item) -> Result<Option<(String, String)>> {
+    if item.item_type == ItemType::Table {
+        return table_name(item);
+    }
+    match named(&item.path) {
+        Named::Table { schema, table } if !is_own_schema(&schema) && tells_a_table(flavor, item) => {
+            Ok(Some((schema, table)))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     physical::Position,
-    restore::{BackupId, Prepared, Reached, Replayed, RestorePlan},
+    restore::{BackupId, Loaded, Prepared, Reached, Replayed, RestorePlan},
     watch::PhaseTime,
 };
 
@@ -58,8 +58,12 @@ pub struct ExtractReport {
     /// Why the whole backup was restored and replayed; `None`: a part was enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<String>,
-    /// What the recovering server did.
-    pub prepared: Prepared,
+    /// What the recovering server did; `None`: the rows of a logical backup were loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<Prepared>,
+    /// What the server did that loaded these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded: Option<Loaded>,
     /// What was replayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,

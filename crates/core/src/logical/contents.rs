@@ -89,7 +89,7 @@ impl Contents {
 }
 
 /// Schema and table, from the path of an item.
-pub(super) fn table_name(item: &Item) -> Result<Option<(String, String)>> {
+pub(crate) fn table_name(item: &Item) -> Result<Option<(String, String)>> {
     let names = item.path.names().context_kind(ErrorKind::Damaged, "understand the name of a table")?;
     let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     Ok(<[String; 2]>::try_from(names).ok().map(|[schema, table]| (schema, table)))

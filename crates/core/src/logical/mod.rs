@@ -43,6 +43,7 @@ mod uses;
 pub mod values;
 mod view;
 
+pub(crate) use contents::table_name;
 pub use method::Method;
 pub(crate) use objects::quoted_text;
 pub use report::{LogicalReport, ReadFacts, TableFacts, ViewFacts};

@@ -182,7 +182,8 @@ pub(crate) trait Errand {
 pub(crate) struct Apart {
     pub(crate) server_version: String,
     pub(crate) position: Position,
-    pub(crate) prepared: Prepared,
+    pub(crate) prepared: Option<Prepared>,
+    pub(crate) loaded: Option<Loaded>,
     pub(crate) replayed: Option<Replayed>,
     pub(crate) written: Written,
     pub(crate) redo_bytes: u64,
@@ -200,6 +201,9 @@ pub(crate) fn run_apart(
     cancel: &Cancel,
 ) -> Result<Apart> {
     let watch = Watch::new(listener);
+    if log.kind == Kind::Logical {
+        return rebuild::run_apart(repo, (log, which), options, transactions, errand, &watch, cancel);
+    }
     let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     let Some(binary) = &plan.binary else {
         return Err(Error::failed("no server program is to recover the files"));
@@ -223,7 +227,8 @@ pub(crate) fn run_apart(
     Ok(Apart {
         server_version: opened.server.version.to_string(),
         position,
-        prepared,
+        prepared: Some(prepared),
+        loaded: None,
         replayed,
         written,
         redo_bytes: plan.shown.redo_bytes,

@@ -17,7 +17,7 @@ use holdfast_core::{
     backup::{self, BackupOptions},
     extract::{self, ExtractOptions, ExtractReport, Origin},
     logical::{
-        Selection,
+        self, Selection,
         load::{LoadOptions, Renames},
     },
     recovery::{self, Until},
@@ -245,7 +245,7 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
         assert!(theirs.len() >= 1000, "{table}");
         assert_same(&rows(&target, "old", table), &theirs, table);
     }
-    assert!(report.prepared.rows_rolled_back > 0 && report.whole.is_none());
+    assert!(report.prepared.as_ref().unwrap().rows_rolled_back > 0 && report.whole.is_none());
     // Unchanged files are not restored, and nothing is left behind.
     let big = unchanged_bytes(&judge);
     assert!(report.restored_bytes + big <= report.backup_bytes, "{big}");
@@ -280,6 +280,11 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
     let dir = tempfile::tempdir().unwrap();
     let archiver = stage.start();
     back_up(&stage, dir.path());
+    let rows_too = BackupOptions {
+        name: Some(source()),
+        ..crate::server::backup_options(crate::server::options(server))
+    };
+    logical::run(&stage.repo, &rows_too, &Selection::default(), &Told, &Cancel::default()).unwrap();
     let writers = Writers::start(server);
     for statement in [
         "CREATE TABLE x.more (id INT PRIMARY KEY, v VARCHAR(99))",
@@ -322,6 +327,22 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
     assert_same(&rows(&target, "old", "parts"), &parts, "parts");
     assert_same(&rows(&target, "old", "more"), &more, "more");
     assert_empty(&place);
+
+    // The same from the rows of a logical backup, all of which are loaded.
+    let moment = recovery::choose(&stage.repo, &source(), Some((Kind::Logical, None)), Until::Time(quiet));
+    let moment = moment.unwrap();
+    assert_eq!(moment.base().0.kind, Kind::Logical);
+    let plan = extract::plan(&stage.repo, Origin::Moment(&moment), &wanted, &Cancel::default()).unwrap();
+    let names: Vec<&str> = plan.tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!((names, plan.restore.files), (vec!["x.items", "x.parts"], 0));
+    let report = into_server(&stage.repo, Origin::Moment(&moment), &wanted, (&target, "loaded")).unwrap();
+    assert!(report.whole.as_ref().unwrap().contains("from a logical backup"), "{:?}", report.whole);
+    assert!(report.loaded.is_some() && report.prepared.is_none());
+    assert_same(&rows(&target, "loaded", "items"), &items, "items");
+    assert_same(&rows(&target, "loaded", "parts"), &parts, "parts");
+    assert_same(&rows(&target, "loaded", "more"), &more, "more");
+    assert_empty(&place);
+    let moment = recovery::choose(&stage.repo, &source(), None, Until::Time(quiet)).unwrap();
 
     // Tables that never existed, or were dropped before the moment, are reported without
     // restoring the whole backup.

@@ -1,5 +1,5 @@
-//! Loads logical backups taken during the disorder into an empty server.
-//! Nothing can be replayed on them, so their contents are judged directly, like those of recovered servers.
+//! Loads logical backups taken during the disorder into a running server, on which nothing is replayed: its
+//! contents are judged directly, like those of recovered servers.
 
 use anyhow::{Context, Result, ensure};
 

@@ -38,8 +38,8 @@ pub(super) struct Stage {
     pub(super) holdfast: Holdfast,
     /// Physical backups, which recovery can start from.
     pub(super) bases: Vec<Base>,
-    /// Logical backups.
-    pub(super) logical: Vec<String>,
+    /// Logical backups, which it can start from as well.
+    pub(super) logical: Vec<Base>,
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// When a fault was last active.
     pub(super) disorder: Instant,
@@ -57,7 +57,7 @@ pub(super) struct Backup {
     must_succeed: bool,
 }
 
-/// A completed physical backup.
+/// A completed backup.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
     pub(super) id: String,
@@ -172,14 +172,22 @@ impl Stage {
             self.bases.push(Base { id: self.physical(&number), at: Timestamp::now() });
             self.count("physical backups");
         } else {
-            self.logical.push(format!("{NAME}/logical#{number}"));
+            self.logical.push(Base { id: format!("{NAME}/logical#{number}"), at: Timestamp::now() });
             self.count("logical backups");
         }
         Ok(())
     }
 
-    /// The id of a physical backup.
-    pub(super) fn physical(&self, number: &dyn std::fmt::Display) -> String {
+    /// The id of the backup that a report names.
+    pub(super) fn id(&self, backup: &Value) -> Result<String> {
+        let kind = backup["kind"].as_str().context("no kind of a backup")?;
+        Ok(match kind {
+            "physical" => self.physical(&backup["run"]),
+            _ => format!("{NAME}/{kind}#{}", backup["run"]),
+        })
+    }
+
+    fn physical(&self, number: &dyn std::fmt::Display) -> String {
         format!("{NAME}#{number}")
     }
 

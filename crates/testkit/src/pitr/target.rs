@@ -51,6 +51,7 @@ impl Judged {
 pub(super) struct Moments<'a> {
     pub(super) history: &'a History,
     pub(super) bases: &'a [Base],
+    pub(super) logical: &'a [Base],
     /// The end of that period.
     pub(super) until: Timestamp,
     pub(super) in_seconds: bool,
@@ -82,10 +83,14 @@ impl Moments<'_> {
             }
             _ => (kind.to_owned(), all.len(), Timestamp::MAX),
         };
-        // Either the last backup before the moment (unnamed), or any earlier one by name.
-        let earlier: Vec<&Base> = self.bases.iter().filter(|base| base.at < time).collect();
-        let base =
-            (!earlier.is_empty() && rng.percent(30)).then(|| earlier[rng.index(earlier.len())].clone());
+        // Either the last physical backup before the moment (unnamed), or any earlier one by name.
+        let named = match rng.below(100) {
+            0..30 => self.bases,
+            30..60 => self.logical,
+            _ => &[],
+        };
+        let earlier: Vec<&Base> = named.iter().filter(|base| base.at < time).collect();
+        let base = (!earlier.is_empty()).then(|| earlier[rng.index(earlier.len())].clone());
         Ok(Target { kind, moment, base, commits })
     }
 
@@ -160,7 +165,7 @@ impl Target {
         let replayed = &report["replayed"];
         let count = replayed["transactions"].as_u64().context("no number of transactions")?;
         judged.replayed += count;
-        let backup = stage.physical(&report["backup"]["run"]);
+        let backup = stage.id(&report["backup"])?;
         let position = &stage.report(&backup)?["report"]["position"];
         let held = history.commits_at(position)?;
         let all = held as u64 + count;

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use holdfast_repo::{LogName, Repo, RunNo, data::reader::Backup, log::history::History};
 
+use super::{
+    super::{BackupId, continuing, options::RestoreOptions, own_server::Ground, target::Tree},
+    plan::Plan,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     head,
     logical::ReadFacts,
     physical::Position,
-    restore::BackupId,
     server::ServerFacts,
 };
 
@@ -18,8 +21,9 @@ pub(super) struct LogicalBackup {
     pub(super) id: BackupId,
     /// The source.
     pub(super) server: ServerFacts,
-    /// `None`: the account may not know it.
-    pub(super) position: Option<Position>,
+    pub(super) position: Position,
+    /// Whether the account that took it was allowed to know its position.
+    pub(super) knows_position: bool,
     pub(super) read: ReadFacts,
 }
 
@@ -35,11 +39,23 @@ impl LogicalBackup {
                 Error::new(ErrorKind::Usage, text).hinted("load it into a running server (--to-server)")
             );
         }
+        let position = head::position(manifest);
         Ok(Self {
             server: head::require_server(manifest, &id)?,
-            position: head::position(manifest),
+            knows_position: position.is_some(),
+            position: position.unwrap_or_else(continuing::unknown),
             read: ReadFacts::of(manifest),
             id,
         })
+    }
+    /// The new data directory of its server.
+    pub(super) fn ground<'a>(
+        &'a self,
+        plan: &'a Plan,
+        apart: &'a Tree,
+        options: &'a RestoreOptions,
+    ) -> Ground<'a> {
+        let of_source = (&self.server, &self.position);
+        Ground::apart(apart, of_source, plan.owner, &plan.binary, options, &plan.shown.server_options)
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn run(
     ground: &Ground<'_>,
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
+    leave_out: bool,
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Loaded> {
@@ -38,7 +39,7 @@ pub(super) fn run(
     let begun = watch.elapsed();
     let mut report = None;
     serve::run(ground, serving, cancel, &mut |connect| {
-        report = Some(load_into(ground, repo, base, connect, watch, cancel)?);
+        report = Some(load_into(ground, repo, base, (connect, leave_out), watch, cancel)?);
         Ok(())
     })?;
     let report: LoadReport = report.ok_or_else(|| Error::failed("nothing was loaded"))?;
@@ -65,7 +66,7 @@ fn load_into(
     ground: &Ground<'_>,
     repo: &Arc<Repo>,
     (log, which): (&LogName, RunNo),
-    connect: &ConnectOptions,
+    (connect, leave_out): (&ConnectOptions, bool),
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<LoadReport> {
@@ -76,7 +77,7 @@ fn load_into(
     drop(session);
     let options = LoadOptions {
         disable_redo: ground.server.flavor() == Flavor::MySql,
-        leave_out: ground.options.leave_out,
+        leave_out,
         parallel: ground.options.parallel.max(1),
         ..LoadOptions::new(connect.clone())
     };

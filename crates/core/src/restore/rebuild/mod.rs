@@ -21,13 +21,14 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use self::{backup::LogicalBackup, plan::Plan};
 use super::{
-    RestorePlan, RestoreReport, Transactions,
+    Apart, Errand, Loaded, RestorePlan, RestoreReport, Transactions,
     claim::{Claim, Marker},
     continuing,
     layout::{PRIVATE, own_path},
     options::RestoreOptions,
     own_server::Ground,
     replay,
+    serve::{self, Serving},
     target::{DIRECTORY_MODE, Tree, io_failed},
     write_report,
 };
@@ -58,43 +59,20 @@ pub(super) fn run(
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<RestoreReport> {
-    watch.phase("plan");
-    let backup = LogicalBackup::open(repo, base.0, base.1)?;
-    if transactions.is_some() {
-        replay::check_zone(&backup.server, options)?;
-    }
-    let plan = plan::make(&backup, options)?;
-    point("rebuild.planned");
-
-    watch.phase("install");
-    let (claim, target, apart) = claim(&backup, &plan, options)?;
-    point("rebuild.claimed");
-    // A position is needed only by a replay, which takes place only behind one.
-    let unknown = continuing::unknown();
-    let position = backup.position.as_ref().unwrap_or(&unknown);
-    let of_source = (&backup.server, position);
-    let ground =
-        Ground::apart(&apart, of_source, plan.owner, &plan.binary, options, &plan.shown.server_options);
-    let making = |orders, stdin| ground.installation(&target, orders, stdin);
-    install(&plan.binary, &making, "make a new data directory", cancel)?;
-    point("rebuild.installed");
-
-    watch.phase("load");
-    let loaded = load::run(&ground, repo, base, watch, cancel)?;
-    point("rebuild.loaded");
+    let Site { backup, plan, claim, target, apart } =
+        Site::prepare(repo, base, options, transactions.is_some(), watch)?;
+    let ground = backup.ground(&plan, &apart, options);
+    let loaded = make(&ground, &target, repo, base, options.leave_out, watch, cancel)?;
     let mut replayed = None;
     if let Some(transactions) = transactions {
-        if backup.position.is_none() {
-            let text = format!("it is unknown where {} is in the binlog of its server", backup.id);
-            return Err(Error::new(ErrorKind::Usage, text));
-        }
         watch.phase("replay");
         replayed = Some(replay::run(&ground, transactions, None, watch, cancel)?);
     }
-    let position = backup.position.as_ref().map(|at| continuing::position_after(at, replayed.as_ref()));
 
     watch.phase("complete");
     let written = place::run(&target, &apart, &plan)?;
+    let position = continuing::position_after(&backup.position, replayed.as_ref());
+    let position = Some(position).filter(|_| backup.knows_position);
     let mut report = RestoreReport {
         loaded: Some(loaded),
         replayed,
@@ -109,6 +87,100 @@ pub(super) fn run(
     claim.release()?;
     report.phases = watch.phases();
     Ok(report)
+}
+
+/// The same for an errand. No other server ever starts on the target, and removing it is up to the caller.
+pub(super) fn run_apart(
+    repo: &Arc<Repo>,
+    base: (&LogName, RunNo),
+    options: &RestoreOptions,
+    transactions: Option<&mut dyn Transactions>,
+    errand: &mut dyn Errand,
+    watch: &Watch<'_>,
+    cancel: &Cancel,
+) -> Result<Apart> {
+    let Site { backup, plan, claim: _claim, target, apart } =
+        Site::prepare(repo, base, options, transactions.is_some(), watch)?;
+    let ground = backup.ground(&plan, &apart, options);
+    // A view that cannot be made keeps nobody from a table.
+    let loaded = make(&ground, &target, repo, base, true, watch, cancel)?;
+    let mut replayed = None;
+    if let Some(transactions) = transactions {
+        let mut only = None;
+        serve::run(&ground, Serving::answers(options), cancel, &mut |connect| {
+            only = errand.recovered(connect)?;
+            Ok(())
+        })?;
+        watch.phase("replay");
+        replayed = Some(replay::run(&ground, transactions, only.as_deref(), watch, cancel)?);
+    }
+    let written = place::measure(&apart)?;
+    serve::run(&ground, Serving::answers(options), cancel, &mut |connect| errand.arrived(connect))?;
+    Ok(Apart {
+        server_version: backup.server.version.to_string(),
+        position: continuing::position_after(&backup.position, replayed.as_ref()),
+        prepared: None,
+        loaded: Some(loaded),
+        replayed,
+        written,
+        redo_bytes: 0,
+    })
+}
+
+/// Makes a new data directory, and loads the rows into it.
+fn make(
+    ground: &Ground<'_>,
+    target: &Tree,
+    repo: &Arc<Repo>,
+    base: (&LogName, RunNo),
+    leave_out: bool,
+    watch: &Watch<'_>,
+    cancel: &Cancel,
+) -> Result<Loaded> {
+    watch.phase("install");
+    let making = |orders, stdin| ground.installation(target, orders, stdin);
+    install(ground.binary, &making, "make a new data directory", cancel)?;
+    point("rebuild.installed");
+    watch.phase("load");
+    let loaded = load::run(ground, repo, base, leave_out, watch, cancel)?;
+    point("rebuild.loaded");
+    Ok(loaded)
+}
+
+/// A claimed target.
+struct Site {
+    backup: LogicalBackup,
+    plan: Plan,
+    claim: Claim,
+    target: Tree,
+    /// The directory below the target in which everything is made.
+    apart: Tree,
+}
+
+impl Site {
+    /// Plans, refuses what will be refused, and claims the target.
+    fn prepare(
+        repo: &Arc<Repo>,
+        (log, which): (&LogName, RunNo),
+        options: &RestoreOptions,
+        is_replayed: bool,
+        watch: &Watch<'_>,
+    ) -> Result<Self> {
+        watch.phase("plan");
+        let backup = LogicalBackup::open(repo, log, which)?;
+        if is_replayed {
+            replay::check_zone(&backup.server, options)?;
+            if !backup.knows_position {
+                let text = format!("it is unknown where {} is in the binlog of its server", backup.id);
+                return Err(Error::new(ErrorKind::Usage, text));
+            }
+        }
+        let plan = plan::make(&backup, options)?;
+        point("rebuild.planned");
+        let (claim, target, apart) = claim(&backup, &plan, options)?;
+        point("rebuild.claimed");
+        Ok(Self { backup, plan, claim, target, apart })
+    }
 }
 
 /// Claims the target, removes what an interrupted restore left, and makes the directory that everything is

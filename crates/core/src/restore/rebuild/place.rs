@@ -30,16 +30,22 @@ pub(super) fn clear(target: &Tree, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Makes everything durable, and moves it.
-pub(super) fn run(target: &Tree, apart: &Tree, plan: &Plan) -> Result<Written> {
-    let failed = |error| io_failed("write", apart.path(), error);
-    apart.sync_all().map_err(failed)?;
+/// The number and size of the files.
+pub(super) fn measure(apart: &Tree) -> Result<Written> {
     let mut written = Written::default();
-    for found in apart.walk().map_err(failed)?.values().filter(|found| found.kind == FoundKind::File) {
+    let found = apart.walk().map_err(|error| io_failed("list", apart.path(), error))?;
+    for found in found.values().filter(|found| found.kind == FoundKind::File) {
         written.files += 1;
         written.bytes += found.size_bytes;
         written.bytes_written += found.allocated_bytes;
     }
+    Ok(written)
+}
+
+/// Makes everything durable, and moves it.
+pub(super) fn run(target: &Tree, apart: &Tree, plan: &Plan) -> Result<Written> {
+    apart.sync_all().map_err(|error| io_failed("write", apart.path(), error))?;
+    let written = measure(apart)?;
     point("rebuild.durable");
     let move_to = |path: &ItemPath| {
         let moved = target.rename(&private_of(path)?, path);
