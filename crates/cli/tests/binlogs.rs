@@ -315,9 +315,9 @@ fn listed_and_found() {
             scene.program.command(&["backup", "--name", "db1", "--no-defaults", "--user", "root"]);
         run(command.arg("--socket").arg(scene.server.socket()).args(&LOCKS[..2]).args(words)).expect_code(0)
     };
-    backup(&["--method", "logical"]);
+    backup(&["--method", "logical", "--database", "d"]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
-    // A restore cannot replay on a logical backup, and nothing claims otherwise.
+    // Nothing can be replayed behind a part of a server, and nothing claims otherwise.
     let list = scene.list(&[]).expect_code(0).last();
     assert_eq!(list["data"]["recoverable"], json!([]), "{list:#}");
     let target = scene.program.path("new");
@@ -325,20 +325,36 @@ fn listed_and_found() {
         let words = ["--at", "latest", "--dry-run", "--target-dir", target.to_str().unwrap()];
         scene.program.run(&[&["restore"], id, &words].concat())
     };
-    let none = restore(&[]).expect_code(1);
-    assert!(none.err.contains("there is no backup of db1"), "{none:#?}");
-    for (id, hint) in [
-        ("db1/logical#1", "binlog cat --after db1/logical#1"),
-        ("db1/logical#latest", "restore db1/logical#latest --to-server"),
-        ("db1/binlog#1", "recovery to a moment begins with a physical"),
+    let none = restore(&["db1/physical#latest"]).expect_code(1);
+    assert!(none.err.contains("nothing of kind physical"), "{none:#?}");
+    for (id, why) in [
+        (&[][..], "holds only a part of its server"),
+        (&["db1/logical#1"], "holds only a part of its server"),
+        (&["db1/logical#latest"], "holds only a part of its server"),
+        (&["db1/binlog#1"], "is no backup"),
     ] {
-        let refused = restore(&[id]).expect_code(2);
-        assert!(refused.err.contains(hint), "{refused:#?}");
+        let refused = restore(id).expect_code(2);
+        assert!(refused.err.contains(why), "{refused:#?}");
     }
+    backup(&["--method", "logical"]);
+    run(&mut scene.archive(&["--once"])).expect_code(0);
+    let list = scene.list(&[]).expect_code(0).last();
+    assert_eq!(list["data"]["recoverable"][0]["from"], "db1/logical#2", "{list:#}");
+    let planned = restore(&["--json"]).expect_code(0).last();
+    let plan = &planned["data"]["plan"];
+    assert_eq!(
+        (&plan["backup"]["kind"], &plan["rows"]["tables"]),
+        (&json!("logical"), &json!(1)),
+        "{plan:#}"
+    );
+    assert!(restore(&[]).out.contains("tables          1 table, "), "{:#?}", restore(&[]));
     backup(&LOCKS[2..]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
     // Nothing was committed since the backup.
     assert!(scene.program.run(&["binlog", "list"]).out.contains("and no later time yet"));
+    // Files are restored faster than rows are loaded.
+    let planned = restore(&["--json"]).expect_code(0).last();
+    assert_eq!(planned["data"]["plan"]["backup"]["kind"], "physical", "{planned:#}");
     // MariaDB's binlog has a resolution of one second: the second before the last must come after the backup.
     sleep(Duration::from_millis(2_100));
     scene.server.exec_all(["INSERT INTO d.t VALUES (1, 'x')", "DROP TABLE d.t"]).unwrap();
@@ -346,7 +362,7 @@ fn listed_and_found() {
     run(&mut scene.archive(&["--once"])).expect_code(0);
     let list = scene.list(&[]).expect_code(0).last();
     let recoverable = &list["data"]["recoverable"][0];
-    assert_eq!(recoverable["from"], "db1#1", "{list:#}");
+    assert_eq!(recoverable["from"], "db1/logical#2", "{list:#}");
     let until: jiff::Timestamp = recoverable["until_at"].as_str().unwrap().parse().unwrap();
     assert!(until >= before - jiff::SignedDuration::from_secs(60), "{list:#}");
     assert!(recoverable["until_age_s"].as_u64().is_some_and(|seconds| seconds < 120), "{list:#}");
@@ -364,7 +380,10 @@ fn listed_and_found() {
         "{long_ago:#?}"
     );
     let text = scene.program.run(&["binlog", "list"]).expect_code(0);
-    assert!(text.out.contains("recoverable from ") && text.out.contains("(db1#1) until "), "{text:#?}");
+    assert!(
+        text.out.contains("recoverable from ") && text.out.contains("(db1/logical#2) until "),
+        "{text:#?}"
+    );
     assert!(text.out.contains(" ago\n"), "{text:#?}");
 
     let file = scene.files().pop().unwrap().0;
