@@ -323,7 +323,9 @@ fn listed_and_found() {
     let target = scene.program.path("new");
     let restore = |id: &[&str]| {
         let words = ["--at", "latest", "--dry-run", "--target-dir", target.to_str().unwrap()];
-        scene.program.run(&[&["restore"], id, &words].concat())
+        let server = ServerKind::MariaDb118.server_program().unwrap();
+        let program = ["--server-binary", server.to_str().unwrap()];
+        scene.program.run(&[&["restore"], id, &words, &program].concat())
     };
     let none = restore(&["db1/physical#latest"]).expect_code(1);
     assert!(none.err.contains("nothing of kind physical"), "{none:#?}");
@@ -403,7 +405,8 @@ fn listed_and_found() {
     // Rules for backups keep what recovery from them needs.
     backup(&LOCKS[2..]);
     run(&mut scene.archive(&["--once"])).expect_code(0);
-    let expired = scene.program.run(&["expire", "--keep-last", "1", "--json"]).expect_code(0).last();
+    let rules = ["expire", "--keep-last", "1", "--kind", "physical", "--json"];
+    let expired = scene.program.run(&rules).expect_code(0).last();
     assert_eq!(expired["data"]["dropped"].as_array().unwrap().len(), 1, "{expired:#}");
     scene.compare_files();
 
