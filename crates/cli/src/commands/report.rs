@@ -202,6 +202,9 @@ pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
             text::fact(out, name, tables.join(" "))?;
         }
     }
+    if !view.omitted.is_empty() {
+        text::fact(out, "not in it", view.omitted.join(", "))?;
+    }
     Ok(())
 }
 

@@ -25,6 +25,7 @@ pub mod load;
 mod members;
 mod method;
 mod objects;
+mod omitted;
 mod origin;
 mod position;
 mod privileges;

@@ -24,6 +24,10 @@ pub struct ViewFacts {
     /// Tables whose rows are elsewhere and are not saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_rows: Vec<String>,
+    /// What the server has and no logical backup holds, as far as the account may know: foreign servers, loadable
+    /// functions, general tablespaces.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub omitted: Vec<String>,
 }
 
 impl ViewFacts {

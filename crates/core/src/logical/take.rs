@@ -19,6 +19,7 @@ use super::{
     definition::{Definition, Rows, ServerDefinition, ZoneDefinition},
     method::Method,
     objects::{self, TableKind},
+    omitted,
     origin::Origin,
     reading::{self, ReadTables},
     report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts},
@@ -235,7 +236,17 @@ impl Taking<'_> {
             // The values that a private server computed for a dump say nothing about the dumped server.
             tables.iter_mut().for_each(|table| table.definition.computed = None);
         }
-        let facts_of_view = self.judge(&view, &mut tables);
+        let mut facts_of_view = self.judge(&view, &mut tables);
+        if self.origin.is_none() && self.selection.part().is_none() {
+            facts_of_view.omitted = omitted::read(&mut control)?;
+            if !facts_of_view.omitted.is_empty() {
+                let text = format!(
+                    "not in the backup, and to be made on a new server before a load: {}",
+                    shown(&facts_of_view.omitted)
+                );
+                self.watch.event(Event::Warning { text });
+            }
+        }
         self.watch.phase("definitions");
         let (patience, silence_max) = (self.hold_up_max(&view), self.options.silence_max);
         let definitions = || self.definitions(&mut control, &view, &facts, &tee);
@@ -287,6 +298,7 @@ impl Taking<'_> {
             promise: method.promise().to_owned(),
             inconsistent: Vec::new(),
             without_rows: Vec::new(),
+            omitted: Vec::new(),
         };
         for table in tables {
             let rows = &mut table.definition.rows;

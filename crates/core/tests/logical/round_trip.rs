@@ -111,3 +111,29 @@ fn selections_and_filters() {
     assert!(error.to_string().contains("shop.ordres"), "{error}");
     assert_eq!(stage.backups(), 1);
 }
+
+/// What no logical backup holds is named, if the backup is of the whole server.
+#[test]
+fn what_is_omitted_is_named() {
+    for kind in ServerKind::all_kinds() {
+        let stage = Stage::new(kind);
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE shop",
+                "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+                "CREATE SERVER far FOREIGN DATA WRAPPER mysql OPTIONS (HOST 'far.example', PASSWORD 'hidden')",
+            ])
+            .unwrap();
+        let mut expected = vec!["foreign server far"];
+        if !kind.is_mariadb() {
+            stage.source.exec("CREATE TABLESPACE wide ADD DATAFILE 'wide.ibd'").unwrap();
+            expected.push("general tablespace wide");
+        }
+        let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+        assert_eq!(report.view.omitted, expected, "{kind}");
+        let part = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
+        let report = stage.back_up(&stage.options(), &part).unwrap();
+        assert_eq!(report.view.omitted, Vec::<String>::new(), "{kind}");
+    }
+}

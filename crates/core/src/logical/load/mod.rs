@@ -60,6 +60,8 @@ use crate::{
     watch::{Watch, ms},
 };
 
+/// How often a load goes on by itself after its tunnel has broken.
+const WAYS_MAX: u32 = 3;
 /// The phase from which the target is changed.
 pub(crate) const CREATE: &str = "create";
 
@@ -162,10 +164,23 @@ pub fn run(
     cancel: &Cancel,
 ) -> Result<LoadReport> {
     let watch = Watch::new(listener);
-    watch.phase("look");
-    Loading::look(repo, log, run, options, cancel)
-        .and_then(|loading| loading.load(&watch, cancel))
-        .map_err(|error| options.connect.explain_loss(error).at(repo))
+    let mut ways_left = WAYS_MAX;
+    loop {
+        watch.phase("look");
+        let done = Loading::look(repo, log, run, options, cancel)
+            .and_then(|loading| loading.load(&watch, cancel))
+            .map_err(|error| options.connect.explain_loss(error).at(repo));
+        match done {
+            // It continues where it was, as if the same command were given again.
+            Err(error) if ways_left > 0 && options.connect.has_broken_tunnel() => {
+                cancel.check()?;
+                ways_left -= 1;
+                let text = format!("the connection to the server is lost, continuing over another: {error}");
+                watch.event(Event::Warning { text });
+            }
+            done => return done,
+        }
+    }
 }
 
 impl<'a> Loading<'a> {
