@@ -44,7 +44,7 @@ use tempfile::TempDir;
 
 use crate::{
     listeners::Told,
-    logical::{Stage, load_file, log},
+    logical::{Stage, load_torture, log},
     physical::password,
 };
 
@@ -178,8 +178,7 @@ fn dump(server: &Server, more: &[&str], to: &Path) {
 fn becomes_the_same(kind: ServerKind) {
     let mut stage = Stage::new(kind);
     let source = &stage.source;
-    load_file(source, "torture.sql");
-    load_file(source, if kind.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    load_torture(source);
     source.exec_all(WITHOUT_WHAT_DUMPS_CANNOT_SAY).unwrap();
     source.exec("INSERT INTO torture.stamped VALUES (1, '2026-10-25 01:30:00.123')").unwrap();
     if kind.is_mariadb() {

@@ -13,7 +13,9 @@ use holdfast_testkit::{Server, ServerKind};
 
 use crate::{
     listeners::Told,
-    logical::{Stage, assert_same_objects, assert_same_rows, load_file, log, round_trip::histories, start},
+    logical::{
+        Stage, assert_same_objects, assert_same_rows, load_torture, log, round_trip::histories, start,
+    },
 };
 
 mod computed;
@@ -33,8 +35,7 @@ mod ways;
 /// A source with every type and kind of object, and its backup.
 fn saved(kind: ServerKind) -> (Stage, u64) {
     let stage = Stage::new(kind);
-    load_file(&stage.source, "torture.sql");
-    load_file(&stage.source, if kind.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    load_torture(&stage.source);
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     (stage, report.run.backup)
 }

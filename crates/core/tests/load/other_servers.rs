@@ -12,8 +12,7 @@ pub(super) fn said(all: &[Adaptation]) -> String {
 /// are verified by the load.
 fn across(source: ServerKind, target: ServerKind, adapted: &[&str], left_out: &[&str]) {
     let stage = Stage::new(source);
-    load_file(&stage.source, "torture.sql");
-    load_file(&stage.source, if source.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    load_torture(&stage.source);
     let word = if source.is_mariadb() { "COMMENT 'noted'" } else { "ENCRYPTION 'Y'" };
     stage.source.exec(format!("CREATE DATABASE noted {word}")).unwrap();
     if source.is_mariadb() {

@@ -161,6 +161,19 @@ pub(crate) fn user_checksums(server: &Server) -> Checksums {
     sums
 }
 
+/// Fills a server with every type and every kind of object that it knows.
+pub(crate) fn load_torture(server: &Server) {
+    load_file(server, "torture.sql");
+    load_file(server, if server.kind().is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    if server.kind() == ServerKind::MariaDb118 {
+        let unlogged = "SET SESSION sql_log_bin = 0";
+        let make = "CREATE TABLE torture.vectors (id INT PRIMARY KEY, e VECTOR(3) NOT NULL, n VECTOR(2), VECTOR INDEX (e))";
+        let fill = "INSERT INTO torture.vectors SELECT id, VEC_FromText(CONCAT('[', id, ', -2.5, 3e-10]')), \
+                    IF(id % 2, NULL, x'0000803F000080BF') FROM (SELECT 1 id UNION SELECT 2 UNION SELECT 3) t";
+        server.exec_all([unlogged, make, fill]).unwrap();
+    }
+}
+
 pub(crate) fn assert_same_rows(source: &Server, target: &Server) {
     let (left, right) = (user_checksums(source), user_checksums(target));
     let differing = differences(&left, &right);

@@ -23,8 +23,7 @@ pub(crate) fn histories(server: &Server) -> Vec<(String, u64, Option<String>)> {
 
 fn round_trip(kind: ServerKind) {
     let stage = Stage::new(kind);
-    load_file(&stage.source, "torture.sql");
-    load_file(&stage.source, if kind.is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    load_torture(&stage.source);
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     assert_eq!(report.view.without_rows, ["torture.merged"]);
     assert!(report.view.inconsistent.is_empty());

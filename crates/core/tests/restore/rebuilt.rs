@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     binlog::{Stage, once, source},
-    logical::{load_file, user_checksums},
+    logical::{load_torture, user_checksums},
     recovery::pause,
 };
 
@@ -37,8 +37,7 @@ fn back_up_rows(repo: &Arc<Repo>, server: &Server) -> u64 {
 fn fill(server: &Server) {
     shop::load(server, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
     misc::create(server, misc::MiscOptions::default()).unwrap();
-    load_file(server, "torture.sql");
-    load_file(server, if server.kind().is_mariadb() { "torture-mariadb.sql" } else { "torture-mysql.sql" });
+    load_torture(server);
 }
 
 /// Nothing of ours may be left in a restored directory, except for the report.
