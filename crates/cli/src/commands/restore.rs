@@ -182,14 +182,16 @@ impl Render for Restored {
 
 /// What a server did with the rows of a logical backup.
 fn show_loaded(out: &mut String, loaded: &Loaded) -> fmt::Result {
-    let Loaded { version, tables, rows, row_bytes, tables_verified, accounts, adapted, .. } = loaded;
+    let Loaded { version, tables, rows, row_bytes, tables_verified, accounts, adapted, left_out, .. } =
+        loaded;
     let rows = text::count(*rows, "row");
     text::fact(out, "loaded", format!("{rows}, {}, by {version}", ByteSize(*row_bytes)))?;
     let (tables, accounts) = (text::count(*tables, "table"), text::count(*accounts, "account"));
     text::fact(out, "has", format!("{tables}, {accounts}"))?;
     let verified = text::count(*tables_verified, "table");
     text::fact(out, "verified", format!("{verified}, by number and checksum of all rows"))?;
-    text::first(out, "adapted", NAMED_MAX, adapted.iter())
+    text::first(out, "adapted", NAMED_MAX, adapted.iter())?;
+    text::first(out, "left out", NAMED_MAX, left_out.iter())
 }
 
 pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {

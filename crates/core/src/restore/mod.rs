@@ -255,11 +255,7 @@ fn look(
 
 /// Warns of what a user should know before using the result.
 fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn Listener) {
-    if options.owner.is_none() && plan.owner.is_some_and(|(uid, _)| uid == 0) {
-        let text = "everything restored will belong to root, and no server that runs as another user can be \
-                    started on it: name the server's user with --owner";
-        listener.event(Event::Warning { text: text.to_owned() });
-    }
+    warn_of_root(plan.owner, options, listener);
     if opened.has_damaged_pages() {
         let text = "the backup contains pages that were already damaged on the source, and so will the \
                     restored server: \"holdfast report\" lists them; if recovery fails on one, see \
@@ -286,6 +282,14 @@ fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn L
             first.host, first.port
         );
         listener.event(Event::Warning { text });
+    }
+}
+
+fn warn_of_root(owner: Option<(u32, u32)>, options: &RestoreOptions, listener: &dyn Listener) {
+    if options.owner.is_none() && owner.is_some_and(|(uid, _)| uid == 0) {
+        let text = "everything restored will belong to root, and no server that runs as another user can be \
+                    started on it: name the server's user with --owner";
+        listener.event(Event::Warning { text: text.to_owned() });
     }
 }
 

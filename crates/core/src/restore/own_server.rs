@@ -211,10 +211,19 @@ impl<'a> Ground<'a> {
         (self.server.flavor() == Flavor::MariaDb && !self.needs_plugins()).then_some(none)
     }
 
-    /// Whether it cannot read or make the files without plugins.
+    /// Whether it cannot read or make the files without plugins, or the user names some.
     fn needs_plugins(&self) -> bool {
+        let names_some = |option: &String| {
+            let option = option.trim_start_matches('-').replace('_', "-");
+            ["plugin-load", "early-plugin-load", "plugin-dir"].iter().any(|name| option.starts_with(name))
+        };
         needs_plugins(self.server)
-            || self.server_options.iter().any(|option| option.starts_with("--plugin-load"))
+            || self.server_options.iter().chain(&self.options.prepare_options).any(names_some)
+    }
+
+    /// Whether its files were made anew, from the rows of a logical backup.
+    pub(super) fn is_rebuilt(&self) -> bool {
+        self.moved.is_none()
     }
 
     /// Removes from the log what the server says about missing what it was not to find.

@@ -14,7 +14,8 @@ use holdfast_testkit::{Server, ServerKind};
 use crate::{
     listeners::Told,
     logical::{
-        Stage, assert_same_objects, assert_same_rows, load_torture, log, round_trip::histories, start,
+        Stage, assert_same_objects, assert_same_rows, load_file, load_torture, log, round_trip::histories,
+        start,
     },
 };
 

@@ -51,3 +51,56 @@ fn everything_is_loaded_into_mariadb_11_8() {
 fn everything_is_loaded_into_mysql_9_7() {
     round_trip(ServerKind::MySql97);
 }
+
+/// MariaDB: an account that administers none of the source's roles loads them, gives them to those who do, and
+/// keeps none. A view whose owner gets its rights with the load is made.
+#[test]
+fn another_account_loads_roles_and_views() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (id INT PRIMARY KEY)",
+            "INSERT INTO shop.t VALUES (1), (2)",
+            "CREATE USER chief@localhost, clerk@localhost",
+            "CREATE ROLE reader WITH ADMIN chief@localhost",
+            "CREATE ROLE writer WITH ADMIN chief@localhost",
+            "GRANT SELECT ON shop.* TO reader",
+        ])
+        .unwrap();
+    let as_chief = stage.source.opts().user(Some("chief")).pass(None::<String>);
+    let mut chief = mysql::Conn::new(as_chief).unwrap();
+    for statement in ["GRANT reader TO writer", "GRANT writer TO clerk@localhost"] {
+        mysql::prelude::Queryable::query_drop(&mut chief, statement).unwrap();
+    }
+    stage
+        .source
+        .exec_all([
+            "CREATE FUNCTION shop.f() RETURNS INT DETERMINISTIC RETURN 3",
+            "GRANT SELECT, EXECUTE ON shop.* TO chief@localhost",
+            "CREATE DEFINER = chief@localhost VIEW shop.v AS SELECT id, shop.f() AS f FROM shop.t",
+            "CREATE DEFINER = chief@localhost VIEW shop.w AS SELECT f FROM shop.v",
+        ])
+        .unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
+    let target = start(ServerKind::MariaDb1011);
+    target
+        .exec_all([
+            "CREATE USER loader@localhost IDENTIFIED BY 'l'",
+            "GRANT ALL ON *.* TO loader@localhost WITH GRANT OPTION",
+            "GRANT PROXY ON ''@'%' TO loader@localhost WITH GRANT OPTION",
+        ])
+        .unwrap();
+    let mut chosen = options(&target);
+    chosen.connect.user = Some("loader".to_owned());
+    chosen.connect.password = Some(holdfast_core::server::Secret::new("l".to_owned()));
+    let report = load(&stage, backup, &chosen).unwrap();
+    assert_eq!(report.plan.left_out, []);
+    let roles =
+        "SELECT CONCAT(user, '@', host, ' ', role, ' ', admin_option) FROM mysql.roles_mapping ORDER BY 1";
+    let of = |server: &Server| server.query::<String>(roles).unwrap();
+    assert_eq!(of(&target), of(&stage.source));
+    assert_eq!(target.query::<i32>("SELECT f FROM shop.w").unwrap(), [3, 3]);
+    assert_clean(&target);
+}

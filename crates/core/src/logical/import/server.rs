@@ -215,7 +215,7 @@ impl PrivateServer {
         let home = Home::make(wanted)?;
         let flavor = wanted.binary.version.flavor;
         let making = |orders, stdin| Ok(run(wanted, &home, orders, stdin));
-        install(wanted.binary, &making, "make the private server", cancel)?;
+        install(wanted.binary, &making, "make the private server", &|_| false, cancel)?;
         let (admin, loader) = (OwnAccount::random()?, OwnAccount::random()?);
         write_init_file(&home, wanted, &init_sql(flavor, &admin, &loader))?;
         let run = run(wanted, &home, serving(wanted, &home), Vec::new());

@@ -2,7 +2,7 @@
 //!
 //! [`run`] is the outline: look at the target → decide what becomes of each object → databases and sequences
 //! → tables with their rows and indexes, and rows read again meanwhile → foreign keys → routines, views,
-//! triggers → rows not read again yet → events and grants.
+//! triggers → rows not read again yet → grants and events.
 //!
 //! Invariants: nothing is touched before everything that can be refused is; existing objects stay, unless
 //! they are to be overwritten; a load interrupted at any moment is resumed by the same command, without a row
@@ -33,6 +33,7 @@ use holdfast_formats::Flavor;
 use holdfast_repo::{
     Kind, LogName, Repo, RunNo, data::reader::Backup, format::hex::to_hex, log::history::History,
 };
+use jiff::Timestamp;
 use serde_json::json;
 
 pub use adapt::{Conversion, Conversions};
@@ -84,6 +85,8 @@ pub struct LoadOptions {
     pub leave_out: bool,
     /// Creates the scheduler's events disabled.
     pub disable_events: bool,
+    /// Creates them as of this time; `None`: now, when the time of some may have passed.
+    pub events_as_of: Option<Timestamp>,
     /// Writes nothing into the target's binlog.
     pub without_binlog: bool,
     /// MySQL: switches redo logging off during the load. A crash of the server then loses the whole server.
@@ -113,6 +116,7 @@ impl LoadOptions {
             overwrite: false,
             leave_out: false,
             disable_events: false,
+            events_as_of: None,
             without_binlog: false,
             disable_redo: false,
             enable_local_infile: false,
@@ -296,6 +300,7 @@ impl<'a> Loading<'a> {
         self.shown.name_adapted(ended.adapted, watch);
         point("load.ended");
         progress.end(&mut self.control.session)?;
+        programs::give_up_roles(&mut self.control.session, &ended.roles)?;
         Ok(LoadReport {
             plan: self.shown,
             rows_loaded: loaded.rows,

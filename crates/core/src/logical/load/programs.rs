@@ -21,7 +21,7 @@ use crate::{
     },
     points::point,
     server::{
-        SqlError,
+        Session, SqlError,
         code::{EVENT_DISABLED, EVENT_GONE, PROGRAM_DENIED},
     },
 };
@@ -51,6 +51,8 @@ pub(super) struct BehindTables {
 pub(super) struct Ended {
     pub(super) left_out: Vec<Adaptation>,
     pub(super) adapted: Vec<Adaptation>,
+    /// Roles to give up ([`give_up_roles`]).
+    pub(super) roles: Vec<String>,
 }
 
 /// How an event fared if the server did not keep it as told.
@@ -300,10 +302,18 @@ impl Programs<'_> {
         self.progress.note(&mut link.session, view.object, stage)
     }
 
-    /// Makes events, which may run from now on, grants privileges and roles to accounts, and makes the views
-    /// that could not be made without. `denied`: their numbers.
+    /// Grants privileges and roles to accounts, makes the views that could not be made without, and then events,
+    /// which may run from now on. `denied`: the numbers of those views.
     pub(super) fn at_the_end(&self, link: &mut Link, denied: &[usize]) -> Result<Ended> {
         let mut ended = Ended::default();
+        self.grants(link, &mut ended)?;
+        for view in denied.iter().filter_map(|number| self.plan.views.get(*number)) {
+            let made = self.view(link, view)?;
+            self.end_view(link, view, made, &mut ended.left_out)?;
+        }
+        if let Some(at) = self.options.events_as_of {
+            link.session.exec(&format!("SET SESSION timestamp = {}", at.as_second()))?;
+        }
         for event in &self.plan.events {
             let object = format!("event {}.{}", event.schema, event.name);
             match self.program(link, event, &mut ended.left_out)? {
@@ -318,17 +328,14 @@ impl Programs<'_> {
                 None => {}
             }
         }
-        self.grants(link, &mut ended.left_out)?;
-        for view in denied.iter().filter_map(|number| self.plan.views.get(*number)) {
-            let made = self.view(link, view)?;
-            self.end_view(link, view, made, &mut ended.left_out)?;
-        }
+        link.session.exec("SET SESSION timestamp = DEFAULT")?;
         Ok(ended)
     }
 
     /// Grants privileges and roles to the load's accounts. By such a grant MariaDB would create accounts that
     /// were left out, without a password.
-    fn grants(&self, link: &mut Link, left_out: &mut Vec<Adaptation>) -> Result<()> {
+    fn grants(&self, link: &mut Link, ended: &mut Ended) -> Result<()> {
+        let left_out = &mut ended.left_out;
         let ours = self.accounts();
         if ours.is_empty() {
             return Ok(());
@@ -344,40 +351,39 @@ impl Programs<'_> {
                 self.grant(link, &statement, left_out)?;
             }
         }
-        self.hand_over_roles(link, &there, left_out)
+        ended.roles = self.hand_over_roles(link, &there, left_out)?;
+        Ok(())
     }
 
-    /// MariaDB: makes the administrators of the load's roles those that the source has.
+    /// MariaDB: makes the administrators of the load's roles those that the source has. Returns the roles whose
+    /// administrator the loading account is to be no longer.
     fn hand_over_roles(
         &self,
         link: &mut Link,
         there: &BTreeSet<String>,
         left_out: &mut Vec<Adaptation>,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         let made = self.plan.accounts.iter().filter(|account| account.is_ours && !account.is_there);
         let roles = made.map(|account| &account.definition).filter(|it| it.is_role && it.account != PUBLIC);
+        let us = current_account(&mut link.session)?;
+        let mut handed_over = Vec::new();
         for role in roles {
-            let name = &role.account;
             let admin = role.options.iter().find_map(|option| option.0.strip_prefix(b"WITH ADMIN "));
             let admin = admin.map(|admin| String::from_utf8_lossy(admin).into_owned());
-            let us = link.session.value("SELECT CURRENT_USER()")?.unwrap_or_default();
-            let us = us
-                .rsplit_once('@')
-                .map(|(user, host)| format!("{}@{}", quoted_text(user), quoted_text(host)));
-            let Some(us) = us.filter(|us| admin.as_ref() != Some(us)) else { continue };
-            match admin.filter(|admin| there.contains(admin)) {
-                Some(admin) => {
-                    let grant = format!("GRANT {name} TO {admin} WITH ADMIN OPTION");
-                    self.grant(link, grant.as_bytes(), left_out)?;
-                }
-                None => {
-                    let object = format!("the administrator of role {name}");
-                    left_out.push(Adaptation { object, what: "that account does not exist".to_owned() });
-                }
+            // Without one, somebody must be able to grant it.
+            if let Some(admin) = admin.filter(|admin| *admin != us && there.contains(admin)) {
+                let grant = format!("GRANT {} TO {admin} WITH ADMIN OPTION", role.account);
+                self.grant(link, grant.as_bytes(), left_out)?;
+                handed_over.push(role.account.clone());
             }
-            link.session.exec(&format!("REVOKE {name} FROM {us}"))?;
         }
-        Ok(())
+        // What the backup grants to this very account stays.
+        let is_of_backup =
+            self.plan.accounts.iter().any(|account| account.is_ours && account.definition.account == us);
+        if is_of_backup {
+            handed_over.clear();
+        }
+        Ok(handed_over)
     }
 
     fn schema(&self, program: &Program) -> Option<&PlannedSchema> {
@@ -477,6 +483,41 @@ impl Programs<'_> {
         }
         create_under(link, program, |_| Ok(()))
     }
+}
+
+/// Takes from the loading account the roles that it has made and that another account administers. The load has
+/// ended: one that continues would need them.
+pub(super) fn give_up_roles(session: &mut Session, roles: &[String]) -> Result<()> {
+    if roles.is_empty() {
+        return Ok(());
+    }
+    let us = current_account(session)?;
+    let query = "SELECT role AS r, user AS u, host AS h FROM mysql.roles_mapping WHERE admin_option = 'Y'";
+    let mapped = match session.rows(query) {
+        Err(error) if error.is_denied() => return Ok(()),
+        rows => rows?,
+    };
+    let mut admins: Vec<(String, String)> = Vec::new();
+    for row in mapped {
+        let account = format!("{}@{}", quoted_text(row.text("u")?), quoted_text(row.text("h")?));
+        admins.push((quoted_text(row.text("r")?), account));
+    }
+    for role in roles {
+        let of_role = |(other, _): &&(String, String)| other == role;
+        let (ours, others): (Vec<_>, Vec<_>) =
+            admins.iter().filter(of_role).partition(|(_, account)| *account == us);
+        if !ours.is_empty() && !others.is_empty() {
+            session.exec(&format!("REVOKE {role} FROM {us}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The account of a session, as definitions name it.
+fn current_account(session: &mut Session) -> Result<String, SqlError> {
+    let us = session.value("SELECT CURRENT_USER()")?.unwrap_or_default();
+    let (user, host) = us.rsplit_once('@').unwrap_or((&us, ""));
+    Ok(format!("{}@{}", quoted_text(user), quoted_text(host)))
 }
 
 /// Makes a program under the settings it was first made under, after calling `before` under the same.

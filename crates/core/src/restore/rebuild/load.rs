@@ -7,7 +7,8 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use super::super::{
     continuing::set_gtids,
-    own_server::{Ground, uses_gtids},
+    options::RestoreOptions,
+    own_server::Ground,
     prepare,
     report::Loaded,
     serve::{self, Serving},
@@ -31,18 +32,27 @@ pub(super) fn run(
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Loaded> {
+    let mut orders = ["--local-infile=ON", "--max-allowed-packet=1G"].map(OsString::from).to_vec();
+    if ground.server.flavor() == Flavor::MySql {
+        // Accounts may have passwords of the old kind.
+        orders.push("--loose-mysql-native-password=ON".into());
+        if gtids(ground).is_some() {
+            orders.extend(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"].map(OsString::from));
+        }
+    }
     let serving = Serving {
         buffer_pool_bytes: prepare::buffer_pool_bytes(ground.options, BUFFER_POOL_BYTES),
-        orders: ["--local-infile=ON", "--max-allowed-packet=1G"].map(OsString::from).to_vec(),
+        orders,
         makes_accounts: true,
     };
     let begun = watch.elapsed();
-    let mut report = None;
+    let mut done = None;
     serve::run(ground, serving, cancel, &mut |connect| {
-        report = Some(load_into(ground, repo, base, (connect, leave_out), watch, cancel)?);
+        done = Some(load_into(ground, repo, base, (connect, leave_out), watch, cancel)?);
         Ok(())
     })?;
-    let report: LoadReport = report.ok_or_else(|| Error::failed("nothing was loaded"))?;
+    let (report, in_memory) = done.ok_or_else(|| Error::failed("nothing was loaded"))?;
+    let gone = in_memory.iter().map(|table| format!("table {table}: its rows are in memory, and gone"));
     if report.plan.accounts == 0 {
         let text = "the backup has no accounts, and so has the restored server: start it with \
                     --skip-grant-tables to make some";
@@ -56,7 +66,7 @@ pub(super) fn run(
         row_bytes: report.row_bytes_loaded,
         tables_verified: report.tables_verified,
         accounts: report.plan.accounts,
-        adapted: report.plan.adapted.iter().map(ToString::to_string).collect(),
+        adapted: report.plan.adapted.iter().map(ToString::to_string).chain(gone).collect(),
         left_out: report.plan.left_out.iter().map(ToString::to_string).collect(),
         ms: u64::try_from((watch.elapsed() - begun).as_millis()).unwrap_or(u64::MAX),
     })
@@ -69,7 +79,7 @@ fn load_into(
     (connect, leave_out): (&ConnectOptions, bool),
     watch: &Watch<'_>,
     cancel: &Cancel,
-) -> Result<LoadReport> {
+) -> Result<(LoadReport, Vec<String>)> {
     let mut session = Session::open(connect, Purpose::Control)?;
     let us = connect.user.as_deref().unwrap_or_default();
     drop_installed_accounts(&mut session, &[us])?;
@@ -78,28 +88,57 @@ fn load_into(
     let options = LoadOptions {
         disable_redo: ground.server.flavor() == Flavor::MySql,
         leave_out,
+        events_as_of: ground.position.at,
         parallel: ground.options.parallel.max(1),
         ..LoadOptions::new(connect.clone())
     };
-    let report = load::run(repo, log, which, &options, watch, cancel).map_err(|error| keys(error, ground))?;
-    if uses_gtids(ground.server) {
-        let mut session = Session::open(connect, Purpose::Control)?;
-        for statement in set_gtids(&ground.server.version, ground.position).into_iter().flatten() {
-            session.exec(&statement)?;
-        }
+    let report = load::run(repo, log, which, &options, watch, cancel).map_err(|error| {
+        error.also_hinted(
+            "a restore into a directory begins again each time: options for the server that loads are given by \
+             --prepare-option (such as --partial-revokes=ON), and what it cannot make is left out by --leave-out",
+        )
+    })?;
+    let mut session = Session::open(connect, Purpose::Control)?;
+    for statement in gtids(ground).into_iter().flatten() {
+        session.exec(&statement)?;
     }
-    Ok(report)
+    if let Some(text) = full_text(&mut session, ground.options)? {
+        watch.event(Event::Warning { text });
+    }
+    Ok((report, in_memory(&mut session)?))
 }
 
-/// Adds a hint about keys, if the source had some and the server that loads was not told of any.
-fn keys(error: Error, ground: &Ground<'_>) -> Error {
-    let providers = &ground.server.encryption.key_providers;
-    if providers.is_empty() || !ground.options.prepare_options.is_empty() {
-        return error;
+/// What to tell about full-text indexes, if there are any and the user has given no options for them: they hold the
+/// words that the settings of the server that builds them let in.
+fn full_text(session: &mut Session, options: &RestoreOptions) -> Result<Option<String>> {
+    let is_about_words =
+        |option: &String| option.contains("ft_") || option.contains("ft-") || option.contains("ngram");
+    if options.prepare_options.iter().any(is_about_words) {
+        return Ok(None);
     }
-    error.also_hinted(format_args!(
-        "the source encrypts with keys from {}, which no backup contains: give the server that loads the \
-         options for keys of its own with --prepare-option, or load into a running server (--to-server)",
-        providers.join(", ")
-    ))
+    let query = "SELECT COUNT(DISTINCT table_schema, table_name) FROM information_schema.statistics \
+                 WHERE index_type = 'FULLTEXT'";
+    let tables: u64 = session.number(query)?;
+    Ok((tables > 0).then(|| {
+        format!(
+            "the full-text indexes of {tables} tables are built under default settings: if the source has others \
+             (lengths of words, stopwords, a parser), build them again on a server with these, or give them to this \
+             one with --prepare-option=--innodb-ft-min-token-size=2 and the like"
+        )
+    }))
+}
+
+/// The statements by which a MySQL server learns which transactions it has.
+fn gtids(ground: &Ground<'_>) -> Option<[String; 3]> {
+    ground.position.gtid.as_ref().filter(|gtid| !gtid.trim().is_empty())?;
+    set_gtids(&ground.server.version, ground.position)
+}
+
+/// Tables whose rows end with the server.
+fn in_memory(session: &mut Session) -> Result<Vec<String>> {
+    let query = "SELECT CONCAT(table_schema, '.', table_name) AS t FROM information_schema.tables \
+                 WHERE engine = 'MEMORY' AND table_type = 'BASE TABLE' \
+                 AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys') ORDER BY 1";
+    let rows = session.rows(query)?;
+    Ok(rows.iter().map(|row| row.text("t").map(str::to_owned)).collect::<Result<_, _>>()?)
 }

@@ -26,11 +26,11 @@ use super::{
     continuing,
     layout::{PRIVATE, own_path},
     options::RestoreOptions,
-    own_server::Ground,
+    own_server::{Ground, is_of_absent_plugin},
     replay,
     serve::{self, Serving},
     target::{DIRECTORY_MODE, Tree, io_failed},
-    write_report,
+    warn_of_root, write_report,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -139,7 +139,8 @@ fn make(
 ) -> Result<Loaded> {
     watch.phase("install");
     let making = |orders, stdin| ground.installation(target, orders, stdin);
-    install(ground.binary, &making, "make a new data directory", cancel)?;
+    let doing = "make a new data directory";
+    install(ground.binary, &making, doing, &is_of_absent_plugin, cancel)?;
     point("rebuild.installed");
     watch.phase("load");
     let loaded = load::run(ground, repo, base, leave_out, watch, cancel)?;
@@ -176,6 +177,7 @@ impl Site {
             }
         }
         let plan = plan::make(&backup, options)?;
+        warn_of_root(plan.owner, options, watch);
         point("rebuild.planned");
         let (claim, target, apart) = claim(&backup, &plan, options)?;
         point("rebuild.claimed");
@@ -195,11 +197,13 @@ fn claim(backup: &LogicalBackup, plan: &Plan, options: &RestoreOptions) -> Resul
     let directory = own_path(PRIVATE)?;
     let make = || {
         target.create_dir(&directory, DIRECTORY_MODE)?;
+        // Opened while nobody else can put a link there.
+        let apart = Tree::open(&target.path_of(&directory))?;
         if let Some(owner) = plan.owner {
             target.give_root(owner)?;
-            target.give(&directory, owner)?;
+            apart.give_root(owner)?;
         }
-        Tree::open(&target.path_of(&directory))
+        Ok(apart)
     };
     let apart = make().map_err(|error| io_failed("make", target.path_of(&directory), error))?;
     Ok((claim, target, apart))

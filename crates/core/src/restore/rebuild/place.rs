@@ -4,11 +4,11 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
-        layout::{MARKER, PRIVATE, REPORT, own_path, partial_of, private_of},
+        layout::{PRIVATE, REPORT, own_path, partial_of, private_of},
         report::Written,
-        target::{FoundKind, LOST_AND_FOUND, Tree, io_failed},
+        target::{FoundKind, Tree, io_failed},
     },
-    plan::Plan,
+    plan::{Plan, is_removed},
 };
 use crate::{
     error::{Context, Result},
@@ -18,12 +18,9 @@ use crate::{
 /// Removes what an interrupted restore left; not the obstacles in place of the files without which no server
 /// starts.
 pub(super) fn clear(target: &Tree, plan: &Plan) -> Result<()> {
-    let aside = plan.held.iter().map(partial_of).collect::<Result<Vec<_>>>()?;
-    let stays = |path: &&ItemPath| {
-        path.as_bytes() == MARKER.as_bytes() || path.as_bytes() == LOST_AND_FOUND || plan.held.contains(path)
-    };
+    let aside = plan.held.iter().chain([&plan.redo]).map(partial_of).collect::<Result<Vec<_>>>()?;
     // Path order puts a directory before its contents.
-    let found = plan.survey.found.keys().rev().filter(|path| !stays(path));
+    let found = plan.survey.found.keys().rev().filter(|path| is_removed(path, &plan.held));
     for path in found.chain(&aside) {
         target.remove(path).map_err(|error| io_failed("remove", target.path_of(path), error))?;
     }

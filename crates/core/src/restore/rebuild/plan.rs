@@ -1,12 +1,14 @@
 //! What the restore of a logical backup will do, before it does anything.
 
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
 use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
         claim::{Standing, Survey, survey},
-        layout::{REDO_MARIADB, own_path},
+        layout::{MARKER, REDO_MARIADB, own_path},
         options::RestoreOptions,
         own_server::{new_options, system_files},
         plan::{
@@ -14,6 +16,7 @@ use super::{
             RestorePlan, absolute, check_options, find_binary, owner_of, room_at, too_little,
         },
         prepare,
+        target::LOST_AND_FOUND,
     },
     backup::LogicalBackup,
 };
@@ -40,6 +43,7 @@ pub(super) struct Plan {
 /// Plans; changes nothing.
 pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<Plan> {
     refuse_what_has_no_meaning(backup, options)?;
+    refuse_without_keys(backup, options)?;
     check_options(options)?;
     let server = &backup.server;
     let binary = find_binary(&server.version, options)?;
@@ -49,10 +53,19 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
     let (path, room) = room_at(&options.target_dir)?;
     let needed_bytes =
         backup.read.row_bytes.saturating_add(server.innodb.redo_size).saturating_add(ROOM_EXTRA_BYTES);
+    // What an interrupted restore left is removed first.
+    let freed =
+        survey.found.values().filter(|found| found.links == 1).map(|found| found.allocated_bytes).sum();
+    let needed_bytes = needed_bytes.saturating_sub(freed);
     let room = PlannedRoom { path, needed_bytes, free_bytes: room.free_bytes };
     if room.needed_bytes > room.free_bytes {
         return Err(too_little(&room));
     }
+    let mut held = system_files(server).iter().map(|name| own_path(name)).collect::<Result<Vec<_>>>()?;
+    if server.flavor() == Flavor::MariaDb {
+        held.push(own_path(ARIA_CONTROL)?);
+    }
+    held.sort();
     let shown = RestorePlan {
         backup: backup.id.clone(),
         server_version: server.version.clone(),
@@ -71,7 +84,13 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         redo_bytes: 0,
         create: Vec::new(),
         replace: Vec::new(),
-        delete: Vec::new(),
+        delete: survey
+            .found
+            .keys()
+            .rev()
+            .filter(|path| is_removed(path, &held))
+            .map(|path| target_dir.join(OsStr::from_bytes(path.as_bytes())))
+            .collect(),
         external: Vec::new(),
         dropped: Vec::new(),
         room: vec![room],
@@ -84,12 +103,33 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         server_options: new_options(server),
         target_dir,
     };
-    let mut held = system_files(server).iter().map(|name| own_path(name)).collect::<Result<Vec<_>>>()?;
-    if server.flavor() == Flavor::MariaDb {
-        held.push(own_path(ARIA_CONTROL)?);
-    }
-    held.sort();
     Ok(Plan { shown, survey, owner, binary, held, redo: own_path(REDO_MARIADB)? })
+}
+
+/// Whether something that an interrupted restore left is removed: not the obstacles in place of the files without
+/// which no server starts.
+pub(super) fn is_removed(path: &ItemPath, held: &[ItemPath]) -> bool {
+    path.as_bytes() != MARKER.as_bytes() && path.as_bytes() != LOST_AND_FOUND && !held.contains(path)
+}
+
+/// What was ciphertext on the source must not be written in clear unless the user says so.
+fn refuse_without_keys(backup: &LogicalBackup, options: &RestoreOptions) -> Result<()> {
+    let providers = &backup.server.encryption.key_providers;
+    if providers.is_empty() || !options.prepare_options.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "the source encrypts with keys from {}, which no backup contains, and a server is to make its files anew",
+        providers.join(", ")
+    );
+    let in_clear = match backup.server.flavor() {
+        Flavor::MariaDb => "--innodb-encrypt-tables=OFF",
+        Flavor::MySql => "--default-table-encryption=OFF",
+    };
+    Err(Error::new(ErrorKind::Usage, text).hinted(format!(
+        "give that server the options for keys of its own, and for what it is to encrypt, with --prepare-option; \
+         for files in clear, say so: --prepare-option={in_clear}; or load into a running server (--to-server)"
+    )))
 }
 
 /// Refuses options that are about files of a backup.

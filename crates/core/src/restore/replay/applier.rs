@@ -23,7 +23,7 @@ use crate::{
     physical::BinlogPosition,
     server::{
         Row, Session,
-        code::NO_SUCH_TABLE,
+        code::{NO_SUCH_ROW, NO_SUCH_TABLE},
         programs::{OwnAccount, RunningServer},
     },
 };
@@ -44,6 +44,8 @@ pub(super) struct Goal<'a> {
     pub(super) from: Option<&'a str>,
     /// Whether every transaction has a GTID.
     pub(super) names_all: bool,
+    /// Whether the files were made anew, from rows.
+    pub(super) is_rebuilt: bool,
 }
 
 /// What the server reports about its applier.
@@ -130,7 +132,7 @@ impl Applier {
                 Err(error) => return Err(error),
             };
             if !status.is_running {
-                return Err(stopped(&status, server));
+                return Err(stopped(&status, server, goal.is_rebuilt));
             }
             if status.is_idle && self.is_there(goal, &status)? {
                 return Ok(());
@@ -224,7 +226,7 @@ impl Applier {
 }
 
 /// Of a worker that failed, the status says only that it failed: the log says why.
-fn stopped(status: &Status, server: &RunningServer) -> Error {
+fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
     const LINES_SHOWN_MAX: usize = 3;
     let (file, offset) = &status.source;
     let why = status.error.as_deref().unwrap_or("it does not say why");
@@ -238,6 +240,14 @@ fn stopped(status: &Status, server: &RunningServer) -> Error {
          needs options that the source had (--prepare-option)",
     );
     match status.code {
+        NO_SUCH_TABLE if is_rebuilt => error.also_hinted(
+            "a logical backup has no tables of the schema mysql: if it is one of those, begin with a physical \
+             backup, or leave the table out with --prepare-option=--replicate-ignore-table=mysql.NAME",
+        ),
+        NO_SUCH_ROW => error.also_hinted(
+            "if this is a MEMORY table, its rows ended with the server that had loaded them: leave the table out \
+             with --prepare-option=--replicate-ignore-table=DATABASE.NAME",
+        ),
         NO_SUCH_TABLE => error.also_hinted(
             "if this is a temporary table that was open when the backup ended, the backup does not contain \
              it: name an older backup, taken before the table was created",

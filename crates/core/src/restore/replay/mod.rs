@@ -101,6 +101,10 @@ pub(super) fn run(
         orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
     }
     orders.extend(ground.without_plugins());
+    if ground.is_rebuilt() {
+        let ignored = OF_PROVIDERS.map(|tables| format!("--replicate-wild-ignore-table={tables}"));
+        orders.extend(ignored.map(OsString::from));
+    }
     orders.extend(
         only.unwrap_or_default().iter().map(|TableName { schema, table }| {
             OsString::from(format!("--replicate-do-table={schema}.{table}"))
@@ -108,8 +112,12 @@ pub(super) fn run(
     );
     let mut server =
         ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
-    let goal =
-        Goal { reached: &reached, from: ground.position.gtid.as_deref(), names_all: uses_gtids(facts) };
+    let goal = Goal {
+        reached: &reached,
+        from: ground.position.gtid.as_deref(),
+        names_all: uses_gtids(facts),
+        is_rebuilt: ground.is_rebuilt(),
+    };
     if let Network::Shared(why) = server.network() {
         let text = format!(
             "the server that replays transactions has no network of its own ({why}); its options keep it off"
@@ -139,6 +147,11 @@ pub(super) fn run(
     let ms = u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX);
     Ok(Replayed { reached, bytes: logs.bytes(), ms, events_disabled })
 }
+
+/// Tables that providers of managed servers keep in `mysql` and write to all the time. Logical backups have no
+/// tables of that schema.
+const OF_PROVIDERS: [&str; 4] =
+    [r"mysql.rds\_%", r"mysql.aurora\_%", r"mysql.ro\_replica\_%", r"mysql.\_\_az%"];
 
 /// Where time zones are described.
 const ZONES: &str = "/usr/share/zoneinfo";

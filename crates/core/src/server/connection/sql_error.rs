@@ -28,6 +28,8 @@ pub(crate) mod code {
     pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
     /// The account has no right to the column.
     pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
+    /// The row that is to be changed does not exist.
+    pub(crate) const NO_SUCH_ROW: u16 = 1032;
     /// The table does not exist.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
     /// The server has no variable of this name.

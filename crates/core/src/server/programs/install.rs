@@ -15,13 +15,14 @@ use crate::{
 };
 
 /// Makes the data directory that `run` names. `run` is given what the server is to do, and its input. MySQL
-/// accepts only an empty directory. `doing` is for errors.
+/// accepts only an empty directory. `doing` is for errors, and `harmless` tells lines of its log that are none.
 ///
 /// Afterwards there are the accounts that an installation makes, such as root, without a password.
 pub(crate) fn install(
     binary: &ServerBinary,
     run: &dyn Fn(Vec<OsString>, Vec<u8>) -> Result<ServerRun>,
     doing: &str,
+    harmless: &dyn Fn(&str) -> bool,
     cancel: &Cancel,
 ) -> Result<()> {
     let (orders, stdin) = match binary.version.flavor {
@@ -41,7 +42,7 @@ pub(crate) fn install(
         }
     };
     let exit = run(orders, stdin)?.start()?.wait(cancel)?;
-    exit.success(doing, &|_| false)
+    exit.success(doing, harmless)
 }
 
 /// Where a MariaDB server keeps the descriptions of its system tables.
