@@ -142,6 +142,8 @@ pub(super) struct Recorder {
     continues: Option<Place>,
     last: Option<LastEvent>,
     last_at: Option<u64>,
+    /// The time of the last event that had one, in seconds since 1970.
+    time_s: u32,
     last_transaction: Option<LastTransaction>,
     /// When the first statement of the open transaction began, in seconds since 1970.
     begun_s: Option<u32>,
@@ -171,6 +173,7 @@ impl Recorder {
             continues: None,
             last: None,
             last_at: None,
+            time_s: 0,
             last_transaction: None,
             begun_s: None,
             missing: None,
@@ -189,6 +192,7 @@ impl Recorder {
             continues: Some(tail.place.clone()),
             last: Some(tail.last.clone()),
             last_at: tail.last_at,
+            time_s: tail.last_at.and_then(|at| u32::try_from(at / 1_000_000).ok()).unwrap_or(0),
             last_transaction: tail.last_transaction.clone(),
             begun_s: tail.open.as_ref().and_then(|open| open.begun_s),
             has_nameless: tail.has_nameless && tail.open.is_some(),
@@ -472,6 +476,10 @@ impl Recorder {
         if self.stretch.is_none() {
             self.open(self.place.position, sink)?;
         }
+        // Events without a time: see `ArchivedEvent::time_s`.
+        if event.header.timestamp > 0 {
+            self.time_s = event.header.timestamp;
+        }
         let open = self.tracker.open().cloned();
         let part = self.tracker.next(event, &body).map_err(failed)?;
         match part {
@@ -522,7 +530,7 @@ impl Recorder {
             && let Some(gtid) = open
         {
             let committed = gtid.committed_us_in(self.server.server_id);
-            let at = committed.unwrap_or(u64::from(event.header.timestamp) * 1_000_000);
+            let at = committed.unwrap_or(u64::from(self.time_s) * 1_000_000);
             self.transaction(gtid.gtid.as_ref(), at);
         }
         if ends && self.gap.is_some() {
@@ -679,6 +687,29 @@ mod tests {
         assert!(!Recorder::at(&behind).unwrap().tail().unwrap().has_nameless);
         recorder.begin_run();
         assert!(!recorder.tail().unwrap().has_nameless);
+    }
+
+    /// A transaction whose events have no time has that of the last event before it.
+    #[test]
+    fn transactions_without_times() {
+        let mut end = 1_000;
+        let before = event(&mut end, EventKind::INTVAR, &[0; 9]);
+        let mut gtid = 5_u64.to_le_bytes().to_vec();
+        gtid.resize(19, 0);
+        let mut gtid = event(&mut end, EventKind::MARIADB_GTID, &gtid);
+        let mut commit = event(&mut end, EventKind::XID, &[0; 8]);
+        for bytes in [&mut gtid, &mut commit] {
+            bytes[..4].fill(0);
+        }
+        let server = server("11.8.9-MariaDB-log");
+        let place = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+        let mut kept = Kept::default();
+        let mut recorder = Recorder::new(server.clone());
+        recorder.begin_stream(server, Start::at(place), &mut kept).unwrap();
+        for bytes in [&before, &gtid, &commit] {
+            recorder.received(bytes, &mut kept).unwrap();
+        }
+        assert_eq!(recorder.last_at(), Some(1_700_000_000_000_000));
     }
 
     /// A recorder continues a transaction in the middle of which another one stopped.

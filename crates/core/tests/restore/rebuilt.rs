@@ -44,6 +44,12 @@ fn fill(server: &Server) {
             "CREATE EVENT shop.once ON SCHEDULE AT CURRENT_TIMESTAMP + INTERVAL 15 SECOND DO SELECT 1",
             // As a provider of managed servers has it.
             "CREATE TABLE mysql.rds_heartbeat2 (id INT PRIMARY KEY, value BIGINT)",
+            "CREATE TABLE shop.at (id INT PRIMARY KEY, t TIMESTAMP NULL, d DATETIME)",
+            "INSERT INTO mysql.time_zone (Time_zone_id, Use_leap_seconds) VALUES (900, 'N')",
+            "INSERT INTO mysql.time_zone_name (Name, Time_zone_id) VALUES ('Europe/Berlin', 900)",
+            "INSERT INTO mysql.time_zone_transition_type VALUES (900, 0, 3600, 0, 'CET')",
+            "SET SESSION time_zone = 'Europe/Berlin'",
+            "CREATE EVENT shop.zoned ON SCHEDULE EVERY 1 DAY DO SELECT 1",
         ])
         .unwrap();
 }
@@ -104,6 +110,8 @@ fn moments_behind_rows(kind: ServerKind, seed: u64) {
                 format!("CREATE USER 'u{round}'@'localhost' IDENTIFIED BY 'of no use 1X-'"),
                 format!("CREATE EVENT shop.e{round} ON SCHEDULE EVERY 1 DAY DO SELECT 1"),
                 format!("REPLACE INTO mysql.rds_heartbeat2 VALUES (1, {round})"),
+                "SET SESSION time_zone = 'Europe/Berlin'".to_owned(),
+                format!("INSERT INTO shop.at VALUES ({round}, NOW(), NOW())"),
                 "FLUSH BINARY LOGS".to_owned(),
             ])
             .unwrap();

@@ -150,6 +150,7 @@ fn read(server: &Server) -> Result<Vec<Entry>> {
             file: &name,
             entries: Vec::new(),
             at: None,
+            time: None,
             in_journal: false,
             client: None,
         };
@@ -168,6 +169,8 @@ struct Reader<'a> {
     entries: Vec<Entry>,
     /// MySQL: when the next transaction was committed.
     at: Option<Timestamp>,
+    /// MariaDB: the time of the last event that has one. What a server logs while it recovers from a crash has none.
+    time: Option<Timestamp>,
     /// Whether the current row belongs to a journal.
     in_journal: bool,
     /// The client in that row.
@@ -216,13 +219,17 @@ impl Reader<'_> {
         let (head, rest) = line.split_once(" end_log_pos ").context("no end")?;
         let end: u64 = rest.split_whitespace().next().unwrap_or_default().parse()?;
         let kind = line.split('\t').nth(1).unwrap_or_default().trim();
-        if let Some(gtid) = kind.strip_prefix("GTID ").filter(|_| self.is_mariadb) {
+        if self.is_mariadb {
             let time = head.trim_start_matches('#').split(" server").next().unwrap_or_default();
             // A one-digit hour follows two spaces.
             let time = time.split_whitespace().collect::<Vec<_>>().join(" ");
             let at =
                 jiff::civil::DateTime::strptime("%y%m%d %H:%M:%S", &time).with_context(|| time.clone())?;
             let at = at.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp();
+            self.time = Some(at).filter(|at| at.as_second() > 0).or(self.time);
+        }
+        if let Some(gtid) = kind.strip_prefix("GTID ").filter(|_| self.is_mariadb) {
+            let at = self.time.context("no event before it has a time")?;
             self.begin(gtid.split_whitespace().next().unwrap_or_default(), at);
         }
         let is_part = ["Xid", "Query", "Transaction_Payload", "Transaction_payload"]

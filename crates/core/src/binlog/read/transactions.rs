@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, ops::ControlFlow};
 
 use holdfast_formats::{
     Gtid, Gtids,
-    binlog::{Body, Checksum, Event, GtidEvent, Part, Tracker},
+    binlog::{Body, Checksum, Event, GtidEvent, Header, Part, Tracker},
 };
 
 use super::{Archive, GapKind};
@@ -51,15 +51,17 @@ pub struct ArchivedEvent<'a> {
     pub part: Part,
     /// The transaction that it is part of.
     pub transaction: Option<&'a GtidEvent>,
+    /// Its time, in seconds since 1970; of an event without one, that of the last event before it that has one. A
+    /// MariaDB server that has recovered from a crash logs the DDL that it has completed, without a time, into a
+    /// file that begins with the time of its start (seen on 11.8.9).
+    pub time_s: u32,
 }
 
 impl ArchivedEvent<'_> {
     /// When this event's transaction was committed. MySQL records that; for MariaDB, whose binlog has whole
     /// seconds, it is the time of this event.
     pub(crate) fn committed_us(&self, transaction: &GtidEvent) -> u64 {
-        transaction
-            .committed_us_in(self.server_id)
-            .unwrap_or(u64::from(self.event.header.timestamp) * 1_000_000)
+        transaction.committed_us_in(self.server_id).unwrap_or(u64::from(self.time_s) * 1_000_000)
     }
 }
 
@@ -196,6 +198,8 @@ struct Walk<'a> {
     /// of them are new, whatever their numbers are:
     /// without `gtid_strict_mode` several servers count in one domain.
     caught_up: BTreeSet<u32>,
+    /// The time of the last event that had one.
+    time_s: u32,
     ends_at_gap: bool,
     /// The first stretch after the gap at which it ended.
     behind_gap: Option<usize>,
@@ -214,6 +218,7 @@ impl<'a> Walk<'a> {
             is_passing: false,
             is_all_new: true,
             caught_up: BTreeSet::new(),
+            time_s: 0,
             ends_at_gap: false,
             behind_gap: None,
         }
@@ -231,6 +236,10 @@ impl<'a> Walk<'a> {
         }
         if self.behind_gap.is_some() {
             return Ok(ControlFlow::Break(()));
+        }
+        let header = Header::parse(bytes).ok();
+        if let Some(time_s) = header.map(|header| header.timestamp).filter(|time_s| *time_s > 0) {
+            self.time_s = time_s;
         }
         if let Some(position) = self.position.filter(|position| at == self.first && begin < *position) {
             if begin + bytes.len() as u64 > position {
@@ -278,6 +287,7 @@ impl<'a> Walk<'a> {
             begin,
             part,
             transaction: transaction.as_ref().filter(|_| part != Part::Outside),
+            time_s: self.time_s,
         })
     }
 
@@ -297,7 +307,11 @@ impl<'a> Walk<'a> {
     /// Another stretch begins.
     fn enter(&mut self, at: usize) -> Result<()> {
         let archived = &self.archive.stretches[at];
-        self.checksum = Checksum::of_format(&archived.stretch.format_bytes()?).unwrap_or_default();
+        let format = archived.stretch.format_bytes()?;
+        self.checksum = Checksum::of_format(&format).unwrap_or_default();
+        if self.time_s == 0 {
+            self.time_s = Header::parse(&format).map_or(0, |header| header.timestamp);
+        }
         if let Some(before) = self.at {
             if !self.archive.stretches[before].stretch.server.is_same(&archived.stretch.server) {
                 self.is_all_new = false;

@@ -13,6 +13,7 @@ use super::super::{
     report::Loaded,
     serve::{self, Serving},
 };
+use super::zones;
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
@@ -83,6 +84,7 @@ fn load_into(
     let mut session = Session::open(connect, Purpose::Control)?;
     let us = connect.user.as_deref().unwrap_or_default();
     drop_installed_accounts(&mut session, &[us])?;
+    zones::fill(&mut session)?;
     // It would not survive hours of loading.
     drop(session);
     let options = LoadOptions {

@@ -14,6 +14,7 @@ mod backup;
 mod load;
 mod place;
 mod plan;
+mod zones;
 
 use std::sync::Arc;
 
