@@ -171,18 +171,18 @@ pub fn run(
     let mut ways_left = WAYS_MAX;
     loop {
         watch.phase("look");
-        let done = Loading::look(repo, log, run, options, cancel)
-            .and_then(|loading| loading.load(&watch, cancel))
-            .map_err(|error| options.connect.explain_loss(error).at(repo));
+        let done =
+            Loading::look(repo, log, run, options, cancel).and_then(|loading| loading.load(&watch, cancel));
         match done {
             // It continues where it was, as if the same command were given again.
-            Err(error) if ways_left > 0 && options.connect.has_broken_tunnel() => {
+            Err(error) if ways_left > 0 && options.connect.is_loss_of_tunnel(&error) => {
                 cancel.check()?;
                 ways_left -= 1;
+                let error = options.connect.explain_loss(error);
                 let text = format!("the connection to the server is lost, continuing over another: {error}");
                 watch.event(Event::Warning { text });
             }
-            done => return done,
+            done => return done.map_err(|error| options.connect.explain_loss(error).at(repo)),
         }
     }
 }

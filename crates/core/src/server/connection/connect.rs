@@ -153,6 +153,12 @@ impl ConnectOptions {
         self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_broken())
     }
 
+    /// Whether an operation failed because a tunnel broke, even if another session has made a new one since.
+    pub(crate) fn is_loss_of_tunnel(&self, error: &Error) -> bool {
+        let is_lost = || error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost);
+        self.tunnel.is_some() && (self.has_broken_tunnel() || is_lost())
+    }
+
     /// Adds the reason to a lost connection's error, if a tunnel broke.
     pub(crate) fn explain_loss(&self, error: Error) -> Error {
         let words = match (error.kind(), &self.tunnel) {
