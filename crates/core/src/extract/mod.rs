@@ -346,6 +346,8 @@ impl<'a> Extraction<'a> {
             prepare: true,
             maps: Vec::new(),
             part,
+            // A view that cannot be made keeps nobody from a table.
+            leave_out: true,
             ..self.options.restore.clone()
         }
     }

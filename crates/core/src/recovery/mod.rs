@@ -196,9 +196,7 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
     let head = read_head(repo, history, base)?;
     refuse_several_moments(log, base, &head)?;
     let taken = Taken::of(&head)?;
-    // The view of a logical backup comes first, and reading the rows takes time.
-    let moment = if log.kind == Kind::Logical { head.started_at } else { taken.finished_at };
-    if until.is_before(moment, taken.gtids().as_ref()) {
+    if until.is_before(taken.holds_from, taken.gtids().as_ref()) {
         return Err(Error::new(ErrorKind::Usage, format!("{log} {base} was taken after {until}")));
     }
     let behind = archive.behind(&taken).ok_or_else(|| {

@@ -35,7 +35,7 @@ pub(super) fn occurrence(
         .preferred()
         .filter_map(|(history, run)| {
             let behind = behind(repo, history, run, archive, until).ok()?;
-            Some((history.log().backup_id(run).to_string(), behind))
+            Some((history.log().backup_id(run), behind))
         })
         .collect();
     let base_of = |occurrence: &Occurrence| {
@@ -59,9 +59,7 @@ pub(super) fn occurrence(
     let ways = found.iter().map(|occurrence| {
         let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
         match base_of(occurrence) {
-            Some(id) => {
-                format!("restore {id} {} for the one committed at {at}", until.option())
-            }
+            Some(id) => format!("restore {id} {} for the one committed at {at}", until.option()),
             None => format!("no backup is left to recover the one committed at {at} from"),
         }
     });

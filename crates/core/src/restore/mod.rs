@@ -159,8 +159,7 @@ pub fn run_and_replay(
         phases: watch.phases(),
         ..RestoreReport::of(&plan.shown, Some(position), knows_gtids)
     };
-    write_report(roots.target(), &report)?;
-    place::give_new(&plan, &roots)?;
+    write_report(roots.target(), &report, plan.owner)?;
     roots.sync_names()?;
     point("restore.report.written");
     claim.release()?;
@@ -212,27 +211,39 @@ pub(crate) fn run_apart(
     watch.phase("prepare");
     let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
     let prepared = prepare::run(&ground, (&opened, &plan, &roots), listener, cancel)?;
-    let mut replayed = None;
-    if let Some(transactions) = transactions {
-        let mut only = None;
-        serve::run(&ground, Serving::answers(options), cancel, &mut |connect| {
-            only = errand.recovered(connect)?;
-            Ok(())
-        })?;
-        watch.phase("replay");
-        replayed = Some(replay::run(&ground, transactions, only.as_deref(), listener, cancel)?);
-    }
-    let position = continuing::position_after(&opened.position, replayed.as_ref());
-    serve::run(&ground, Serving::answers(options), cancel, &mut |connect| errand.arrived(connect))?;
+    let replayed = run_errand(&ground, transactions, errand, &watch, cancel)?;
     Ok(Apart {
         server_version: opened.server.version.to_string(),
-        position,
+        position: continuing::position_after(&opened.position, replayed.as_ref()),
         prepared: Some(prepared),
         loaded: None,
         replayed,
         written,
         redo_bytes: plan.shown.redo_bytes,
     })
+}
+
+/// Lets the errand look at the files, has the server replay the transactions, if any are given, and lets the
+/// errand look again.
+fn run_errand(
+    ground: &Ground<'_>,
+    transactions: Option<&mut dyn Transactions>,
+    errand: &mut dyn Errand,
+    watch: &Watch<'_>,
+    cancel: &Cancel,
+) -> Result<Option<Replayed>> {
+    let mut replayed = None;
+    if let Some(transactions) = transactions {
+        let mut only = None;
+        serve::run(ground, Serving::answers(ground.options), cancel, &mut |connect| {
+            only = errand.recovered(connect)?;
+            Ok(())
+        })?;
+        watch.phase("replay");
+        replayed = Some(replay::run(ground, transactions, only.as_deref(), watch, cancel)?);
+    }
+    serve::run(ground, Serving::answers(ground.options), cancel, &mut |connect| errand.arrived(connect))?;
+    Ok(replayed)
 }
 
 /// Opens the backup, plans, and refuses what will be refused. Changes nothing.
@@ -319,14 +330,15 @@ fn write(
 }
 
 /// Writes into the target what it is.
-fn write_report(tree: &Tree, report: &RestoreReport) -> Result<()> {
+fn write_report(tree: &Tree, report: &RestoreReport, owner: Option<(u32, u32)>) -> Result<()> {
     let path = layout::own_path(layout::REPORT)?;
     let text = serde_json::to_vec_pretty(report).context("write the report")?;
     let write = || {
         tree.remove(&path)?;
         let mut file = tree.create_file(&path, REPORT_MODE)?;
         file.write_all(&text)?;
-        file.sync_all()
+        file.sync_all()?;
+        owner.map_or(Ok(()), |owner| tree.give(&path, owner))
     };
     write().map_err(|error| io_failed("write", tree.path_of(&path), error))
 }

@@ -7,7 +7,7 @@
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
-    layout::{Decision, Layout, Pointer, REPORT, own_path, partial_of},
+    layout::{Decision, Layout, Pointer, partial_of},
     opened::Opened,
     options::RestoreOptions,
     plan::Plan,
@@ -76,16 +76,15 @@ fn give_all(opened: &Opened, roots: &Roots, options: &RestoreOptions, owner: (u3
     roots.give_made(owner)
 }
 
-/// Gives away what was made since: pointers and the report. What a server made belongs to its user already.
+/// Gives away the pointers that were made since. What a server made belongs to its user already.
 pub(super) fn give_new(plan: &Plan, roots: &Roots) -> Result<()> {
     let Some(owner) = plan.owner else { return Ok(()) };
     let tree = roots.target();
-    let report = own_path(REPORT)?;
     let isl = plan.pointers.iter().filter_map(|(pointer, _)| match pointer {
         Pointer::Isl { isl, .. } => Some(isl),
         Pointer::IslOnly { .. } | Pointer::Link(_) | Pointer::Told => None,
     });
-    for path in isl.chain([&report]).filter(|path| matches!(tree.look(path), Ok(Some(_)))) {
+    for path in isl.filter(|path| matches!(tree.look(path), Ok(Some(_)))) {
         tree.give(path, owner)
             .map_err(|error| io_failed("change the owner of", tree.path_of(path), error))?;
     }

@@ -14,7 +14,8 @@ use super::{
 };
 use crate::error::{Context, Result};
 
-const ARIA_CONTROL: &str = "aria_log_control";
+/// The control file of Aria's log.
+pub(super) const ARIA_CONTROL: &str = "aria_log_control";
 const ARIA_LOG: &str = "aria_log.";
 
 /// What only the recovering server may find.

@@ -48,10 +48,8 @@ pub struct Base {
     pub id: String,
     /// Its run.
     pub run: u64,
-    /// From when on recovery is possible: the end of a physical backup, the view of a logical one.
+    /// From when on recovery is possible.
     pub at: Timestamp,
-    /// When it was finished.
-    pub finished_at: Timestamp,
 }
 
 impl Archive {
@@ -125,10 +123,8 @@ impl Archive {
                     && let Some(chain) =
                         chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&stretch))
                 {
-                    let finished_at = head.finished_at;
-                    let at = if kind == Kind::Logical { head.started_at } else { finished_at };
                     let id = history.log().backup_id(outcome.run);
-                    chain.bases.push(Base { id, run: outcome.run.0, at, finished_at });
+                    chain.bases.push(Base { id, run: outcome.run.0, at: taken.holds_from });
                 }
             }
         }
@@ -251,6 +247,9 @@ pub struct Taken {
     pub server: BinlogServer,
     /// When it ended.
     pub finished_at: Timestamp,
+    /// From when on moments can be recovered to: its end, or the view of a logical backup, which comes first, and
+    /// reading the rows takes time.
+    pub holds_from: Timestamp,
     /// MySQL: some of its transactions may have no GTID.
     pub may_lack_gtids: bool,
 }
@@ -266,6 +265,10 @@ impl Taken {
             position,
             server: BinlogServer::of_facts(&facts),
             finished_at: head.finished_at,
+            holds_from: match head.kind.parse() {
+                Ok(Kind::Logical) => head.started_at,
+                _ => head.finished_at,
+            },
             may_lack_gtids: gtid_mode.is_some_and(|mode| mode != "ON"),
         })
     }

@@ -10,6 +10,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
         objects::quoted_text,
+        omitted::general_tablespaces,
         privileges::Privileges,
         selection::SYSTEM_SCHEMAS,
         settings::{self, Settings},
@@ -172,10 +173,7 @@ impl Target {
                 session,
                 "SELECT UPPER(engine) FROM information_schema.engines WHERE support IN ('YES', 'DEFAULT')",
             )?,
-            tablespaces: match flavor {
-                Flavor::MariaDb => None,
-                Flavor::MySql => tablespaces(session)?,
-            },
+            tablespaces: general_tablespaces(session)?,
             privileges: Privileges::read(session)?,
         })
     }
@@ -311,14 +309,6 @@ fn schemas(session: &mut Session) -> Result<BTreeMap<String, String>, SqlError> 
 fn set(session: &mut Session, query: &str) -> Result<BTreeSet<String>, SqlError> {
     let rows = session.rows(query)?;
     Ok(rows.iter().filter_map(|row| row.values().first().cloned().flatten()).collect())
-}
-
-fn tablespaces(session: &mut Session) -> Result<Option<BTreeSet<String>>, SqlError> {
-    let query = "SELECT name FROM information_schema.innodb_tablespaces WHERE space_type = 'General'";
-    match set(session, query) {
-        Err(error) if error.is_denied() => Ok(None),
-        found => found.map(Some),
-    }
 }
 
 fn tables(session: &mut Session) -> Result<BTreeMap<TableName, Existing>, SqlError> {

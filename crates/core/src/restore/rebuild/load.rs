@@ -15,11 +15,14 @@ use super::super::{
 };
 use super::zones;
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
-    logical::load::{self, LoadOptions, LoadReport},
-    server::{ConnectOptions, Purpose, Session, programs::drop_installed_accounts},
-    watch::Watch,
+    logical::{
+        load::{self, LoadOptions, LoadReport},
+        selection::is_own_schema,
+    },
+    server::{ConnectOptions, Purpose, Session, TableName, programs::drop_installed_accounts},
+    watch::{Watch, ms},
 };
 
 /// The memory of the server that loads, unless the user has said it.
@@ -29,7 +32,6 @@ pub(super) fn run(
     ground: &Ground<'_>,
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
-    leave_out: bool,
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Loaded> {
@@ -49,7 +51,7 @@ pub(super) fn run(
     let begun = watch.elapsed();
     let mut done = None;
     serve::run(ground, serving, cancel, &mut |connect| {
-        done = Some(load_into(ground, repo, base, (connect, leave_out), watch, cancel)?);
+        done = Some(load_into(ground, repo, base, connect, watch, cancel)?);
         Ok(())
     })?;
     let (report, in_memory) = done.ok_or_else(|| Error::failed("nothing was loaded"))?;
@@ -69,7 +71,7 @@ pub(super) fn run(
         accounts: report.plan.accounts,
         adapted: report.plan.adapted.iter().map(ToString::to_string).chain(gone).collect(),
         left_out: report.plan.left_out.iter().map(ToString::to_string).collect(),
-        ms: u64::try_from((watch.elapsed() - begun).as_millis()).unwrap_or(u64::MAX),
+        ms: ms(watch.elapsed() - begun),
     })
 }
 
@@ -77,10 +79,10 @@ fn load_into(
     ground: &Ground<'_>,
     repo: &Arc<Repo>,
     (log, which): (&LogName, RunNo),
-    (connect, leave_out): (&ConnectOptions, bool),
+    connect: &ConnectOptions,
     watch: &Watch<'_>,
     cancel: &Cancel,
-) -> Result<(LoadReport, Vec<String>)> {
+) -> Result<(LoadReport, Vec<TableName>)> {
     let mut session = Session::open(connect, Purpose::Control)?;
     let us = connect.user.as_deref().unwrap_or_default();
     drop_installed_accounts(&mut session, &[us])?;
@@ -89,16 +91,18 @@ fn load_into(
     drop(session);
     let options = LoadOptions {
         disable_redo: ground.server.flavor() == Flavor::MySql,
-        leave_out,
+        leave_out: ground.options.leave_out,
         events_as_of: ground.position.at,
         parallel: ground.options.parallel.max(1),
         ..LoadOptions::new(connect.clone())
     };
-    let report = load::run(repo, log, which, &options, watch, cancel).map_err(|error| {
-        error.also_hinted(
+    let report = load::run(repo, log, which, &options, watch, cancel).map_err(|error| match error.kind() {
+        // Refused before anything was loaded. The hints of a load into a running server do not help here.
+        ErrorKind::Usage if !ground.options.leave_out => error.hinted("--leave-out restores without it, and names it"),
+        _ => error.also_hinted(
             "a restore into a directory begins again each time: options for the server that loads are given by \
              --prepare-option (such as --partial-revokes=ON), and what it cannot make is left out by --leave-out",
-        )
+        ),
     })?;
     let mut session = Session::open(connect, Purpose::Control)?;
     for statement in gtids(ground).into_iter().flatten() {
@@ -137,10 +141,15 @@ fn gtids(ground: &Ground<'_>) -> Option<[String; 3]> {
 }
 
 /// Tables whose rows end with the server.
-fn in_memory(session: &mut Session) -> Result<Vec<String>> {
-    let query = "SELECT CONCAT(table_schema, '.', table_name) AS t FROM information_schema.tables \
-                 WHERE engine = 'MEMORY' AND table_type = 'BASE TABLE' \
-                 AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys') ORDER BY 1";
-    let rows = session.rows(query)?;
-    Ok(rows.iter().map(|row| row.text("t").map(str::to_owned)).collect::<Result<_, _>>()?)
+fn in_memory(session: &mut Session) -> Result<Vec<TableName>> {
+    let query = "SELECT table_schema AS s, table_name AS t FROM information_schema.tables \
+                 WHERE engine = 'MEMORY' AND table_type = 'BASE TABLE' ORDER BY 1, 2";
+    let mut tables = Vec::new();
+    for row in session.rows(query)?.iter() {
+        let name = TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() };
+        if !is_own_schema(&name.schema) {
+            tables.push(name);
+        }
+    }
+    Ok(tables)
 }

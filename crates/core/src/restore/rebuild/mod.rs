@@ -28,8 +28,7 @@ use super::{
     layout::{PRIVATE, own_path},
     options::RestoreOptions,
     own_server::{Ground, is_of_absent_plugin},
-    replay,
-    serve::{self, Serving},
+    replay, run_errand,
     target::{DIRECTORY_MODE, Tree, io_failed},
     warn_of_root, write_report,
 };
@@ -63,7 +62,7 @@ pub(super) fn run(
     let Site { backup, plan, claim, target, apart } =
         Site::prepare(repo, base, options, transactions.is_some(), watch)?;
     let ground = backup.ground(&plan, &apart, options);
-    let loaded = make(&ground, &target, repo, base, options.leave_out, watch, cancel)?;
+    let loaded = make(&ground, &target, repo, base, watch, cancel)?;
     let mut replayed = None;
     if let Some(transactions) = transactions {
         watch.phase("replay");
@@ -81,8 +80,7 @@ pub(super) fn run(
         phases: watch.phases(),
         ..RestoreReport::of(&plan.shown, position, true)
     };
-    write_report(&target, &report)?;
-    place::give_report(&target, &plan)?;
+    write_report(&target, &report, plan.owner)?;
     target.sync_dir(None).map_err(|error| io_failed("write", target.path(), error))?;
     point("restore.report.written");
     claim.release()?;
@@ -103,27 +101,15 @@ pub(super) fn run_apart(
     let Site { backup, plan, claim: _claim, target, apart } =
         Site::prepare(repo, base, options, transactions.is_some(), watch)?;
     let ground = backup.ground(&plan, &apart, options);
-    // A view that cannot be made keeps nobody from a table.
-    let loaded = make(&ground, &target, repo, base, true, watch, cancel)?;
-    let mut replayed = None;
-    if let Some(transactions) = transactions {
-        let mut only = None;
-        serve::run(&ground, Serving::answers(options), cancel, &mut |connect| {
-            only = errand.recovered(connect)?;
-            Ok(())
-        })?;
-        watch.phase("replay");
-        replayed = Some(replay::run(&ground, transactions, only.as_deref(), watch, cancel)?);
-    }
-    let written = place::measure(&apart)?;
-    serve::run(&ground, Serving::answers(options), cancel, &mut |connect| errand.arrived(connect))?;
+    let loaded = make(&ground, &target, repo, base, watch, cancel)?;
+    let replayed = run_errand(&ground, transactions, errand, watch, cancel)?;
     Ok(Apart {
         server_version: backup.server.version.to_string(),
         position: continuing::position_after(&backup.position, replayed.as_ref()),
         prepared: None,
         loaded: Some(loaded),
         replayed,
-        written,
+        written: place::measure(&apart)?,
         redo_bytes: 0,
     })
 }
@@ -134,7 +120,6 @@ fn make(
     target: &Tree,
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
-    leave_out: bool,
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Loaded> {
@@ -144,7 +129,7 @@ fn make(
     install(ground.binary, &making, doing, &is_of_absent_plugin, cancel)?;
     point("rebuild.installed");
     watch.phase("load");
-    let loaded = load::run(ground, repo, base, leave_out, watch, cancel)?;
+    let loaded = load::run(ground, repo, base, watch, cancel)?;
     point("rebuild.loaded");
     Ok(loaded)
 }

@@ -4,7 +4,7 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
-        layout::{PRIVATE, REPORT, own_path, partial_of, private_of},
+        layout::{PRIVATE, own_path, partial_of, private_of},
         report::Written,
         target::{FoundKind, Tree, io_failed},
     },
@@ -67,11 +67,4 @@ pub(super) fn run(target: &Tree, apart: &Tree, plan: &Plan) -> Result<Written> {
     target.remove(&directory).map_err(|error| io_failed("remove", target.path_of(&directory), error))?;
     sync()?;
     Ok(written)
-}
-
-/// Gives the report to the owner of the files.
-pub(super) fn give_report(target: &Tree, plan: &Plan) -> Result<()> {
-    let report = own_path(REPORT)?;
-    let given = plan.owner.map_or(Ok(()), |owner| target.give(&report, owner));
-    given.map_err(|error| io_failed("change the owner of", target.path_of(&report), error))
 }

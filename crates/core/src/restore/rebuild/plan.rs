@@ -16,6 +16,7 @@ use super::{
             RestorePlan, absolute, check_options, find_binary, owner_of, room_at, too_little,
         },
         prepare,
+        private::ARIA_CONTROL,
         target::LOST_AND_FOUND,
     },
     backup::LogicalBackup,
@@ -24,8 +25,6 @@ use crate::{
     error::{Error, ErrorKind, Result},
     server::programs::ServerBinary,
 };
-
-const ARIA_CONTROL: &str = "aria_log_control";
 
 /// The plan, and what else carrying it out needs.
 pub(super) struct Plan {

@@ -79,6 +79,7 @@ fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken
         },
         server: server.clone(),
         finished_at: Timestamp::from_second(TAKEN_S).unwrap(),
+        holds_from: Timestamp::from_second(TAKEN_S).unwrap(),
         may_lack_gtids: false,
     }
 }
