@@ -206,7 +206,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
     let wanted = Wanted::choose(&args, context, &repo)?;
     if args.load.leave_out && wanted.kind() != Kind::Logical {
         let text = "--leave-out has no effect here: the files of a physical backup are restored as they are";
-        return Err(Error::new(ErrorKind::Usage, text));
+        return Err(Error::new(ErrorKind::Usage, text).hinted("it is for logical backups"));
     }
     let options = options(args, target_dir, context);
     if dry_run || ask {

@@ -147,7 +147,7 @@ fn refuse_what_has_no_meaning(backup: &LogicalBackup, options: &RestoreOptions) 
                  its files anew",
                 backup.id
             );
-            Err(Error::new(ErrorKind::Usage, text))
+            Err(Error::new(ErrorKind::Usage, text).hinted(format!("leave out {option}")))
         }
         None => Ok(()),
     }
