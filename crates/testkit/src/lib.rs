@@ -12,6 +12,7 @@
 pub mod azurite;
 pub mod checksum;
 pub mod data;
+pub mod encryption;
 pub mod keyring;
 pub mod kind;
 pub mod load;
@@ -28,6 +29,7 @@ mod spawn;
 pub mod sshd;
 pub mod tables;
 pub mod tls;
+pub mod wire;
 
 pub use checksum::assert_equal_checksums;
 pub use kind::{ServerKind, servers_dir};

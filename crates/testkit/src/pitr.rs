@@ -17,7 +17,6 @@ mod loaded;
 mod model;
 mod stage;
 mod target;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -3,10 +3,10 @@
 
 use std::time::Instant;
 
+use holdfast_testkit::encryption::mariadb_key_options;
 use holdfast_testkit::keyring::{give_keyring, with_keyring};
 
 use super::*;
-use crate::physical::encrypted::key_options;
 
 const SWITCH_MAX: Duration = Duration::from_secs(600);
 
@@ -94,7 +94,10 @@ fn switch_all(server: &Server, on: bool, names: &str) {
 /// of a table have been read, and again after the next pages if `twice`.
 fn mariadb_switched(kind: ServerKind, on: bool, twice: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let keys = key_options(dir.path()).into_iter().fold(ServerOptions::default(), ServerOptions::init_arg);
+    let keys = mariadb_key_options(dir.path())
+        .unwrap()
+        .into_iter()
+        .fold(ServerOptions::default(), ServerOptions::init_arg);
     let source = Server::start(kind, keys.clone()).unwrap();
     source
         .exec_all([
@@ -139,7 +142,10 @@ fn mariadb_11_8_tables_whose_encryption_changes_meanwhile_are_whole() {
 #[test]
 fn mariadb_a_system_tablespace_that_is_encrypted_between_its_files_is_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let options = key_options(dir.path()).into_iter().fold(ServerOptions::default(), ServerOptions::init_arg);
+    let options = mariadb_key_options(dir.path())
+        .unwrap()
+        .into_iter()
+        .fold(ServerOptions::default(), ServerOptions::init_arg);
     let options = options
         .init_arg("--innodb-data-file-path=ibdata1:14M;ibdata2:4M:autoextend:max:10M")
         .init_arg("--innodb-autoextend-increment=1");

@@ -5,11 +5,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use holdfast_testkit::encryption::Encryption;
 use holdfast_testkit::keyring::{give_keyring, with_keyring};
 use mysql::prelude::Queryable;
 
 use super::*;
-use crate::physical::encrypted::mariadb_options;
+
+/// Options of a server that encrypts everything.
+fn encrypted(kind: ServerKind, dir: &Path) -> ServerOptions {
+    Encryption::new(kind, dir, ServerOptions::default()).unwrap().server_options
+}
 
 /// When something is done to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +233,7 @@ fn encrypted_mariadb_tables_that_are_imported_at_any_moment_are_whole() {
         (ServerKind::MariaDb118, false, false),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        imported_tables_are_whole(kind, &mariadb_options(dir.path()), foreign, checkpoint);
+        imported_tables_are_whole(kind, &encrypted(kind, dir.path()), foreign, checkpoint);
     }
 }
 
@@ -524,7 +529,8 @@ fn mysql_a_table_made_imported_and_renamed_meanwhile_is_whole() {
 #[test]
 fn encrypted_mariadb_a_table_imported_and_renamed_meanwhile_fails_the_capture() {
     let dir = tempfile::tempdir().unwrap();
-    let source = Server::start(ServerKind::MariaDb1011, mariadb_options(dir.path())).unwrap();
+    let source =
+        Server::start(ServerKind::MariaDb1011, encrypted(ServerKind::MariaDb1011, dir.path())).unwrap();
     source.exec("CREATE DATABASE imp").unwrap();
     for (table, is_new, is_renamed) in
         [("there", false, true), ("kept", false, false), ("made", true, true), ("made_kept", true, false)]

@@ -24,7 +24,9 @@ use holdfast_core::{
     restore::{self, RestoreOptions},
 };
 use holdfast_repo::{Kind, LogName, Repo, RunNo};
-use holdfast_testkit::{Server, ServerKind, ServerOptions, data::misc, load::DdlStorm};
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions, data::misc, encryption::Encryption, load::DdlStorm,
+};
 use mysql::prelude::Queryable;
 
 use crate::{
@@ -397,7 +399,9 @@ fn mysql_9_7_moments() {
 fn mariadb_10_11_encrypted_tables() {
     let kind = ServerKind::MariaDb1011;
     let dir = tempfile::tempdir().unwrap();
-    let mut stage = Stage::with(kind, crate::physical::encrypted::mariadb_options(dir.path()));
+    let encryption = Encryption::new(kind, dir.path(), ServerOptions::default()).unwrap();
+    let Encryption { server_options, prepare_options, .. } = encryption;
+    let mut stage = Stage::with(kind, server_options.clone());
     fill(&stage.server);
     stage.server.restart().unwrap();
     let writers = Writers::start(&stage.server);
@@ -405,12 +409,10 @@ fn mariadb_10_11_encrypted_tables() {
     let run = back_up(&stage, dir.path());
     writers.stop();
     let (whole, place, log) = (dir.path().join("whole"), dir.path().join("work"), log());
-    let prepare_options = crate::physical::encrypted::key_options(dir.path());
     let of_whole =
         RestoreOptions { prepare_options: prepare_options.clone(), ..restore_options(kind, &whole) };
     restore::run(&stage.repo, &log, run, &of_whole, &Told, &Cancel::default()).unwrap();
-    let with_keys = crate::physical::encrypted::mariadb_options(dir.path());
-    let judge = Server::attach(kind, &whole, with_keys).unwrap();
+    let judge = Server::attach(kind, &whole, server_options).unwrap();
     let target = Server::start(kind, ServerOptions::default()).unwrap();
     let mut wanted = options(kind, &place, &["x.items"]);
     wanted.restore.prepare_options = prepare_options;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use holdfast_core::Error;
-use holdfast_testkit::keyring::with_keyring;
+use holdfast_testkit::encryption::Encryption;
 use mysql::prelude::Queryable;
 
 use super::*;
@@ -20,40 +20,15 @@ fn log_is_encrypted(datadir: &Path) -> bool {
     &format != b"Phys"
 }
 
-/// Options of a MariaDB server with its keys in a file in `dir`.
-pub(crate) fn key_options(dir: &Path) -> Vec<String> {
-    let keys = dir.join("keys");
-    fs::write(&keys, format!("1;{}\n", "0123456789abcdef".repeat(4))).unwrap();
-    vec![
-        "--plugin-load-add=file_key_management".to_owned(),
-        format!("--file-key-management-filename={}", keys.display()),
-    ]
-}
-
-/// Tables, temporary files, Aria, binlog and redo are encrypted, and background threads encrypt existing
-/// data.
-pub(crate) fn mariadb_options(dir: &Path) -> ServerOptions {
-    let encrypted = [
-        "--innodb-encrypt-tables=ON",
-        "--innodb-encrypt-log=ON",
-        "--innodb-encryption-threads=2",
-        "--aria-encrypt-tables=ON",
-        "--encrypt-tmp-files=ON",
-        "--encrypt-binlog=ON",
-    ];
-    let init = key_options(dir).into_iter().chain(encrypted.map(str::to_owned));
-    init.fold(ServerOptions::default(), ServerOptions::init_arg)
-}
-
 fn mariadb_stage(kind: ServerKind, size_mib: u64) -> Stage {
     let dir = TempDir::new().unwrap();
-    let server_options = mariadb_options(dir.path());
-    let source = Server::start(kind, server_options.clone()).unwrap();
+    let encryption = Encryption::new(kind, dir.path(), ServerOptions::default()).unwrap();
+    let source = Server::start(kind, encryption.server_options.clone()).unwrap();
     shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
     misc::create(&source, misc::MiscOptions { outside: false, ..misc::MiscOptions::default() }).unwrap();
-    let prepare_options = key_options(dir.path());
     let repo = new_repo(&dir.path().join("repo"));
-    Stage { server_options, prepare_options, ..Stage::with_repo(source, repo, dir) }
+    let Encryption { server_options, prepare_options, keyring } = encryption;
+    Stage { server_options, prepare_options, keyring, ..Stage::with_repo(source, repo, dir) }
 }
 
 /// Without the keys, a restore fails and says which keys are missing; no server can start on what it leaves.
@@ -117,38 +92,16 @@ fn encrypted_mariadb_tables_elsewhere_are_refused_where_they_were() {
     assert_eq!(stage.source.value::<u64>("SELECT COUNT(*) FROM e.t").unwrap(), 2);
 }
 
-/// Tables, dictionary, undo, redo and binlog are encrypted.
 fn mysql_stage(size_mib: u64) -> Stage {
-    let dir = TempDir::new().unwrap();
-    let keyring = dir.path().join("keyring");
-    let program = dir.path().join("server");
-    fs::create_dir(&program).unwrap();
-    let options = ["--innodb-redo-log-encrypt=ON", "--innodb-undo-log-encrypt=ON", "--binlog-encryption=ON"]
-        .into_iter()
-        .fold(ServerOptions::default(), ServerOptions::arg);
-    let server_options = with_keyring(options, &program, &keyring).unwrap();
-    let source = Server::start(ServerKind::MySql97, server_options.clone()).unwrap();
+    let (kind, dir) = (ServerKind::MySql97, TempDir::new().unwrap());
+    let encryption = Encryption::new(kind, dir.path(), ServerOptions::default()).unwrap();
+    let source = Server::start(kind, encryption.server_options.clone()).unwrap();
     shop::load(&source, shop::ShopOptions { size_mib, ..shop::ShopOptions::default() }).unwrap();
     misc::create(&source, misc::MiscOptions::default()).unwrap();
-    encrypt_tables(&source);
+    encryption.encrypt_tables(&source).unwrap();
     let repo = new_repo(&dir.path().join("repo"));
-    Stage { server_options, keyring: Some(keyring), ..Stage::with_repo(source, repo, dir) }
-}
-
-/// Encrypts the dictionary, a general tablespace, and every other InnoDB table.
-fn encrypt_tables(server: &Server) {
-    for tablespace in ["mysql", "general"] {
-        server.exec(format!("ALTER TABLESPACE {tablespace} ENCRYPTION = 'Y'")).unwrap();
-    }
-    let tables: Vec<String> = server
-        .query(
-            "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
-             WHERE engine = 'InnoDB' AND table_type = 'BASE TABLE' AND table_schema NOT IN ('mysql', 'sys')",
-        )
-        .unwrap();
-    let encrypted =
-        tables.iter().filter(|table| server.exec(format!("ALTER TABLE {table} ENCRYPTION = 'Y'")).is_ok());
-    assert!(encrypted.count() > 10, "{tables:?}");
+    let Encryption { server_options, prepare_options, keyring } = encryption;
+    Stage { server_options, prepare_options, keyring, ..Stage::with_repo(source, repo, dir) }
 }
 
 #[test]

@@ -30,7 +30,7 @@ use tempfile::TempDir;
 use crate::listeners::{Told, Warnings};
 
 mod consistency;
-pub(crate) mod encrypted;
+mod encrypted;
 mod faults;
 mod formats;
 mod generations;

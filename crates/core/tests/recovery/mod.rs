@@ -16,7 +16,9 @@ use holdfast_core::{
     restore::{RestoreOptions, RestoreReport},
 };
 use holdfast_repo::Repo;
-use holdfast_testkit::{Server, ServerKind, ServerOptions, keyring::with_keyring, rng::Rng};
+use holdfast_testkit::{
+    Server, ServerKind, ServerOptions, encryption::mariadb_key_options, keyring::with_keyring, rng::Rng,
+};
 use jiff::Timestamp;
 use mysql::prelude::Queryable;
 
@@ -141,7 +143,8 @@ fn encrypted_binlogs(kind: ServerKind) {
     const MARK: &str = "what the binlog hides";
     let dir = tempfile::tempdir().unwrap();
     let options = match kind.is_mariadb() {
-        true => crate::physical::encrypted::key_options(dir.path())
+        true => mariadb_key_options(dir.path())
+            .unwrap()
             .into_iter()
             .chain(["--encrypt-binlog=ON".to_owned()])
             .fold(ServerOptions::default(), ServerOptions::init_arg),

@@ -13,10 +13,10 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::Options;
-use super::wire::Wire;
 use crate::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind};
 use crate::program::{Ended, Holdfast, Invocation, Running};
 use crate::server::{Server, ServerOptions};
+use crate::wire::Wire;
 
 /// Name of the source.
 const NAME: &str = "pitr";

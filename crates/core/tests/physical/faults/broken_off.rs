@@ -160,6 +160,11 @@ fn mariadb_10_11_breaks_off_at_any_point() {
 }
 
 #[test]
+fn mariadb_11_8_breaks_off_at_any_point() {
+    backups_survive(ServerKind::MariaDb118, 69, |number| long() || number % 40 == 15);
+}
+
+#[test]
 fn mysql_9_7_breaks_off_at_any_point() {
     backups_survive(ServerKind::MySql97, 68, |number| long() || number % 21 == 8);
 }

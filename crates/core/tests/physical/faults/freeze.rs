@@ -138,6 +138,11 @@ fn mariadb_10_11_survives_a_backup_frozen_at_any_point() {
 }
 
 #[test]
+fn mariadb_11_8_survives_a_backup_frozen_at_any_point() {
+    backups_survive_freezes(ServerKind::MariaDb118, 57, |at| long() || at % 15 == 11);
+}
+
+#[test]
 fn mysql_9_7_survives_a_backup_frozen_at_any_point() {
     backups_survive_freezes(ServerKind::MySql97, 56, |at| long() || at % 9 == 4);
 }

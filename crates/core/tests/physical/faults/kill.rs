@@ -149,6 +149,13 @@ fn mariadb_10_11_survives_a_backup_killed_at_any_point() {
     backups_survive_kills(ServerKind::MariaDb1011, 41, &MARIADB_POINTS, |_| true);
 }
 
+/// Its locks are those of 10.11, its files and its redo are not.
+#[test]
+fn mariadb_11_8_survives_a_backup_killed_while_it_holds_the_server() {
+    let few = ["backup.ddl.blocked", "backup.commit.blocked", "backup.data.durable"];
+    backups_survive_kills(ServerKind::MariaDb118, 44, &MARIADB_POINTS, |point| few.contains(&point));
+}
+
 /// The differences from MariaDB: the redo consumer and the instance lock.
 #[test]
 fn mysql_9_7_survives_a_backup_killed_while_it_holds_the_server() {

@@ -3,12 +3,13 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use holdfast_testkit::program::{Ended, Running};
 use holdfast_testkit::rng::Rng;
 use rustix::process::Signal;
 
-use super::stage::{NAME, Stage};
+use super::Reach;
+use super::stage::{NAME, Network, Stage};
 
 /// Exit code of a command that another run blocks (`docs/reference/errors.md`).
 const EXIT_BUSY: i32 = 8;
@@ -31,10 +32,20 @@ pub(crate) enum Fault {
     PruneKilled,
     /// A second backup of the same source is attempted meanwhile; it must be refused.
     Rivalled,
+    /// The connections to the server end, and no new one is made for a while.
+    ServerCut,
+    /// Nothing gets through to the server and back for a while, without any error.
+    ServerSilent,
+    /// The connections to the store end, and no new one is made for a while.
+    StoreCut,
+    /// The store gets SIGKILL, and is started again after a while.
+    StoreKilled,
+    /// The store gets SIGSTOP, and SIGCONT after a while.
+    StoreFrozen,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 8] = [
+    pub(crate) const ALL: [Fault; 13] = [
         Fault::Nothing,
         Fault::Killed,
         Fault::Frozen,
@@ -43,9 +54,23 @@ impl Fault {
         Fault::Pruned,
         Fault::PruneKilled,
         Fault::Rivalled,
+        Fault::ServerCut,
+        Fault::ServerSilent,
+        Fault::StoreCut,
+        Fault::StoreKilled,
+        Fault::StoreFrozen,
     ];
 
-    pub(crate) fn draw(rng: &mut Rng) -> Fault {
+    pub(crate) fn draw(reach: Reach, rng: &mut Rng) -> Fault {
+        if reach == Reach::Network && rng.percent(60) {
+            return match rng.below(100) {
+                0..20 => Fault::ServerCut,
+                20..35 => Fault::ServerSilent,
+                35..60 => Fault::StoreCut,
+                60..85 => Fault::StoreKilled,
+                _ => Fault::StoreFrozen,
+            };
+        }
         match rng.below(100) {
             0..28 => Fault::Nothing,
             28..46 => Fault::Killed,
@@ -68,6 +93,11 @@ impl Fault {
             Fault::Pruned => "pruned before",
             Fault::PruneKilled => "prune killed before",
             Fault::Rivalled => "second backup tried",
+            Fault::ServerCut => "connections to the server cut",
+            Fault::ServerSilent => "connections to the server silent",
+            Fault::StoreCut => "connections to the store cut",
+            Fault::StoreKilled => "store killed",
+            Fault::StoreFrozen => "store frozen",
         }
     }
 
@@ -78,7 +108,7 @@ impl Fault {
 
     /// Whether the fault may make the backup fail.
     pub(crate) fn may_end_the_backup(self) -> bool {
-        matches!(self, Fault::Killed | Fault::Frozen) || self.is_of_the_server()
+        !matches!(self, Fault::Nothing | Fault::Pruned | Fault::PruneKilled | Fault::Rivalled)
     }
 
     /// Carries out the part of the fault that comes before the backup.
@@ -122,7 +152,7 @@ impl Fault {
             Fault::ServerKilled => {
                 thread::sleep(moment);
                 stage.source.kill9()?;
-                stage.source.run()?;
+                stage.run_source()?;
             }
             Fault::ServerRestarted => {
                 thread::sleep(moment);
@@ -130,12 +160,11 @@ impl Fault {
                 // crash.
                 // MySQL 9.7.4 was seen to do so in the middle of DDL.
                 stage.source.stop().ok();
-                stage.source.run()?;
+                stage.run_source()?;
             }
             Fault::Rivalled => {
                 thread::sleep(moment / 2);
-                let rival = stage.holdfast.command(format!("backup --name {NAME}")).of(&stage.source);
-                let rival = rival.start()?.wait()?;
+                let rival = stage.back_up("").start()?.wait()?;
                 let is_busy = rival.status.code() == Some(EXIT_BUSY);
                 // The first backup may have ended already, or not yet begun.
                 let ended = backup.wait()?;
@@ -151,8 +180,53 @@ impl Fault {
                 );
                 return Ok(if rival.succeeded() && !ended.succeeded() { rival } else { ended });
             }
+            Fault::ServerCut
+            | Fault::ServerSilent
+            | Fault::StoreCut
+            | Fault::StoreKilled
+            | Fault::StoreFrozen => {
+                thread::sleep(moment);
+                let network = stage.network.as_mut().context("there is no network to disturb")?;
+                self.disturb(network, rng)?;
+            }
         }
         backup.wait()
+    }
+
+    /// Disturbs the network or the store for a while.
+    fn disturb(self, network: &mut Network, rng: &mut Rng) -> Result<()> {
+        let for_a_while = |rng: &mut Rng, longest_ms| {
+            thread::sleep(Duration::from_millis(rng.between(50, longest_ms)));
+        };
+        match self {
+            Fault::ServerCut => {
+                network.to_source.cut();
+                for_a_while(rng, 3000);
+                network.to_source.mend();
+            }
+            Fault::ServerSilent => {
+                network.to_source.hold();
+                for_a_while(rng, 30_000);
+                network.to_source.mend();
+            }
+            Fault::StoreCut => {
+                network.to_store.cut();
+                for_a_while(rng, 20_000);
+                network.to_store.mend();
+            }
+            Fault::StoreKilled => {
+                network.store.kill();
+                for_a_while(rng, 10_000);
+                network.store.start_again()?;
+            }
+            Fault::StoreFrozen => {
+                network.store.signal(Signal::STOP)?;
+                for_a_while(rng, 30_000);
+                network.store.signal(Signal::CONT)?;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 }
 

@@ -20,7 +20,16 @@ use stage::Stage;
 
 const USAGE: &str =
     "usage: soak [--server mariadb-10.11|mariadb-11.8|mysql-9.7] [--rounds N] [--first N] [--seed S]
-            [--size-mib N] [--holdfast PROGRAM] [--report FILE.json]";
+            [--size-mib N] [--reach local|network] [--encrypted no|yes] [--holdfast PROGRAM] [--report FILE.json]";
+
+/// How the program reaches the server and the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// A socket and a directory.
+    Local,
+    /// Two connections, to the server and to a bucket, with faults of their own.
+    Network,
+}
 
 /// The parsed command line.
 struct Options {
@@ -29,6 +38,9 @@ struct Options {
     first: u64,
     seed: u64,
     size_mib: u64,
+    reach: Reach,
+    /// Whether the server encrypts everything that it can.
+    encrypted: bool,
     program: PathBuf,
     report: Option<PathBuf>,
 }
@@ -40,6 +52,8 @@ fn options() -> Result<Options> {
         first: 1,
         seed: 1,
         size_mib: 40,
+        reach: Reach::Local,
+        encrypted: false,
         program: program::built_program()?,
         report: None,
     };
@@ -52,6 +66,20 @@ fn options() -> Result<Options> {
             "--first" => options.first = value.parse().context(USAGE)?,
             "--seed" => options.seed = value.parse().context(USAGE)?,
             "--size-mib" => options.size_mib = value.parse().context(USAGE)?,
+            "--reach" => {
+                options.reach = match value.as_str() {
+                    "local" => Reach::Local,
+                    "network" => Reach::Network,
+                    _ => bail!(USAGE),
+                }
+            }
+            "--encrypted" => {
+                options.encrypted = match value.as_str() {
+                    "no" => false,
+                    "yes" => true,
+                    _ => bail!(USAGE),
+                }
+            }
             "--holdfast" => options.program = PathBuf::from(value),
             "--report" => options.report = Some(PathBuf::from(value)),
             _ => bail!(USAGE),
@@ -71,7 +99,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    let mut report = Report::begin(options.kind, options.seed, options.size_mib)?;
+    let mut report = Report::begin(options)?;
     let mut stage = Stage::set(options)?;
     for number in options.first..options.first + options.rounds {
         match round::take(&mut stage, options.seed, number) {

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Result;
-use holdfast_testkit::ServerKind;
 use serde_json::json;
 
 use super::fault::Fault;
+use super::{Options, Reach};
 
 /// The results of one round.
 #[derive(Clone, Debug, Default)]
@@ -43,20 +43,27 @@ pub(crate) struct Report {
     version: String,
     seed: u64,
     size_mib: u64,
+    reach: Reach,
+    encrypted: bool,
     begun: Instant,
     rounds: Vec<Record>,
     failure: Option<String>,
 }
 
 impl Report {
-    pub(crate) fn begin(kind: ServerKind, seed: u64, size_mib: u64) -> Result<Report> {
+    pub(crate) fn begin(options: &Options) -> Result<Report> {
+        let Options { kind, seed, size_mib, reach, encrypted, .. } = *options;
         let version = kind.version()?;
-        println!("soak of {kind} ({version}), seed {seed}");
+        let beyond = if reach == Reach::Network { ", through a network" } else { "" };
+        let with = if encrypted { ", encrypted" } else { "" };
+        println!("soak of {kind} ({version}){with}{beyond}, seed {seed}");
         Ok(Report {
             server: kind.name().to_owned(),
             version,
             seed,
             size_mib,
+            reach,
+            encrypted,
             begun: Instant::now(),
             rounds: Vec::new(),
             failure: None,
@@ -107,6 +114,8 @@ impl Report {
             "server_version": self.version,
             "seed": self.seed,
             "size_mib": self.size_mib,
+            "through_a_network": self.reach == Reach::Network,
+            "encrypted": self.encrypted,
             "rounds": self.rounds.len(),
             "first_round": self.rounds.first().map(|round| round.number),
             "full": sum(|round| u64::from(round.full)),

@@ -13,9 +13,10 @@ use holdfast_testkit::{Server, assert_equal_checksums, replica, tables};
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::Reach;
 use super::fault::{Fault, moment};
 use super::record::Record;
-use super::stage::{self, Backup, NAME, Stage};
+use super::stage::{Backup, NAME, Stage};
 
 /// Machines may be slow: only stopped replication is a failure.
 const CATCH_UP_DEADLINE: Duration = Duration::from_secs(900);
@@ -40,12 +41,12 @@ struct Plan {
 }
 
 impl Plan {
-    fn draw(rng: &mut Rng) -> Plan {
+    fn draw(reach: Reach, rng: &mut Rng) -> Plan {
         Plan {
             writers: rng.between(1, 4) as u32,
             storm_connections: rng.between(0, 3) as u32,
             full: rng.percent(15),
-            fault: Fault::draw(rng),
+            fault: Fault::draw(reach, rng),
             lead: Duration::from_millis(rng.between(200, 3000)),
             restore_killed: rng.percent(25),
             older: rng.percent(25),
@@ -56,7 +57,7 @@ impl Plan {
 /// Runs round `number`. An error is a finding.
 pub(crate) fn take(stage: &mut Stage, seed: u64, number: u64) -> Result<Record> {
     let mut rng = Rng::keyed(seed, 3, number);
-    let plan = Plan::draw(&mut rng);
+    let plan = Plan::draw(stage.reach(), &mut rng);
     let begun = Instant::now();
     let mut record = Record { number, fault: plan.fault.name(), full: plan.full, ..Record::default() };
 
@@ -83,8 +84,7 @@ pub(crate) fn take(stage: &mut Stage, seed: u64, number: u64) -> Result<Record> 
 fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mut Record) -> Result<String> {
     stage.source.exec("FLUSH BINARY LOGS")?;
     let binlog = stage.binlog()?;
-    let verb = if plan.full { "backup --full" } else { "backup" };
-    let verb = format!("{verb} --name {NAME}");
+    let words = if plan.full { "--full" } else { "" };
     {
         // A server that is killed after an import loses rows by its own fault: its recovery ignores the redo
         // of such a table.
@@ -92,7 +92,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
         thread::sleep(plan.lead);
         plan.fault.prepare(stage, rng)?;
         let imported = work.imported();
-        let backup = stage.holdfast.command(&verb).of(&stage.source).start()?;
+        let backup = stage.back_up(words).start()?;
         let is_excused = |ended: &Ended| !ended.succeeded() && work.excuses(&ended.output, imported);
         let ended = plan.fault.strike(stage, backup, is_excused, rng)?;
         record.struck = !ended.succeeded();
@@ -121,7 +121,7 @@ fn back_up_under_work(stage: &mut Stage, plan: &Plan, rng: &mut Rng, record: &mu
     let work = Work::start(&stage.source, plan, false, rng)?;
     let mut tries = 0;
     let id = loop {
-        let ended = stage.holdfast.command(&verb).of(&stage.source).start()?.wait()?;
+        let ended = stage.back_up(words).start()?.wait()?;
         tries += 1;
         if ended.succeeded() {
             break note_backup(stage, &ended.output, binlog, record)?;
@@ -212,16 +212,15 @@ impl Work {
 }
 
 fn restore(stage: &mut Stage, id: &str, target: &Path, killed: bool, rng: &mut Rng) -> Result<()> {
-    let kind = stage.source.kind();
     if killed {
-        let mut restore = stage.holdfast.command(format!("restore {id}")).into(kind, target)?.start()?;
+        let mut restore = stage.restore(id, target)?.start()?;
         thread::sleep(moment(stage.restore_takes_s, rng));
         restore.signal(Signal::KILL)?;
         if restore.wait()?.succeeded() {
             return Ok(());
         }
     }
-    let done = stage.holdfast.restore(kind, id, target)?;
+    let done = stage.restore(id, target)?.done()?;
     stage.restore_takes_s = done.elapsed.as_secs_f64();
     Ok(())
 }
@@ -229,8 +228,7 @@ fn restore(stage: &mut Stage, id: &str, target: &Path, killed: bool, rng: &mut R
 /// Proves that the restored server is sound, starts replication at the recorded position, and ends up with
 /// the source's data.
 fn prove(stage: &Stage, target: &Path, record: &mut Record) -> Result<()> {
-    let options = stage::server_options(stage.source.kind()).parent(stage.dir());
-    let restored = Server::attach(stage.source.kind(), target, options)?;
+    let restored = stage.attach(target)?;
     finish_imports(&stage.source, &restored)?;
     record.tables_checked = tables::check_tables(&restored)?;
     writes::check_ledger(&restored).context("the restored books do not balance")?;

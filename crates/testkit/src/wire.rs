@@ -11,11 +11,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 /// A port that forwards to another one on this host, for as long as the process lives.
-pub(super) struct Wire {
+#[derive(Debug)]
+pub struct Wire {
     port: u16,
     state: Arc<State>,
 }
 
+#[derive(Debug)]
 struct State {
     to: AtomicU16,
     is_cut: AtomicBool,
@@ -26,7 +28,8 @@ struct State {
 }
 
 impl Wire {
-    pub(super) fn to(port: u16) -> Result<Wire> {
+    /// Forwards to a port of this host.
+    pub fn to(port: u16) -> Result<Wire> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let own = listener.local_addr()?.port();
         let state = Arc::new(State {
@@ -45,28 +48,29 @@ impl Wire {
         Ok(Wire { port: own, state })
     }
 
-    pub(super) fn port(&self) -> u16 {
+    /// The port that clients connect to.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Forwards to another port from now on.
-    pub(super) fn lead_to(&self, port: u16) {
+    pub fn lead_to(&self, port: u16) {
         self.state.to.store(port, Ordering::SeqCst);
     }
 
     /// Resets all connections, and refuses new ones.
-    pub(super) fn cut(&self) {
+    pub fn cut(&self) {
         self.state.is_cut.store(true, Ordering::SeqCst);
         self.state.close_all();
     }
 
     /// Accepts everything and forwards nothing.
-    pub(super) fn hold(&self) {
+    pub fn hold(&self) {
         self.state.is_held.store(true, Ordering::SeqCst);
     }
 
     /// Forwards everything again.
-    pub(super) fn mend(&self) {
+    pub fn mend(&self) {
         self.state.is_cut.store(false, Ordering::SeqCst);
         self.state.is_held.store(false, Ordering::SeqCst);
     }
