@@ -61,7 +61,7 @@ impl Exit {
             Self::Failed => "failed; nothing was published",
             Self::Usage => "the command line or the configuration is wrong",
             Self::Finding => {
-                "done, with a finding, a difference (diff), a gap (binlog) or a hook-after that failed, or not in every repository (--also-to)"
+                "done, with a finding, a difference (diff), a gap (binlog), damaged pages (backup --allow-corrupt) or a hook-after that failed, or not in every repository (--also-to)"
             }
             Self::Server => "the server could not be reached, or refused",
             Self::Store => "the repository could not be reached",

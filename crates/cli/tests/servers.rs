@@ -142,7 +142,7 @@ impl Drop for Background {
 }
 
 fn backed_up_and_restored(kind: ServerKind) {
-    let scene = Scene::new(kind);
+    let mut scene = Scene::new(kind);
     refused(&scene);
     assert!(ids(&scene.list()).is_empty());
 
@@ -214,6 +214,45 @@ fn backed_up_and_restored(kind: ServerKind) {
     assert!(delta.out.ends_with("completed OK\n"), "{delta:#?}");
     assert_eq!(scene.rows_in(&target), after);
     by_a_writer(&scene);
+    beyond_repair(&mut scene);
+}
+
+/// A page is damaged on the server: its backup is refused, or is one with a finding, whoever speaks of it.
+fn beyond_repair(scene: &mut Scene) {
+    const PAGE_BYTES: u64 = 16 << 10;
+    scene
+        .server
+        .exec_all([
+            "CREATE TABLE d.bad (id INT PRIMARY KEY, v VARCHAR(9000)) ENGINE=InnoDB CHARACTER SET latin1",
+            "INSERT INTO d.bad VALUES (1, REPEAT('v', 9000)), (2, REPEAT('w', 9000))",
+        ])
+        .unwrap();
+    scene.server.stop().unwrap();
+    let path = scene.server.datadir().join("d/bad.ibd");
+    let mut pages = std::fs::read(&path).unwrap();
+    let at = pages.windows(8).position(|bytes| bytes == b"vvvvvvvv").unwrap();
+    pages[at] = b'x';
+    std::fs::write(&path, pages).unwrap();
+    scene.server.run().unwrap();
+    let page = at as u64 / PAGE_BYTES;
+
+    let refused = run(&mut scene.backup_as_account(&[])).expect_code(1);
+    let name = format!("page {page} of d/bad.ibd (table d.bad");
+    assert!(refused.err.contains(&name) && refused.err.contains("--allow-corrupt"), "{refused:#?}");
+    let taken = run(&mut scene.backup_as_account(&["--allow-corrupt"])).expect_code(3);
+    let last = taken.out.lines().last().unwrap();
+    assert!(last.ends_with("completed, with 1 damaged page of the server in it"), "{taken:#?}");
+    let list = scene.list();
+    let newest = list["data"]["backups"].as_array().unwrap().last().unwrap();
+    assert_eq!(newest["flags"], json!(["damaged-pages"]), "{list:#}");
+    let id = newest["id"].as_str().unwrap();
+    let report = scene.program.run(&["report", id]).expect_code(0);
+    assert!(report.out.contains("DAMAGED ON THE SERVER") && report.out.contains("d/bad.ibd"), "{report:#?}");
+    let target = scene.program.path("damaged");
+    let restored = scene.restore(id, &target, &[]).expect_code(0);
+    assert!(restored.err.contains("pages that were already damaged on the source"), "{restored:#?}");
+    let doctor = scene.program.run(&["doctor", "--name", "db1", "--no-server"]).expect_code(0);
+    assert!(doctor.out.contains("damaged"), "{doctor:#?}");
 }
 
 /// With a key that cannot read, the second backup builds on what the first has left in

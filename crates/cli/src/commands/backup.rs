@@ -43,8 +43,19 @@ struct Taken {
 
 impl Render for Taken {
     fn render(&self, out: &mut String) -> fmt::Result {
-        self.report.summary(out)?;
-        writeln!(out, "backup {} {} completed OK", self.log, self.run)
+        render(out, &self.log, self.run, &self.report)
+    }
+}
+
+/// The last line never says OK of a backup that has to be looked at.
+fn render(out: &mut String, log: &LogName, run: RunNo, report: &Report) -> fmt::Result {
+    report.summary(out)?;
+    match report.damaged_pages() {
+        0 => writeln!(out, "backup {log} {run} completed OK"),
+        damaged => {
+            let pages = text::count(damaged as u64, "damaged page");
+            writeln!(out, "backup {log} {run} completed, with {pages} of the server in it")
+        }
     }
 }
 
@@ -77,8 +88,7 @@ impl Render for TakenInto {
         for Place { repository, report, name, .. } in &self.repositories {
             if let (Some(report), Some((log, run))) = (report, name) {
                 text::fact(out, "repository", repository)?;
-                report.summary(out)?;
-                writeln!(out, "backup {log} {run} completed OK")?;
+                render(out, log, *run, report)?;
             }
         }
         for Place { repository, error, hint, .. } in &self.repositories {
@@ -94,9 +104,11 @@ impl Render for TakenInto {
 impl Place {
     fn new(repository: String, taken: Result<Taken>) -> Self {
         match taken {
-            Ok(Taken { report, log, run }) => {
+            Ok(taken) => {
+                let exit_code = taken.exit();
+                let Taken { report, log, run } = taken;
                 let (name, report) = (Some((log, run)), Some(report));
-                Self { repository, exit_code: Exit::Done, report, error: None, hint: None, name }
+                Self { repository, exit_code, report, error: None, hint: None, name }
             }
             Err(error) => Self {
                 repository,
@@ -117,6 +129,11 @@ impl Taken {
         let whole = serde_json::to_value(report).context_kind(ErrorKind::Failed, "describe the backup")?;
         let report = Report::new(log.backup_id(run), whole)?;
         Ok(Self { report, log, run })
+    }
+
+    /// A backup with pages that are damaged on the server is one with a finding.
+    fn exit(&self) -> Exit {
+        if self.report.damaged_pages() == 0 { Exit::Done } else { Exit::Finding }
     }
 }
 
@@ -154,7 +171,8 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     before_hooks(opened.as_ref().ok(), method, &options, &hooks, context)?;
     let take = |repo: Arc<Repo>| {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
-        Ok((Exit::Done, taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?))
+        let taken = taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?;
+        Ok((taken.exit(), taken))
     };
     let id = |taken: &Taken| vec![taken.log.backup_id(taken.run)];
     let (exit, taken) = hooks.around(context, opened, take, id)?;
@@ -284,8 +302,8 @@ fn take_into(
         Some(((log, run), report)) => (log.backup_id(*run), report.whole().clone()),
         None => (String::new(), Value::Null),
     };
-    let is_everywhere = repositories.iter().all(|place| place.error.is_none());
-    let exit = if is_everywhere { Exit::Done } else { Exit::Finding };
+    let is_sound = repositories.iter().all(|place| place.exit_code == Exit::Done);
+    let exit = if is_sound { Exit::Done } else { Exit::Finding };
     Ok((exit, TakenInto { id, report, repositories }))
 }
 

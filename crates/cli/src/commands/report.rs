@@ -130,6 +130,11 @@ impl Report {
         &self.whole
     }
 
+    /// How many pages were stored as the server has them, damaged.
+    pub(super) fn damaged_pages(&self) -> usize {
+        self.known.capture.damaged_pages.len()
+    }
+
     /// Writes the summary that ends a successful run: a few lines.
     pub(super) fn summary(&self, out: &mut String) -> fmt::Result {
         let Known { totals, capture, .. } = &self.known;
