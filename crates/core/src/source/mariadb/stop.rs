@@ -157,6 +157,7 @@ impl Capture<'_> {
         self.follower.wait_for(now, REDO_WAIT)?;
         let purge = self.closes_tables.then(|| self.stop_purge(connect)).transpose()?;
         granted(stages.enter(Stage::Flush)?, "BACKUP STAGE FLUSH")?;
+        point("backup.stage.flush");
         granted(stages.enter(Stage::BlockDdl)?, "BACKUP STAGE BLOCK_DDL")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
@@ -213,6 +214,7 @@ impl Capture<'_> {
             self.stats.add_locks(purge.records(), self.listener);
         }
         granted(stopped?, "a stop of InnoDB's purge")?;
+        point("backup.purge.stopped");
         Ok(purge)
     }
 
@@ -280,6 +282,7 @@ impl Capture<'_> {
             self.stats.add_locks(export.records(), self.listener);
         }
         granted(exported?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        point("backup.tables.exported");
         // The export may have been granted because the stages were lost meanwhile.
         stages.session().alive()?;
         self.refuse_renamed_imports(&discarded)?;

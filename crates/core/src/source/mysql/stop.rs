@@ -304,6 +304,7 @@ impl Capture<'_> {
         }
         imported.report("imported during the backup", self.listener);
         granted(lock.try_close_tables(&imported.tables)?, &format!("FLUSH TABLES {imported} FOR EXPORT"))?;
+        point("backup.tables.exported");
         self.stats.files_recopied += found.len() as u64;
         self.copier.tablespaces(found, spaces)?;
         Ok(imported)

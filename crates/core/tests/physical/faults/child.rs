@@ -113,7 +113,7 @@ pub(super) struct Trap {
 struct Orders {
     place: Place,
     work: Work,
-    trap: Option<Trap>,
+    traps: Vec<Trap>,
     /// Receives the name of each point that is passed.
     record: PathBuf,
 }
@@ -124,15 +124,13 @@ struct Orders {
 fn operation() {
     let orders: Orders = serde_json::from_str(&std::env::var(ORDERS).unwrap()).unwrap();
     let record = Mutex::new(File::create(&orders.record).unwrap());
-    let trap = orders.trap;
-    let passings = AtomicU64::new(0);
+    let traps: Vec<_> = orders.traps.into_iter().map(|trap| (trap, AtomicU64::new(0))).collect();
     set_hook(move |name| {
         writeln!(record.lock().unwrap(), "{name}").unwrap();
-        if let Some(trap) = &trap
-            && trap.point == name
-            && passings.fetch_add(1, Ordering::SeqCst) + 1 == trap.nth
-        {
-            meet(&trap.deed);
+        for (trap, passings) in &traps {
+            if trap.point == name && passings.fetch_add(1, Ordering::SeqCst) + 1 == trap.nth {
+                meet(&trap.deed);
+            }
         }
     });
     let store = FaultyStore::new(Arc::new(FsStore::open(&orders.place.repo).unwrap()), |call| {
@@ -264,9 +262,10 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) fn start(place: &Place, work: Work, trap: Option<Trap>) -> Child {
+    pub(super) fn start(place: &Place, work: Work, traps: impl IntoIterator<Item = Trap>) -> Child {
         let dir = tempfile::tempdir().unwrap();
-        let orders = Orders { place: place.clone(), work, trap, record: dir.path().join("points") };
+        let (traps, record) = (traps.into_iter().collect(), dir.path().join("points"));
+        let orders = Orders { place: place.clone(), work, traps, record };
         let output = File::create(dir.path().join("output")).unwrap();
         // It must not outlive a test that is itself killed.
         let process = Command::new("setpriv")

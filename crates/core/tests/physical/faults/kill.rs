@@ -25,7 +25,7 @@ const BACKUP_POINTS: [&str; 20] = [
     "store.finish refs",
     PUBLICATION,
 ];
-const MARIADB_POINTS: [&str; 2] = ["backup.stage.start", "backup.commit.blocked"];
+const MARIADB_POINTS: [&str; 3] = ["backup.stage.start", "backup.stage.flush", "backup.commit.blocked"];
 const MYSQL_POINTS: [&str; 2] = ["backup.consumer.registered", "backup.tables.locked"];
 /// The call that turns stored data into a backup.
 const PUBLICATION: &str = "store.create outcomes";
@@ -152,7 +152,7 @@ fn mariadb_10_11_survives_a_backup_killed_at_any_point() {
 /// Its locks are those of 10.11, its files and its redo are not.
 #[test]
 fn mariadb_11_8_survives_a_backup_killed_while_it_holds_the_server() {
-    let few = ["backup.ddl.blocked", "backup.commit.blocked", "backup.data.durable"];
+    let few = ["backup.stage.flush", "backup.commit.blocked", "backup.data.durable"];
     backups_survive_kills(ServerKind::MariaDb118, 44, &MARIADB_POINTS, |point| few.contains(&point));
 }
 

@@ -30,6 +30,7 @@ mod broken_off;
 mod child;
 mod damage;
 mod freeze;
+mod imports;
 mod kill;
 mod prune;
 mod restore;

@@ -77,9 +77,7 @@ fn mariadb_10_11_every_name_comes_back() {
 
 #[test]
 fn mariadb_11_8_every_name_comes_back() {
-    if long() {
-        every_name_comes_back(ServerKind::MariaDb118);
-    }
+    every_name_comes_back(ServerKind::MariaDb118);
 }
 
 #[test]

@@ -125,9 +125,7 @@ fn mariadb_10_11_files_elsewhere_come_home() {
 
 #[test]
 fn mariadb_11_8_files_elsewhere_come_home() {
-    if long() {
-        all_elsewhere(ServerKind::MariaDb118, 22);
-    }
+    all_elsewhere(ServerKind::MariaDb118, 22);
 }
 
 #[test]
@@ -288,9 +286,7 @@ fn mariadb_10_11_undo_is_truncated_meanwhile() {
 
 #[test]
 fn mariadb_11_8_undo_is_truncated_meanwhile() {
-    if long() {
-        undo_is_truncated_meanwhile(ServerKind::MariaDb118, 25);
-    }
+    undo_is_truncated_meanwhile(ServerKind::MariaDb118, 25);
 }
 
 #[test]
