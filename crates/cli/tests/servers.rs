@@ -1,7 +1,9 @@
 //! `backup` and `restore` on the command line, with real servers.
 
 use std::{
+    fs::Permissions,
     io::{BufRead as _, BufReader, Read as _},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     thread::sleep,
@@ -195,6 +197,8 @@ fn backed_up_and_restored(kind: ServerKind) {
     assert_ne!(before, after);
 
     let target = scene.program.path("restored");
+    let plan = scene.restore("db1#1", &target, &["--dry-run"]).expect_code(0);
+    assert!(plan.out.contains("recovery") && plan.out.contains(", at least "), "{plan:#?}");
     let restored = scene.restore("db1#1", &target, &["--json"]).expect_code(0).last();
     assert!(restored["data"]["report"]["prepared"].is_object(), "{restored:#}");
     assert_eq!(scene.rows_in(&target), before);
@@ -311,6 +315,18 @@ fn examined(scene: &Scene) {
     let elsewhere = doctor(&["--user", "root", "--datadir", "absent", "--json"]).expect_code(3);
     assert!(!verdicts(&elsewhere, "server", "problem").is_empty(), "{elsewhere:#?}");
     assert!(!verdicts(&elsewhere, "server", "notice").is_empty(), "{elsewhere:#?}");
+    // What is no problem for a backup is said all the same.
+    let flush_at = "SET GLOBAL innodb_flush_log_at_trx_commit";
+    scene.server.exec(format!("{flush_at} = 2")).unwrap();
+    let told = doctor(&["--user", "root"]).expect_code(0);
+    for part in ["the redo log has only 96", "innodb_flush_log_at_trx_commit is 2"] {
+        assert!(told.out.contains(part), "{part}: {told:#?}");
+    }
+    scene.server.exec(format!("{flush_at} = 1")).unwrap();
+    let open_to_all = scene.program.write("open-password", &format!("{SECRET}\n"));
+    std::fs::set_permissions(&open_to_all, Permissions::from_mode(0o644)).unwrap();
+    let told = doctor(&["--user", ACCOUNT, "--server-password-file", "open-password"]).expect_code(3);
+    assert!(told.out.contains("open-password can be read by others (mode 644)"), "{told:#?}");
     let sound = doctor(&["--user", "root"]).expect_code(0);
     assert!(sound.out.contains("no problems"), "{sound:#?}");
 }

@@ -75,6 +75,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
     let secrets = [
         global.password_file.as_ref().or(config.password_file.as_ref()),
         global.identity.as_ref().or(config.identity.as_ref()),
+        args.source.server_password_file.as_ref().or(config.source.server_password_file.as_ref()),
     ];
     examined.configuration.extend(secrets.into_iter().flatten().filter_map(|path| secret_file(path)));
     if args.kind.contains(&Kind::Binlog) {

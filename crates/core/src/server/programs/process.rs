@@ -220,6 +220,8 @@ struct Logs {
     error: File,
 }
 
+/// The profiles that the kernel has loaded, a line each: `/usr/sbin/mysqld (enforce)`.
+const APPARMOR_PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
 /// Number of log lines that an error shows.
 const LINES_SHOWN_MAX: usize = 8;
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -619,16 +621,18 @@ impl ServerExit {
         if !self.log.iter().any(denied) {
             return None;
         }
-        let profiles = fs::read_to_string("/sys/kernel/security/apparmor/profiles").unwrap_or_default();
-        let confined = |line: &str| {
-            (line.contains("mysqld") || line.contains("mariadbd")) && line.ends_with("(enforce)")
-        };
-        Some(if profiles.lines().any(confined) {
-            "an AppArmor profile confines the server to its own directories: allow the target in \
-             /etc/apparmor.d/local, or set the profile to complain mode while restoring"
-        } else {
-            "the user that the server runs as must be able to enter every directory above the target"
-        })
+        Some(why_denied(&fs::read_to_string(APPARMOR_PROFILES).unwrap_or_default()))
+    }
+}
+
+/// What to do about a server that may not open its own files, by the profiles that the kernel has loaded.
+fn why_denied(profiles: &str) -> &'static str {
+    let is_server = |line: &str| line.contains("mysqld") || line.contains("mariadbd");
+    if profiles.lines().any(|line| is_server(line) && line.ends_with("(enforce)")) {
+        "an AppArmor profile confines the server to its own directories: allow the target in \
+         /etc/apparmor.d/local, or set the profile to complain mode while restoring"
+    } else {
+        "the user that the server runs as must be able to enter every directory above the target"
     }
 }
 
@@ -647,6 +651,17 @@ mod tests {
     fn one_at_a_time() -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
         lock(&TURN)
+    }
+
+    /// As Debian and Ubuntu list the profiles of their packages.
+    #[test]
+    fn a_profile_that_is_enforced_is_named() {
+        let enforced = "/usr/bin/man (enforce)\n/usr/sbin/mysqld (enforce)\n";
+        assert!(why_denied(enforced).contains("AppArmor"), "{}", why_denied(enforced));
+        assert!(why_denied("mariadbd (enforce)\n").contains("AppArmor"));
+        for free in ["", "/usr/bin/man (enforce)\n/usr/sbin/mysqld (complain)\n", "mariadbd (unconfined)\n"] {
+            assert!(why_denied(free).contains("enter every directory"), "{free}");
+        }
     }
 
     /// A program that pretends to be a server: a shell script.
@@ -731,6 +746,12 @@ mod tests {
             let exit = run(dir.path(), text).start().unwrap().wait(&Cancel::default()).unwrap();
             assert_eq!(exit.success("recover", &|_| false).unwrap_err().to_string(), message);
         }
+        let denied =
+            "echo \"[ERROR] Can't create test file 'x' (Errcode: 13 \\\"Permission denied\\\")\"; exit 1";
+        let exit = run(dir.path(), denied).start().unwrap().wait(&Cancel::default()).unwrap();
+        let profiles = fs::read_to_string(APPARMOR_PROFILES).unwrap_or_default();
+        let error = exit.success("recover", &|_| false).unwrap_err();
+        assert_eq!(error.hint(), Some(why_denied(&profiles)), "{error}");
         let missing = ServerRun { binary: dir.path().join("none"), ..run(dir.path(), "") };
         let error = missing.start().unwrap_err();
         assert!(error.to_string().contains("No such file"), "{error}");
