@@ -56,14 +56,10 @@ impl Encryption {
         Ok(Encryption { server_options, prepare_options, keyring: None })
     }
 
-    /// Undo, redo, binlog and new tables are encrypted; see [`Encryption::encrypt_tables`].
+    /// Undo, redo and binlog are encrypted; for tables see [`Encryption::encrypt_tables`].
     fn mysql(dir: &Path, options: ServerOptions) -> Result<Encryption> {
-        let encrypted = [
-            "--innodb-redo-log-encrypt=ON",
-            "--innodb-undo-log-encrypt=ON",
-            "--binlog-encryption=ON",
-            "--default-table-encryption=ON",
-        ];
+        let encrypted =
+            ["--innodb-redo-log-encrypt=ON", "--innodb-undo-log-encrypt=ON", "--binlog-encryption=ON"];
         let options = encrypted.into_iter().fold(options, ServerOptions::arg);
         let (program, keyring) = (dir.join("server"), dir.join("keyring"));
         fs::create_dir(&program)?;

@@ -35,13 +35,14 @@ use Moment::{Before, MidFile, Never, Start, Stop};
 
 /// The name of the table, when it is discarded and its file put in place, and when it is
 /// imported and written to.
-const CASES: [(&str, Moment, Moment); 10] = [
+const CASES: [(&str, Moment, Moment); 11] = [
     ("before_before", Before, Before),
     ("before_start", Before, Start),
     ("before_midfile", Before, MidFile),
     ("before_stop", Before, Stop),
     ("start_start", Start, Start),
     ("start_stop", Start, Stop),
+    ("midfile_midfile", MidFile, MidFile),
     ("midfile_stop", MidFile, Stop),
     ("stop_stop", Stop, Stop),
     ("start_never", Start, Never),
@@ -121,7 +122,17 @@ fn checkpoint_now(kind: ServerKind) -> &'static str {
     }
 }
 
-/// With `foreign`, the files put in place are from another server, with its space ids.
+/// How much further the other server's redo is, where there is one: more than the source writes in a test.
+const FAR_BYTES: u64 = 48 << 20;
+
+/// Where a server's redo ends.
+fn lsn(server: &Server) -> u64 {
+    let status: Vec<(String, String, String)> = server.query("SHOW ENGINE INNODB STATUS").unwrap();
+    let words = status[0].2.split_once("Log sequence number").unwrap().1;
+    words.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// With `foreign`, the files put in place are from another server, with its space ids and higher LSNs.
 /// With `checkpoint`, the steps before the capture come before its checkpoint instead of after it.
 fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign: bool, checkpoint: bool) {
     let fill = |server: &Server| {
@@ -165,6 +176,15 @@ fn imported_tables_are_whole(kind: ServerKind, options: &ServerOptions, foreign:
             .exec_all(["CREATE DATABASE d", "CREATE TABLE d.a (i INT)", "CREATE TABLE d.b (i INT)"])
             .unwrap();
         fill(&other);
+        // Its pages must be newer than anything that the source ever writes.
+        let far = "INSERT INTO d.far SELECT NULL, REPEAT('f', 1500) FROM imp.numbers";
+        other
+            .exec_all(["CREATE TABLE d.far (id INT AUTO_INCREMENT PRIMARY KEY, v TEXT)", far, far, far])
+            .unwrap();
+        for (table, ..) in CASES {
+            other.exec(format!("UPDATE imp.{table} SET v = REPEAT('u', 151)")).unwrap();
+        }
+        assert!(lsn(&other) > lsn(&source) + FAR_BYTES, "{} and {}", lsn(&other), lsn(&source));
         export(&other);
     } else {
         export(&source);

@@ -14,11 +14,13 @@ use holdfast_testkit::{
 use super::*;
 
 mod broken;
+mod legacy;
 mod many;
 mod matrix;
 mod named;
 mod places;
 mod read_only;
+mod shapes;
 
 /// Whether every combination was requested.
 fn long() -> bool {
@@ -30,7 +32,7 @@ const LOAD_MAX: Duration = Duration::from_secs(600);
 
 impl Stage {
     /// Takes two backups while `load` writes, then stops it and proves both.
-    fn back_up_twice(&self, load: PageLoad) {
+    fn back_up_twice(&self, load: PageLoad) -> [BackupReport; 2] {
         const BETWEEN: u64 = 30;
         load.pass(BETWEEN, LOAD_MAX).unwrap();
         let first = self.back_up();
@@ -45,6 +47,7 @@ impl Stage {
         );
         self.prove_tables(&second);
         self.prove_tables(&first);
+        [first, second]
     }
 
     /// Like [`Stage::prove`], for any tables.

@@ -89,7 +89,9 @@ impl Stage {
         let source = Server::start(options.kind, server_options.parent(dir.path()))?;
         let shop = shop::ShopOptions { size_mib: options.size_mib, seed: options.seed, ..Default::default() };
         shop::load(&source, shop)?;
-        misc::create(&source, misc::MiscOptions { seed: options.seed, ..Default::default() })?;
+        // A path outside cannot be rewritten in MariaDB's encrypted redo, so the source must be away.
+        let outside = !(options.encrypted && options.kind.is_mariadb());
+        misc::create(&source, misc::MiscOptions { seed: options.seed, outside, ..Default::default() })?;
         if let Some(encryption) = &encryption {
             encryption.encrypt_tables(&source)?;
         }
