@@ -18,7 +18,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
     server::{
-        Purpose, ServerFacts, Session, TableInventory,
+        Purpose, ServerFacts, ServerVersion, Session, TableInventory,
         facts::{Identity, grants},
         locks::stale,
     },
@@ -60,6 +60,9 @@ pub(crate) fn server(
     grants::check_grants(&mut session).or_else(judge)?;
     let mut facts = ServerFacts::probe(&mut session)?;
     facts.refuse_unsupported().or_else(judge)?;
+    if let Some(text) = untested(&facts.version) {
+        listener.event(Event::Warning { text });
+    }
     let tables = list_tables(&mut session, options, listener, cancel)?;
     tables.refuse_unsupported().or_else(judge)?;
     for text in tables.warnings() {
@@ -108,6 +111,16 @@ pub(crate) fn server(
         None => name::of_server(&facts.identity.hostname, facts.identity.port)?,
     };
     Ok(Reached { name, facts, session, datadir, redo_dir, data_bytes })
+}
+
+/// What to say of a server of a series that was only probed.
+fn untested(version: &ServerVersion) -> Option<String> {
+    (!version.is_tested()).then(|| {
+        format!(
+            "{version}: Holdfast was not tested with servers of this series; its files and locks were probed, \
+             and nothing speaks against a backup. Before you rely on one, restore it and compare"
+        )
+    })
 }
 
 /// The uuid in Aria's control file.

@@ -25,6 +25,10 @@ pub struct ServerVersion {
     pub text: String,
 }
 
+/// The series of the servers that the tests start.
+const TESTED: [(Flavor, u16, u16); 3] =
+    [(Flavor::MariaDb, 10, 11), (Flavor::MariaDb, 11, 8), (Flavor::MySql, 9, 7)];
+
 impl ServerVersion {
     /// Parses the result of `SELECT @@version`. `None` if it does not begin with three numbers.
     #[must_use]
@@ -59,6 +63,13 @@ impl ServerVersion {
     #[must_use]
     pub fn series(&self) -> String {
         format!("{}.{}", self.major, self.minor)
+    }
+
+    /// Whether servers of this series run in our tests. Others are probed, and backed up if nothing speaks
+    /// against it.
+    #[must_use]
+    pub fn is_tested(&self) -> bool {
+        TESTED.contains(&(self.flavor, self.major, self.minor))
     }
 
     /// Whether our knowledge of MySQL's redo and of its `log_status` was verified on this series.
@@ -108,6 +119,17 @@ pub(crate) mod flavor_name {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn series_that_no_test_starts_are_known_as_such() {
+        let is_tested = |text: &str| ServerVersion::parse(text).unwrap().is_tested();
+        for text in ["10.11.2-MariaDB", "11.8.9-MariaDB-log", "9.7.4-2"] {
+            assert!(is_tested(text), "{text}");
+        }
+        for text in ["10.6.12-MariaDB", "11.4.5-MariaDB", "12.0.2-MariaDB", "8.4.7", "8.0.36-28", "9.6.0"] {
+            assert!(!is_tested(text), "{text}");
+        }
+    }
 
     /// Versions of every vendor are parsed, from SQL and from a program's output.
     #[test]

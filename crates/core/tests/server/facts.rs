@@ -1,10 +1,13 @@
 //! Recorded facts about a server are correct.
 
-use holdfast_core::server::{ServerFacts, TableInventory};
+use holdfast_core::{
+    doctor::{self, Verdict},
+    server::{ServerFacts, TableInventory},
+};
 use holdfast_formats::Flavor;
-use holdfast_testkit::ServerKind;
+use holdfast_testkit::{Server, ServerKind, ServerOptions};
 
-use super::{on_each, session, start};
+use super::{backup_options, on_each, options, session, start};
 
 /// The facts contain this server's locations and features, and survive storage in a manifest.
 #[test]
@@ -173,4 +176,22 @@ fn refusals() {
             assert!(!facts.capabilities.redo_enabled);
         }
     });
+}
+
+/// A series that no test starts is named, and not refused: here, a server that says that it is of one.
+#[test]
+fn a_series_that_was_never_tested_is_warned_of() {
+    let told = |version: Option<&str>| {
+        let said = version.into_iter().map(|version| format!("--version={version}"));
+        let server =
+            Server::start(ServerKind::MariaDb1011, said.fold(ServerOptions::default(), ServerOptions::arg));
+        let server = server.unwrap();
+        let findings = doctor::server(&backup_options(options(&server)), None);
+        assert!(findings.iter().all(|it| it.verdict != Verdict::Problem), "{findings:#?}");
+        findings
+            .iter()
+            .any(|it| it.verdict == Verdict::Notice && it.text.contains("was not tested with servers"))
+    };
+    assert!(!told(None));
+    assert!(told(Some("11.4.2-MariaDB")));
 }

@@ -89,7 +89,7 @@ pub(crate) fn sleeper(server: &Server, statement: &str) -> u64 {
 }
 
 /// Connects as `root` by TCP.
-fn tcp(server: &Server) -> ConnectOptions {
+pub(crate) fn tcp(server: &Server) -> ConnectOptions {
     ConnectOptions {
         host: Some("127.0.0.1".to_owned()),
         port: Some(server.port()),
