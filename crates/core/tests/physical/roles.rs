@@ -2,9 +2,12 @@
 
 use std::{fs, os::unix::fs::symlink};
 
-use holdfast_core::server::{ConnectOptions, facts::grants};
+use holdfast_core::{
+    ErrorKind,
+    server::{ConnectOptions, Secret, SslMode, facts::grants},
+};
 use holdfast_formats::Flavor;
-use holdfast_testkit::server::copy_datadir;
+use holdfast_testkit::{server::copy_datadir, tls};
 
 use super::*;
 
@@ -64,6 +67,51 @@ fn a_server_in_a_container_is_backed_up(kind: ServerKind) {
         .query("SELECT i FROM c.t UNION ALL SELECT i FROM c.m UNION ALL SELECT i FROM c.far ORDER BY i")
         .unwrap();
     assert_eq!(rows, [1, 2, 3, 5]);
+}
+
+/// A server that accepts nothing but TLS is backed up by an account that must present the server's CA.
+fn by_tls_only(kind: ServerKind) {
+    let required = ["--require-secure-transport=ON", "--skip-name-resolve"].map(str::to_owned);
+    let options =
+        tls::server_options().into_iter().chain(required).fold(ServerOptions::default(), ServerOptions::arg);
+    let source = Server::start(kind, options).unwrap();
+    shop::load(&source, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
+    source
+        .exec_all([
+            "CREATE USER b@'127.0.0.1' IDENTIFIED BY 'pw' REQUIRE SSL",
+            "GRANT ALL ON *.* TO b@'127.0.0.1' WITH GRANT OPTION",
+        ])
+        .unwrap();
+    let stage = Stage::around(source);
+    let load = WriteLoad::start(&stage.source, 1, 81).unwrap();
+    let connect = |ssl_mode, ssl_ca: Option<&str>| ConnectOptions {
+        host: Some("127.0.0.1".to_owned()),
+        user: Some("b".to_owned()),
+        password: Some(Secret::new("pw".to_owned())),
+        ssl_mode: Some(ssl_mode),
+        ssl_ca: ssl_ca.map(tls::file),
+        ..crate::server::tcp(&stage.source)
+    };
+    let by = |connect| BackupOptions { connect, ..stage.options() };
+    let backup = |options| backup::run(&stage.repo, &options, &Told, &Cancel::default());
+    for refused in [connect(SslMode::Disabled, None), connect(SslMode::VerifyCa, Some("other-ca.pem"))] {
+        assert_eq!(backup(by(refused)).unwrap_err().kind(), ErrorKind::Server);
+    }
+    let taken = backup(by(connect(SslMode::VerifyCa, Some("ca.pem")))).unwrap();
+    load.stop().unwrap();
+    // For the replicas of the proof.
+    stage.source.exec("SET GLOBAL require_secure_transport = OFF").unwrap();
+    stage.prove(&taken);
+}
+
+#[test]
+fn mariadb_10_11_is_backed_up_by_tls_only() {
+    by_tls_only(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_is_backed_up_by_tls_only() {
+    by_tls_only(ServerKind::MySql97);
 }
 
 #[test]
