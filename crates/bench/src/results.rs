@@ -71,6 +71,8 @@ pub(crate) enum Load {
     Idle,
     /// It serves writers and the commit prober.
     Writes,
+    /// The same, and it serves connections that change definitions, and their prober.
+    Definitions,
     /// It does not run: restores need no server.
     Stopped,
 }
@@ -89,6 +91,7 @@ impl fmt::Display for Load {
         f.write_str(match self {
             Load::Idle => "idle",
             Load::Writes => "under writes",
+            Load::Definitions => "under writes and DDL",
             Load::Stopped => "server stopped",
         })
     }
@@ -153,6 +156,9 @@ pub(crate) struct Clients {
     /// When the longest commit was sent, relative to the start of the command.
     #[serde(default)]
     pub(crate) commit_longest_at_s: f64,
+    /// The longest change of a definition, where they are probed: a view made or dropped, every 20 ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) definition_longest_ms: Option<f64>,
     /// The rate of the writers.
     pub(crate) transactions_per_s: f64,
 }

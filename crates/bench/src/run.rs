@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use holdfast_testkit::ServerKind;
 use holdfast_testkit::load::Prober;
 use holdfast_testkit::observe::directory_bytes;
+use holdfast_testkit::{Server, ServerKind};
 
 use crate::args::Options;
 use crate::dataset::Dataset;
@@ -19,7 +19,7 @@ use crate::page_cache;
 use crate::process::{Script, Usage};
 use crate::progress::{self, Progress};
 use crate::report;
-use crate::results::{Clients, Data, Figure, Group, Results, SCHEMA_VERSION, Sample, Series, Unit};
+use crate::results::{Clients, Data, Figure, Group, Load, Results, SCHEMA_VERSION, Sample, Series, Unit};
 use crate::scenario::Scenario;
 use crate::scratch::Scratch;
 use crate::source::Source;
@@ -303,10 +303,10 @@ impl Bench {
         let files = source.data_files()?;
         page_cache::prepare(turn.group.cache, files.iter().map(AsRef::as_ref))?;
 
-        let probed = turn
-            .load
-            .map(|load| Ok::<_, anyhow::Error>((load, Prober::of_commits(&source.server)?)))
-            .transpose()?;
+        let probed = match turn.load {
+            Some(_) => Some(Probers::start(&source.server, turn.group.load)?),
+            None => None,
+        };
         if probed.is_some() {
             thread::sleep(PROBER_MARGIN);
         }
@@ -317,9 +317,9 @@ impl Bench {
         let after = Processors::look(source)?;
         let transactions = committed()?.zip(committed_before).map(|(after, before)| after - before);
         let clients = match probed {
-            Some((_, prober)) => {
+            Some(probers) => {
                 thread::sleep(PROBER_MARGIN);
-                Some(clients(prober, &usage, transactions.unwrap_or_default())?)
+                Some(probers.stop(&usage, transactions.unwrap_or_default())?)
             }
             None => None,
         };
@@ -390,21 +390,42 @@ fn stored(path: Option<&Path>) -> Result<Option<u64>> {
     }
 }
 
-fn clients(prober: Prober, usage: &Usage, transactions: u64) -> Result<Clients> {
-    let ms = |latency: Duration| latency.as_secs_f64() * 1000.0;
-    let latencies = prober.stop()?.during(usage.begun, usage.ended);
-    ensure!(!latencies.all.is_empty(), "the prober saw no commit");
-    let longest = latencies.all.iter().max_by_key(|commit| commit.latency);
-    let longest_at =
-        longest.map(|commit| commit.sent_at.saturating_duration_since(usage.begun)).unwrap_or_default();
-    Ok(Clients {
-        commits: latencies.all.len(),
-        commit_median_ms: ms(latencies.percentile(50.0)),
-        commit_p99_ms: ms(latencies.percentile(99.0)),
-        commit_longest_ms: ms(latencies.max()),
-        commit_longest_at_s: longest_at.as_secs_f64(),
-        transactions_per_s: transactions as f64 / usage.wall().as_secs_f64(),
-    })
+/// What tells how clients fare during a turn.
+struct Probers {
+    commits: Prober,
+    definitions: Option<Prober>,
+}
+
+impl Probers {
+    fn start(server: &Server, load: Load) -> Result<Probers> {
+        let definitions = match load {
+            Load::Definitions => Some(Prober::of_definitions(server)?),
+            Load::Idle | Load::Writes | Load::Stopped => None,
+        };
+        Ok(Probers { commits: Prober::of_commits(server)?, definitions })
+    }
+
+    fn stop(self, usage: &Usage, transactions: u64) -> Result<Clients> {
+        let ms = |latency: Duration| latency.as_secs_f64() * 1000.0;
+        let definitions = match self.definitions {
+            Some(prober) => Some(prober.stop()?.during(usage.begun, usage.ended)),
+            None => None,
+        };
+        let commits = self.commits.stop()?.during(usage.begun, usage.ended);
+        ensure!(!commits.all.is_empty(), "the prober saw no commit");
+        let longest = commits.all.iter().max_by_key(|commit| commit.latency);
+        let longest_at =
+            longest.map(|commit| commit.sent_at.saturating_duration_since(usage.begun)).unwrap_or_default();
+        Ok(Clients {
+            commits: commits.all.len(),
+            commit_median_ms: ms(commits.percentile(50.0)),
+            commit_p99_ms: ms(commits.percentile(99.0)),
+            commit_longest_ms: ms(commits.max()),
+            commit_longest_at_s: longest_at.as_secs_f64(),
+            definition_longest_ms: definitions.map(|definitions| ms(definitions.max())),
+            transactions_per_s: transactions as f64 / usage.wall().as_secs_f64(),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -70,6 +70,13 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
         ),
     ];
     for server in [MARIADB, MYSQL] {
+        let storm = In { results, scenario: "storm", server, cache: Cache::Cold, load: Load::Definitions };
+        verdicts.push(storm.verdict(
+            "longest change of a definition during DDL, median of the runs",
+            2000.0,
+            Unit::Ms,
+            |it| it.series("holdfast")?.spread(|sample| sample.clients?.definition_longest_ms),
+        ));
         let it = incremental(server);
         verdicts.push(it.verdict("1 % changed, cold: wall / reading the files once", 1.1, ratio, |it| {
             it.ratio("holdfast", "read-once", WALL)

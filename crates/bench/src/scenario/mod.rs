@@ -12,6 +12,7 @@ mod load;
 mod redump;
 mod remote;
 mod restore;
+mod storm;
 mod sysbench;
 
 use anyhow::Result;
@@ -50,6 +51,7 @@ pub(crate) fn physical() -> Vec<Box<dyn Scenario>> {
         Box::new(full::Full),
         Box::new(incremental::Incremental::pages()),
         Box::new(busy::Busy),
+        Box::new(storm::Storm),
         Box::new(restore::Restore),
         Box::new(sysbench::UnderSysbench),
         Box::new(amplification::Amplification),
