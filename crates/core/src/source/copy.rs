@@ -217,6 +217,8 @@ impl CopyContext<'_> {
             Err(error) => return Err(failed(error)),
         };
         let inode = Inode::of(reader.file()).map_err(failed)?;
+        let (listed, found) = (found, &found.opened(inode));
+        let entry = &found.entry;
         let size_at_start = reader.file().metadata().map_err(failed)?.len();
         let first_file = match &found.continues {
             None => None,
@@ -287,7 +289,7 @@ impl CopyContext<'_> {
         if unended.is_none() {
             self.sink.file_end(file, size)?;
         }
-        let unwritten = geometry.is_none().then(|| found.clone());
+        let unwritten = geometry.is_none().then(|| listed.clone());
         Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended, unwritten }))
     }
 
@@ -312,6 +314,8 @@ impl CopyContext<'_> {
         let Some(Unended { size_bytes, .. }) = copied.unended.as_ref().filter(|_| is_the_same) else {
             return Ok(None);
         };
+        let found = &found.opened(copied.key.inode);
+        let entry = &found.entry;
         let first_file = match &found.continues {
             None => None,
             Some(continues) => open(&continues.first_file)?,
