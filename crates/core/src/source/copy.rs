@@ -12,14 +12,14 @@ use std::{
     path::PathBuf,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use holdfast_formats::{
     Flavor, PageNo, PageSize,
-    page::{Checksum, PageState, check_page, doublewrite_ranges, judge_page},
+    page::{Checksum, PageState, check_page, doublewrite_ranges, judge_page, page_compressed_with},
     redo::page_allocation::AllocationByte,
     tablespace::Geometry,
 };
@@ -70,6 +70,8 @@ pub struct CopyCounters {
     pub unverifiable: AtomicU64,
     /// Good pages by checksum, in the order of [`Checksum::ALL`].
     pub by_checksum: [AtomicU64; Checksum::ALL.len()],
+    /// MariaDB: the algorithms of page compression that pages told, a bit for each.
+    pub compressed_with: AtomicU8,
     /// Files that vanished.
     pub vanished: AtomicU64,
 }
@@ -472,6 +474,9 @@ impl CopyContext<'_> {
                     PageState::Bad => false,
                     PageState::Unverifiable => {
                         self.counters.unverifiable.fetch_add(1, Ordering::Relaxed);
+                        if let Some(algorithm) = page_compressed_with(geometry, page) {
+                            self.counters.compressed_with.fetch_or(1 << algorithm, Ordering::Relaxed);
+                        }
                         doubtful.push(start);
                         true
                     }
