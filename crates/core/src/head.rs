@@ -23,6 +23,9 @@ pub(crate) const IMPORT: &str = "import";
 /// Field that describes the selection, if not the whole server was requested.
 pub(crate) const SELECTION: &str = "selection";
 
+/// Field that names the algorithms that only the pages of compressed tables tell.
+pub(crate) const COMPRESSED_WITH: &str = "compressed_with";
+
 /// The head of a backup's manifest.
 pub fn read_head(repo: &Repo, history: &History, run: RunNo) -> Result<Head> {
     understood(history, run, &history.head(repo, run)?)
@@ -50,6 +53,11 @@ fn understood(history: &History, run: RunNo, bytes: &[u8]) -> Result<Head> {
 #[must_use]
 pub fn server_version(head: &Head) -> Option<ServerVersion> {
     field(head.server.get("version")?)
+}
+
+/// MariaDB: algorithms that pages are compressed with, apart from those that the flags of tablespaces tell.
+pub(crate) fn compressed_with(head: &Head) -> Vec<String> {
+    head.more.get(COMPRESSED_WITH).and_then(field).unwrap_or_default()
 }
 
 /// The backup's position in the replication log.

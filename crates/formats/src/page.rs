@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use crate::{Flavor, Geometry, PageNo, PageSize, be, checksum};
+use crate::{Flavor, Geometry, PageNo, PageSize, be, checksum, tablespace::COMPRESSION_ALGORITHMS};
 
 /// Offsets in the header of every page.
 const CHECKSUM: usize = 0;
@@ -109,6 +109,24 @@ pub fn page_index_id(page: &[u8]) -> Option<u64> {
     let page_type = be::u16_at(page, TYPE)?;
     let id = be::u64_at(page, INDEX_ID)?;
     INDEX_TYPES.contains(&page_type).then_some(id)
+}
+
+/// MariaDB before `full_crc32`: the algorithm that a page is compressed with, as a place in
+/// [`COMPRESSION_ALGORITHMS`](crate::tablespace::COMPRESSION_ALGORITHMS). There each page tells, also one that was
+/// encrypted afterwards (verified on 10.11.19); later the flags of the tablespace do.
+#[must_use]
+pub fn page_compressed_with(geometry: &Geometry, page: &[u8]) -> Option<usize> {
+    if geometry.flavor() != Flavor::MariaDb || geometry.full_crc32() || !geometry.page_compressed() {
+        return None;
+    }
+    let number = match be::u16_at(page, TYPE)? {
+        mariadb::PAGE_COMPRESSED => be::u64_at(page, FLUSH.start)?,
+        // The size comes first.
+        mariadb::PAGE_COMPRESSED_ENCRYPTED => be::u16_at(page, BODY + 2)?.into(),
+        _ => return None,
+    };
+    let place = usize::try_from(number).ok()?.checked_sub(1)?;
+    (place < COMPRESSION_ALGORITHMS.len()).then_some(place)
 }
 
 /// The page number that the page says it has.
@@ -262,8 +280,8 @@ mod mariadb {
     use super::*;
 
     /// Page types of page compression before `full_crc32`: the stored bytes have no checksum of their own.
-    const PAGE_COMPRESSED: u16 = 34_354;
-    const PAGE_COMPRESSED_ENCRYPTED: u16 = 37_401;
+    pub(super) const PAGE_COMPRESSED: u16 = 34_354;
+    pub(super) const PAGE_COMPRESSED_ENCRYPTED: u16 = 37_401;
     /// `full_crc32`: the other bits of the type are the stored size in units of 256 bytes.
     const STORED_SIZE: u16 = 1 << 15;
 

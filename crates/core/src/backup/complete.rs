@@ -1,13 +1,15 @@
 //! Phase `complete`: everything is stored and confirmed; writes report, head, and last the outcome, which
 //! makes it a backup.
 
+use std::collections::BTreeSet;
+
 use holdfast_repo::log::outcome::Outcome;
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::BackupReport;
 use crate::{
     error::Result,
-    head::object,
+    head::{COMPRESSED_WITH, object},
     physical::DAMAGED_PAGES,
     source::Captured,
     taking::{HeadFields, Publication, Stored},
@@ -27,7 +29,7 @@ pub(super) fn publish(
         redo: Some(object(&captured.redo)?),
         position: Some(object(&captured.position)?),
         flags,
-        more: Map::new(),
+        more: compression(&captured.stats.compressed_with),
     };
     let report = BackupReport {
         run: publication.run_report(&captured.facts.version, meters),
@@ -38,4 +40,11 @@ pub(super) fn publish(
     publication.write_report(&report)?;
     let outcome = publication.publish(said, kept)?;
     Ok((report, outcome))
+}
+
+/// The field that names algorithms, if there are any.
+fn compression(algorithms: &BTreeSet<&'static str>) -> Map<String, Value> {
+    let named: Vec<Value> = algorithms.iter().map(|name| Value::from(*name)).collect();
+    let field = (!named.is_empty()).then(|| (COMPRESSED_WITH.to_owned(), Value::Array(named)));
+    field.into_iter().collect()
 }

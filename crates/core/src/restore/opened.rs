@@ -28,6 +28,8 @@ pub(super) struct Opened {
     pub(super) redo: CapturedRedo,
     pub(super) redo_item: Item,
     pub(super) position: Position,
+    /// Algorithms of compressed pages whose tablespaces do not tell them.
+    pub(super) compressed_with: Vec<String>,
     /// What a user must be told about it.
     pub(super) flags: Vec<String>,
 }
@@ -54,6 +56,7 @@ impl Opened {
             server: head::require_server(backup.head(), &id)?,
             redo: head::require_redo(backup.head(), &id)?,
             position: head::require_position(backup.head(), &id)?,
+            compressed_with: head::compressed_with(backup.head()),
             flags: backup.head().flags.clone(),
             id,
             hash_key: repo.hash_key()?.clone(),

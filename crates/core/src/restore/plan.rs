@@ -432,8 +432,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Without its provider a server cannot recover a compressed table. If the file does not tell which
-    /// provider that is, it can be any that the source had.
+    /// Without its provider a server cannot recover or read a compressed table. If the file does not tell which
+    /// provider that is, it can be any that the source had, to which it leaves new pages, or that its pages told:
+    /// a source may have been started without it.
     fn note_providers(&mut self, item: &Item) {
         let server = &self.opened.server;
         let geometry = |tablespace: Tablespace| {
@@ -446,7 +447,8 @@ impl<'a> Planner<'a> {
         for algorithm in &COMPRESSION_ALGORITHMS[1..] {
             let provider = format!("provider_{algorithm}");
             let had = || server.plugins.iter().any(|plugin| plugin.name == provider);
-            if told == Some(*algorithm) || told.is_none() && had() {
+            let seen = || self.opened.compressed_with.iter().any(|name| name == algorithm);
+            if told == Some(*algorithm) || told.is_none() && (had() || seen()) {
                 self.providers.insert(provider);
             }
         }

@@ -26,6 +26,7 @@ use super::{
     roots::Roots,
     standstill::Watch,
     target::{Tree, io_failed},
+    undecided::Undecided,
 };
 use crate::{
     error::{Context, Error, Result},
@@ -112,7 +113,10 @@ pub(super) fn run(
             || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.server, &opened.position));
         write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
-    let mut exit = recover(ground, (opened, plan), &orders(flavor, tree, &init), listener, cancel)?;
+    let undecided = (flavor == Flavor::MariaDb).then(|| Undecided::of(ground)).transpose()?;
+    let mut orders = orders(flavor, tree, &init);
+    orders.extend(undecided.iter().map(Undecided::order));
+    let mut exit = recover(ground, (opened, plan), &orders, listener, cancel)?;
     if flavor == Flavor::MySql {
         exit.log.retain(|line| !is_of_replication(line));
     }
@@ -135,6 +139,9 @@ pub(super) fn run(
     compare_binlog(opened.position.binlog.as_ref(), recovered.binlog.as_ref(), listener);
     if flavor == Flavor::MySql {
         tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
+    }
+    if let Some(undecided) = undecided {
+        undecided.end(tree)?;
     }
     point("restore.recovered");
     Ok(Prepared {

@@ -12,14 +12,14 @@ use std::{
     path::PathBuf,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use holdfast_formats::{
     Flavor, PageNo, PageSize,
-    page::{Checksum, PageState, check_page, doublewrite_ranges, judge_page},
+    page::{Checksum, PageState, check_page, doublewrite_ranges, judge_page, page_compressed_with},
     redo::page_allocation::AllocationByte,
     tablespace::Geometry,
 };
@@ -70,6 +70,8 @@ pub struct CopyCounters {
     pub unverifiable: AtomicU64,
     /// Good pages by checksum, in the order of [`Checksum::ALL`].
     pub by_checksum: [AtomicU64; Checksum::ALL.len()],
+    /// MariaDB: the algorithms of page compression that pages told, a bit for each.
+    pub compressed_with: AtomicU8,
     /// Files that vanished.
     pub vanished: AtomicU64,
 }
@@ -217,6 +219,8 @@ impl CopyContext<'_> {
             Err(error) => return Err(failed(error)),
         };
         let inode = Inode::of(reader.file()).map_err(failed)?;
+        let (listed, found) = (found, &found.opened(inode));
+        let entry = &found.entry;
         let size_at_start = reader.file().metadata().map_err(failed)?.len();
         let first_file = match &found.continues {
             None => None,
@@ -287,7 +291,7 @@ impl CopyContext<'_> {
         if unended.is_none() {
             self.sink.file_end(file, size)?;
         }
-        let unwritten = geometry.is_none().then(|| found.clone());
+        let unwritten = geometry.is_none().then(|| listed.clone());
         Ok(Some(CopiedTablespace { file, key, signature, says_encryption, unended, unwritten }))
     }
 
@@ -312,6 +316,8 @@ impl CopyContext<'_> {
         let Some(Unended { size_bytes, .. }) = copied.unended.as_ref().filter(|_| is_the_same) else {
             return Ok(None);
         };
+        let found = &found.opened(copied.key.inode);
+        let entry = &found.entry;
         let first_file = match &found.continues {
             None => None,
             Some(continues) => open(&continues.first_file)?,
@@ -468,6 +474,9 @@ impl CopyContext<'_> {
                     PageState::Bad => false,
                     PageState::Unverifiable => {
                         self.counters.unverifiable.fetch_add(1, Ordering::Relaxed);
+                        if let Some(algorithm) = page_compressed_with(geometry, page) {
+                            self.counters.compressed_with.fetch_or(1 << algorithm, Ordering::Relaxed);
+                        }
                         doubtful.push(start);
                         true
                     }

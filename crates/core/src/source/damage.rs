@@ -18,7 +18,10 @@ use crate::{
     error::{Error, Result},
     event::{Event, Listener},
     server::{ConnectOptions, Purpose, Session, SqlError},
-    source::files::{Entry, Inode},
+    source::{
+        files::{Entry, Inode},
+        inventory::Inventory,
+    },
 };
 
 /// More than this is not a damaged page or two, but a disk or a copy that is beyond saving.
@@ -48,6 +51,19 @@ impl std::fmt::Display for DamagedPage {
             (None, _) => Ok(()),
         }
     }
+}
+
+impl DamagedPage {
+    /// The same page under the name that its file has in the end.
+    fn at(&self, path: &str) -> Self {
+        let table = table_of(path).or_else(|| self.table.clone());
+        Self { path: path.to_owned(), table, ..self.clone() }
+    }
+}
+
+/// The table that a file belongs to, if its name tells.
+fn table_of(path: &str) -> Option<String> {
+    TableFile::from_path(path).map(|file| format!("{}.{}", file.database, file.table))
 }
 
 /// Finds the index that an id belongs to.
@@ -90,8 +106,9 @@ pub struct Damage<'a> {
 }
 
 /// The damaged pages of a file, with the hashes of what was read.
-#[derive(Default)]
 struct OfFile {
+    /// The file as it was found.
+    entry: Entry,
     now: Vec<(DamagedPage, u64)>,
     /// Those of the previous copy, by page number. A page with the same bytes need not be watched for that
     /// long again, perhaps under a lock.
@@ -130,11 +147,8 @@ impl<'a> Damage<'a> {
     pub(super) fn page(&self, entry: &Entry, page: u64, bytes: &[u8], reads: u32) -> Result<()> {
         let path = &entry.path;
         let index = page_index_id(bytes).and_then(|id| self.indexes.find(id));
-        let table = match (TableFile::from_path(path), &index) {
-            (Some(file), _) => Some(format!("{}.{}", file.database, file.table)),
-            (None, Some((table, _))) => Some(table.replacen('/', ".", 1)),
-            (None, None) => None,
-        };
+        let of_index = || index.as_ref().map(|(table, _)| table.replacen('/', ".", 1));
+        let table = table_of(path).or_else(of_index);
         let page = DamagedPage { path: path.clone(), page, table, index: index.map(|(_, name)| name) };
         if !self.is_taken {
             return Err(Error::failed(format!(
@@ -154,17 +168,27 @@ impl<'a> Damage<'a> {
             let text = format!("{page} is damaged, and backed up as it is");
             self.listener.event(Event::Warning { text });
         }
-        found.entry(entry.stat.inode).or_default().now.push((page, self.hasher.hash_one(bytes)));
+        let of_file = || OfFile { entry: entry.clone(), now: Vec::new(), before: BTreeMap::new() };
+        let hash = self.hasher.hash_one(bytes);
+        found.entry(entry.stat.inode).or_insert_with(of_file).now.push((page, hash));
         Ok(())
     }
 
-    /// The damaged pages that are in the backup.
-    pub(super) fn pages(&self) -> Vec<DamagedPage> {
-        let found = self.found();
-        let mut pages: Vec<_> =
-            found.values().flat_map(|file| &file.now).map(|(page, _)| page.clone()).collect();
-        pages.sort_by(|one, other| (&one.path, one.page).cmp(&(&other.path, other.page)));
-        pages
+    /// The damaged pages that are in the backup, under the names that it has for their files: what was copied
+    /// may have been renamed or removed since.
+    pub(super) fn pages(&self, held: &Inventory) -> Vec<DamagedPage> {
+        let (found, tablespaces) = (self.found(), held.tablespace_paths());
+        let mut pages = BTreeMap::new();
+        for (inode, OfFile { entry, now, .. }) in &*found {
+            let path = match tablespaces.get(inode) {
+                Some(path) => path,
+                // Other files are known by their paths.
+                None if held.has_same_file(entry) => entry.path.as_str(),
+                None => continue,
+            };
+            pages.extend(now.iter().map(|(page, _)| ((path, page.page), page.at(path))));
+        }
+        pages.into_values().collect()
     }
 
     fn found(&self) -> std::sync::MutexGuard<'_, BTreeMap<Inode, OfFile>> {
@@ -174,6 +198,8 @@ impl<'a> Damage<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::{event::Silent, source::files::Stat};
 
@@ -224,17 +250,21 @@ mod tests {
         damage.page(&a, 3, &index_page(1), 9).unwrap();
         damage.page(&b, 4, &index_page(1), 9).unwrap();
         damage.file_begins(&a);
-        let pages = || damage.pages().iter().map(|page| page.page).collect::<Vec<u64>>();
-        assert_eq!(pages(), [4]);
+        let pages = || {
+            let found = damage.found();
+            let pages = found.values().flat_map(|file| &file.now).map(|(page, _)| page.page);
+            pages.collect::<BTreeSet<u64>>()
+        };
+        assert_eq!(pages(), BTreeSet::from([4]));
         // A page that is equal in the next copy is known; one that differs has to be looked at.
         assert!(!damage.again(&a, 3, &index_page(2)) && !damage.again(&a, 5, &index_page(1)));
-        assert_eq!(pages(), [4]);
+        assert_eq!(pages(), BTreeSet::from([4]));
         assert!(damage.again(&a, 3, &index_page(1)));
-        assert_eq!(pages(), [3, 4]);
+        assert_eq!(pages(), BTreeSet::from([3, 4]));
         damage.file_begins(&a);
         // Another file that takes its name, as when tables are swapped, has no bearing on it.
         damage.file_begins(&file("shop/b.ibd"));
-        assert_eq!(pages(), [4]);
+        assert_eq!(pages(), BTreeSet::from([4]));
         for page in 1..PAGES_MAX {
             damage.page(&a, page as u64, &index_page(1), 9).unwrap();
         }

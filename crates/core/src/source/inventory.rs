@@ -51,6 +51,13 @@ impl TablespaceEntry {
         Self { entry, role, continues: None }
     }
 
+    /// The same, if the file of that name is another one than was listed.
+    pub(super) fn opened(&self, inode: Inode) -> Self {
+        let mut opened = self.clone();
+        opened.entry.stat.inode = inode;
+        opened
+    }
+
     /// The tablespace it belongs to, given the space id `own` in its own page 0, if it has one. Only the
     /// system tablespace has further files, which have none.
     pub(super) fn space(&self, own: Option<SpaceId>) -> Option<SpaceId> {
@@ -243,8 +250,13 @@ impl Inventory {
     }
 
     /// Fails unless each of `spaces` was copied, or if any tablespace was copied twice: recovery would take
-    /// either copy.
-    pub fn holds_all<'a>(&self, spaces: impl Iterator<Item = &'a TablespaceRow>) -> Result<()> {
+    /// either copy. One that is missing may be gone: `again` lists those that there are now, and is called only if
+    /// there is such a one.
+    pub fn holds_all<'a>(
+        &self,
+        spaces: impl Iterator<Item = &'a TablespaceRow>,
+        again: impl FnOnce() -> Result<Spaces>,
+    ) -> Result<()> {
         let mut held = BTreeMap::new();
         let mut unwritten = BTreeSet::new();
         for (key, copy) in &self.tablespaces {
@@ -259,21 +271,28 @@ impl Inventory {
                 )));
             }
         }
-        for row in spaces {
-            // Page 0 of a new tablespace may be in the buffer pool only.
-            let is_new = || unwritten.contains(format!("{}.ibd", row.name).as_str());
-            if !held.contains_key(&row.space) && !is_new() {
-                return Err(Error::failed(format!(
-                    "tablespace {} ({}) is listed by the server, and no file of it was found",
-                    row.space, row.name
-                ))
-                .hinted(
-                    "the file may be outside the data directory, where this process cannot see it: see \
-                     --path-map",
-                ));
-            }
+        // Page 0 of a new tablespace may be in the buffer pool only.
+        let is_new = |row: &TablespaceRow| unwritten.contains(format!("{}.ibd", row.name).as_str());
+        let missing: Vec<_> = spaces.filter(|row| !held.contains_key(&row.space) && !is_new(row)).collect();
+        if missing.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let again = again()?;
+        match missing.into_iter().find(|row| again.contains_key(&row.space)) {
+            None => Ok(()),
+            Some(row) => Err(Error::failed(format!(
+                "tablespace {} ({}) is listed by the server, and no file of it was found",
+                row.space, row.name
+            ))
+            .hinted(
+                "the file may be outside the data directory, where this process cannot see it: see --path-map",
+            )),
+        }
+    }
+
+    /// The tablespaces that were copied: their paths in the backup.
+    pub(super) fn tablespace_paths(&self) -> HashMap<Inode, &str> {
+        self.tablespaces.iter().map(|(key, held)| (key.inode, held.path.as_str())).collect()
     }
 
     /// Records that a copy has received the pages it lacked, and is now `size_bytes` long.

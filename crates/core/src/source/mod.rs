@@ -5,11 +5,15 @@
 //! or a server that sends its own pages. The last write of (file, page) wins: a source may send a page, or a
 //! whole file, again.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
 
 use holdfast_formats::{
     Lsn, PageSize, SpaceId,
     page::{self, Checksum},
+    tablespace::COMPRESSION_ALGORITHMS,
 };
 use serde::Serialize;
 
@@ -173,6 +177,9 @@ pub struct CaptureStats {
     pub direct_io: bool,
     /// Pages that are damaged on the source and were copied as found.
     pub damaged_pages: Vec<DamagedPage>,
+    /// MariaDB: the algorithms of page compression that only pages tell, and not the tablespaces.
+    #[serde(skip)]
+    pub compressed_with: BTreeSet<&'static str>,
 }
 
 impl CaptureStats {
@@ -219,6 +226,10 @@ impl CaptureStats {
                 *self.pages_by_checksum.entry(checksum.name()).or_default() += count;
             }
         }
+        let told = counters.compressed_with.load(Relaxed);
+        let algorithms = COMPRESSION_ALGORITHMS.iter().enumerate();
+        self.compressed_with
+            .extend(algorithms.filter(|(bit, _)| told & 1 << bit != 0).map(|(_, name)| *name));
         self.files_vanished += counters.vanished.load(Relaxed);
     }
 }

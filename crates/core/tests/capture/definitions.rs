@@ -305,9 +305,13 @@ impl Changing<'_> {
 }
 
 fn changes_are_captured(kind: ServerKind) {
-    let source = Server::start(kind, ServerOptions::default()).unwrap();
     let own = if kind.is_mariadb() { &MARIADB_CHANGES[..] } else { &MYSQL_CHANGES[..] };
-    let changing = Changing { server: &source, changes: [&CHANGES[..], own].concat() };
+    these_are_captured(kind, [&CHANGES[..], own].concat());
+}
+
+fn these_are_captured(kind: ServerKind, changes: Vec<Change>) {
+    let source = Server::start(kind, ServerOptions::default()).unwrap();
+    let changing = Changing { server: &source, changes };
     changing.prepare();
     let dir = tempfile::tempdir().unwrap();
     let changed: Mutex<BTreeSet<&str>> = Mutex::default();
@@ -350,6 +354,23 @@ fn changes_are_captured(kind: ServerKind) {
 #[test]
 fn mariadb_10_11_definitions_that_change_at_any_moment_are_captured() {
     changes_are_captured(ServerKind::MariaDb1011);
+}
+
+/// Changes that MariaDB makes in another way since 10.11: 11.2 and later copy a table while it is written to.
+const CHANGED_SINCE_10_11: [Change; 4] = [
+    ("copied_online", &[], &["ALTER TABLE a FORCE, ALGORITHM=COPY, LOCK=NONE"]),
+    ("retyped", &[], &["ALTER TABLE a MODIFY n BIGINT, DROP KEY n, ADD KEY n (n, u), ALGORITHM=COPY"]),
+    (
+        "split",
+        PARTITIONED,
+        &["ALTER TABLE p REMOVE PARTITIONING", "ALTER TABLE x PARTITION BY HASH (id) PARTITIONS 2"],
+    ),
+    ("again", &[], &["DROP TABLE a", "CREATE TABLE a LIKE b", "INSERT INTO a SELECT * FROM b"]),
+];
+
+#[test]
+fn mariadb_11_8_definitions_that_change_at_any_moment_are_captured() {
+    these_are_captured(ServerKind::MariaDb118, CHANGED_SINCE_10_11.to_vec());
 }
 
 #[test]

@@ -46,6 +46,7 @@ use crate::{
     server::{backup_options, options},
 };
 
+mod copying;
 mod definitions;
 mod encryption;
 mod engines;

@@ -3,6 +3,8 @@
 
 use std::thread::sleep;
 
+use mysql::prelude::Queryable;
+
 use super::*;
 
 /// A primary with data, writes, and on MariaDB GTIDs in its own domain.
@@ -151,6 +153,16 @@ fn restored_copy_follows(stage: &Stage, backup: &BackupReport, primaries: &[(&st
     let copy = restored.server;
     check_tables(&copy).unwrap();
     check_ledger(&copy).unwrap();
+    follows_as_told(&copy, &report, primaries, &["shop", "other"]);
+}
+
+/// Lets `copy` follow the primaries as its restore says, and compares what is written on each: a schema.
+fn follows_as_told(
+    copy: &Server,
+    report: &RestoreReport,
+    primaries: &[(&str, &Server, bool)],
+    schemas: &[&str],
+) {
     for statement in &report.primary_statements {
         println!("{statement}");
         let statement = statement
@@ -160,9 +172,9 @@ fn restored_copy_follows(stage: &Stage, backup: &BackupReport, primaries: &[(&st
         copy.exec_all(statement.split_terminator(';')).unwrap();
     }
     assert_eq!(report.primary_statements.len(), primaries.len());
-    for ((_, primary, _), schema) in primaries.iter().zip(["shop", "other"]) {
-        arrives(&copy, primary, schema);
-        let sums = checksums(&copy, schema);
+    for ((_, primary, _), schema) in primaries.iter().zip(schemas) {
+        arrives(copy, primary, schema);
+        let sums = checksums(copy, schema);
         assert!(sums.iter().all(|(_, sum)| sum.is_some()), "{sums:?}");
         assert_eq!(sums, checksums(primary, schema), "{schema}");
     }
@@ -227,4 +239,92 @@ fn mysql_a_replica_that_logs_nothing_is_restored_to_its_place() {
     for backup in &backups {
         restored_copy_follows(&stage, backup, &[("", &first, true)]);
     }
+}
+
+/// How many transactions wait, prepared, for their commit.
+fn prepared(server: &Server) -> usize {
+    let (_, _, status): (String, String, String) =
+        server.query("SHOW ENGINE INNODB STATUS").unwrap().remove(0);
+    status.matches("ACTIVE (PREPARED)").count()
+}
+
+/// Parallel appliers commit in the primary's order: while one waits for a row, those after it have prepared
+/// their transactions, and the backup's position is before all of them. A server that finds such transactions
+/// and no binlog of them does not start, so the recovery rolls them back; the copy then has them from the
+/// primary.
+fn prepared_transactions_are_left_to_the_primary(kind: ServerKind) {
+    let options = ServerOptions::default()
+        .arg("--gtid-domain-id=3")
+        .arg("--slave-parallel-threads=3")
+        .arg("--slave-parallel-mode=optimistic");
+    let first = primary(kind, &ServerOptions::default(), 1);
+    first
+        .exec_all([
+            "CREATE DATABASE begun",
+            "CREATE DATABASE p",
+            "CREATE TABLE p.t (a INT PRIMARY KEY, b INT NOT NULL) ENGINE=InnoDB",
+            "INSERT INTO p.t VALUES (1, 0), (2, 0), (3, 0)",
+        ])
+        .unwrap();
+    let source = Server::start(kind, options.clone()).unwrap();
+    follow(&source, "", &first, true);
+    arrives(&source, &first, "begun");
+    let mut holder = source.conn().unwrap();
+    holder.query_drop("BEGIN").unwrap();
+    holder.query_drop("SELECT b FROM p.t WHERE a = 1 FOR UPDATE").unwrap();
+    for statement in [
+        "UPDATE p.t SET b = 1 WHERE a = 1",
+        "INSERT INTO p.t VALUES (4, 4)",
+        "UPDATE p.t SET b = 2 WHERE a = 2",
+    ] {
+        first.exec(statement).unwrap();
+    }
+    let begun = std::time::Instant::now();
+    while prepared(&source) < 2 {
+        assert!(begun.elapsed() < CATCH_UP_MAX, "{}", states(&source));
+        sleep(Duration::from_millis(50));
+    }
+    let stage = Stage { server_options: options, ..Stage::around(source) };
+    let backup = stage.back_up();
+    assert_eq!(prepared(&stage.source), 2, "they were decided meanwhile");
+    holder.query_drop("ROLLBACK").unwrap();
+    first.exec("UPDATE p.t SET b = b + 10").unwrap();
+    first.exec("CREATE TABLE p.later (i INT PRIMARY KEY)").unwrap();
+
+    let primaries = [("", &first, true)];
+    let rows = |server: &Server| -> Vec<(i32, i32)> { server.query("SELECT a, b FROM p.t").unwrap() };
+    let (restored, report) = stage.restore(backup.run.backup);
+    assert_eq!(rows(&restored.server), [(1, 0), (2, 0), (3, 0)]);
+    follows_as_told(&restored.server, &report, &primaries, &["p"]);
+
+    // What recovers here is the user's server. It has to be told once.
+    let options = RestoreOptions {
+        prepare: false,
+        server_binary: None,
+        target_dir: stage.dir.path().join("unprepared"),
+        ..stage.restore_options(backup.run.backup)
+    };
+    let warnings = Warnings::default();
+    let no = RunNo(backup.run.backup);
+    let report = restore::run(&stage.repo, &log(), no, &options, &warnings, &Cancel::default()).unwrap();
+    const ONCE: &str = "--tc-heuristic-recover=ROLLBACK";
+    assert!(warnings.heard().iter().any(|text| text.contains(ONCE)), "{:?}", warnings.heard());
+    let target = options.target_dir;
+    let refused = Server::attach(kind, &target, stage.server_options.clone()).unwrap_err();
+    assert!(refused.to_string().contains("Found 2 prepared transactions"), "{refused:#}");
+    let ended = Server::attach(kind, &target, stage.server_options.clone().arg(ONCE)).unwrap_err();
+    assert!(ended.to_string().contains("Please restart without --tc-heuristic-recover"), "{ended:#}");
+    let copy = Server::attach(kind, &target, stage.server_options.clone()).unwrap();
+    assert_eq!(rows(&copy), [(1, 0), (2, 0), (3, 0)]);
+    follows_as_told(&copy, &report, &primaries, &["p"]);
+}
+
+#[test]
+fn mariadb_10_11_prepared_transactions_of_a_replica_are_left_to_the_primary() {
+    prepared_transactions_are_left_to_the_primary(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_prepared_transactions_of_a_replica_are_left_to_the_primary() {
+    prepared_transactions_are_left_to_the_primary(ServerKind::MariaDb118);
 }

@@ -100,3 +100,92 @@ fn mariadb_10_11_with_a_damaged_page_is_saved_on_request() {
 fn mysql_9_7_with_a_damaged_page_is_saved_on_request() {
     salvage(ServerKind::MySql97);
 }
+
+/// Does something when everything has been copied.
+struct AtStop<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
+    fn event(&self, event: Event) {
+        if let Event::Phase { name: "stop" } = event {
+            (self.0)();
+        }
+        Told.event(event);
+    }
+}
+
+/// The list of damaged pages is that of the backup: under the names that the tables have when it ends, and
+/// without those that are not in it any more.
+fn damaged_tables_change(kind: ServerKind) {
+    let mut source = Server::start(kind, ServerOptions::default()).unwrap();
+    source.exec("CREATE DATABASE s").unwrap();
+    const TABLES: [&str; 3] = ["renamed", "dropped", "rebuilt"];
+    for table in TABLES {
+        source
+            .exec_all([
+                format!("CREATE TABLE s.{table} (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(200), KEY by_v (v)) ENGINE=InnoDB"),
+                format!("INSERT INTO s.{table} (v) VALUES (REPEAT('v', 150))"),
+            ])
+            .unwrap();
+        for _ in 0..8 {
+            source.exec(format!("INSERT INTO s.{table} (v) SELECT CONCAT(id, v) FROM s.{table}")).unwrap();
+        }
+    }
+    let of_system = if kind.is_mariadb() { "SYS_" } else { "" };
+    let indexes = TABLES.map(|table| -> u64 {
+        source
+            .value(format!(
+                "SELECT i.index_id FROM information_schema.innodb_{of_system}indexes i
+                 JOIN information_schema.innodb_{of_system}tables t ON t.table_id = i.table_id
+                 WHERE i.name = 'by_v' AND t.name = 's/{table}'"
+            ))
+            .unwrap()
+    });
+    source.stop().unwrap();
+    let mut pages = Vec::new();
+    for (table, index) in TABLES.into_iter().zip(indexes) {
+        let path = source.datadir().join(format!("s/{table}.ibd"));
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let page = a_page_of_the_index(&file, index);
+        flip(&file, page);
+        pages.push(page);
+    }
+    source.run().unwrap();
+    let stage = Stage::around(source);
+    let options = BackupOptions { allow_corrupt: true, ..stage.options() };
+    let back_up = |statements: &[&str]| {
+        let listener = AtStop(|| stage.source.exec_all(statements).unwrap());
+        backup::run(&stage.repo, &options, &listener, &Cancel::default()).unwrap()
+    };
+    let names = |report: &BackupReport| -> Vec<String> {
+        report.capture.damaged_pages.iter().map(ToString::to_string).collect()
+    };
+    let flags = |report: &BackupReport| {
+        let history = holdfast_repo::log::history::History::read(&stage.repo, &log()).unwrap();
+        let head = history.head(&stage.repo, RunNo(report.run.backup)).unwrap();
+        holdfast_repo::format::manifest::Head::decode(&head).unwrap().flags
+    };
+    let first = back_up(&[
+        "RENAME TABLE s.renamed TO s.`a name`",
+        "DROP TABLE s.dropped",
+        "ALTER TABLE s.rebuilt DROP KEY by_v, FORCE, ALGORITHM=INPLACE",
+    ]);
+    assert_eq!(
+        names(&first),
+        [format!("page {} of s/a@0020name.ibd (table s.a name, index by_v)", pages[0])]
+    );
+    assert_eq!(flags(&first), [DAMAGED_PAGES]);
+    // Nothing damaged is left in this one.
+    let second = back_up(&["DROP TABLE s.`a name`"]);
+    assert_eq!(names(&second), Vec::<String>::new());
+    assert_eq!(flags(&second), Vec::<String>::new());
+}
+
+#[test]
+fn mariadb_10_11_damaged_tables_that_change_are_listed_as_they_are_at_the_end() {
+    damaged_tables_change(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_damaged_tables_that_change_are_listed_as_they_are_at_the_end() {
+    damaged_tables_change(ServerKind::MySql97);
+}

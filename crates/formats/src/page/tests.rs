@@ -207,8 +207,15 @@ fn mariadb_page_compression() {
     // Before `full_crc32`: nothing stored tells whether the page is whole.
     let old = geometry(Flavor::MariaDb, MARIADB_OLD_COMPRESSED);
     for page_type in [34354, 37401] {
-        let page = blank(16384, 3, page_type, None);
+        let mut page = blank(16384, 3, page_type, None);
         assert_eq!(check_page(&old, PageNo(3), &page), PageState::Unverifiable);
+        let numbered = if page_type == 34354 { 26..34 } else { 40..42 };
+        for (number, place) in [(0, None), (1, Some(0)), (2, Some(1)), (6, Some(5)), (7, None)] {
+            page[numbered.clone()].fill(0);
+            page[numbered.end - 1] = number;
+            assert_eq!(page_compressed_with(&old, &page), place);
+            assert_eq!(page_compressed_with(&full, &page), None);
+        }
         assert_eq!(check_page(&geometry(Flavor::MariaDb, MARIADB_OLD), PageNo(3), &page), PageState::Bad);
     }
 }

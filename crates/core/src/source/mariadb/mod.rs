@@ -192,6 +192,7 @@ impl Source for MariaDbSource {
         point("backup.locks.released");
         capture.copier.end_what_grew()?;
 
+        let damaged_pages = damage.pages(&capture.copier.inventory);
         let mut stats = capture.stats;
         let header = follower.header().clone();
         // Without this, the end may reach the disk only a second later.
@@ -202,7 +203,7 @@ impl Source for MariaDbSource {
         stop::refuse_another_start(&begun, &self.questions.ask(ServerStart::read)?)?;
         point("backup.redo.finished");
         stats.count(&counters);
-        stats.damaged_pages = damage.pages();
+        stats.damaged_pages = damaged_pages;
         super::redo::send(&redo.spool, redo.spool.len(), &[], sink)?;
         Ok(super::Captured {
             redo: stop::describe_redo(&header, &redo, position.lsn)?,

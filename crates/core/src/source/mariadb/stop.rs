@@ -30,7 +30,7 @@ use crate::{
         copy::{Buffers, zeroed_first_page},
         files::walk,
         imported::Imported,
-        inventory::TablespaceEntry,
+        inventory::{Spaces, TablespaceEntry},
         plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
     },
@@ -263,7 +263,7 @@ impl Capture<'_> {
         let Copier { context, inventory, .. } = &mut self.copier;
         closed.extend(inventory.forget_unwritten(context.sink, &unwritten)?);
         if closed.is_empty() {
-            self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
+            self.holds_all(stages, &open)?;
             return Ok(Vec::new());
         }
         let imported = Imported::of(&closed)?;
@@ -292,8 +292,15 @@ impl Capture<'_> {
         if let Some(path) = zeros.find(|path| unwritten.contains(*path)) {
             return Err(zeroed_first_page(path).into());
         }
-        self.copier.inventory.holds_all(open.values().filter(|row| row.space != TEMPORARY_SPACE))?;
+        self.holds_all(stages, &open)?;
         Ok(vec![export, purge])
+    }
+
+    /// Fails unless every tablespace that the server has open was copied. Some may be gone since `open` was read:
+    /// a statement that copies a table gives up while definitions are blocked, and removes what it has made.
+    fn holds_all(&self, stages: &mut BackupStages, open: &Spaces) -> Result<()> {
+        let lasting = open.values().filter(|row| row.space != TEMPORARY_SPACE);
+        self.copier.inventory.holds_all(lasting, || Ok(stages.session().with(tables::tablespaces)?))
     }
 
     /// Fails if one of these closed tablespaces was imported and renamed: recovery would apply redo from
@@ -337,6 +344,7 @@ impl Capture<'_> {
             }
         }
         self.copier.files(late)?;
+        self.forget_what_is_cleaned_up()?;
         let logs = self.copy_aria_logs(files())?;
         let Copier { context, inventory, .. } = &mut self.copier;
         let mut buffers = Buffers::default();
@@ -350,6 +358,24 @@ impl Capture<'_> {
         let numbers = logs.iter().filter_map(|entry| aria::log_number(&entry.path)).collect();
         self.send_aria_control(&numbers)
     }
+
+    /// Drops the copies of files of statements that have given up and cleaned up since definitions are blocked.
+    /// Called when the DDL log has been copied: for what is still there, it has an entry from which a restored
+    /// server cleans up. Of InnoDB's own files, the redo tells.
+    fn forget_what_is_cleaned_up(&mut self) -> Result<()> {
+        let datadir = &self.options.datadir;
+        let is_gone = |path: &str| {
+            let found = std::fs::symlink_metadata(datadir.join(path));
+            found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        };
+        let Copier { context, inventory, .. } = &mut self.copier;
+        inventory.forget(context.sink, |path| is_of_a_statement(path) && is_gone(path))
+    }
+}
+
+/// Files of statements that are at work, below their schema's directory.
+fn is_of_a_statement(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with("#sql"))
 }
 
 /// Position and end of redo, read by the session that blocks commits.

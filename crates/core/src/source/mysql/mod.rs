@@ -176,7 +176,8 @@ impl Source for MySqlSource {
             let position = capture.stop(&self.connect, lock)?;
             point("backup.locks.released");
             capture.copier.end_what_grew()?;
-            let stats = capture.stats;
+            let mut stats = capture.stats;
+            stats.damaged_pages = damage.pages(&capture.copier.inventory);
             drop(advancing);
             Ok::<_, Error>((position, stats))
         })?;
@@ -185,7 +186,6 @@ impl Source for MySqlSource {
         point("backup.redo.finished");
         let position = stop::as_precise_as(position, captured.is_exact, &self.facts.version, listener);
         stats.count(&counters);
-        stats.damaged_pages = damage.pages();
         stats.redo_bytes = captured.keep_bytes;
         redo::send(&captured.spool, captured.keep_bytes, &captured.last_block, sink)?;
         Ok(Captured {

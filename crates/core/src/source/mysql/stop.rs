@@ -319,7 +319,8 @@ impl Capture<'_> {
         if let Some(found) = self.copier.inventory.unwritten().find(|found| is_listed(&found.entry.path)) {
             return Err(zeroed_first_page(&found.entry.path));
         }
-        self.copier.inventory.holds_all(spaces.values().filter(is_kept))
+        // None can go: whoever removes one waits for the lock.
+        self.copier.inventory.holds_all(spaces.values().filter(is_kept), || Ok(spaces.clone()))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Page sizes, compressed row formats, page compression, checksums.
 
+use holdfast_testkit::encryption::mariadb_key_options;
+
 use super::*;
 
 /// One server of the matrix.
@@ -104,4 +106,46 @@ fn mariadb_11_8_pages_of_every_format_are_restored() {
 #[test]
 fn mysql_9_7_pages_of_every_format_are_restored() {
     prove_all(ServerKind::MySql97);
+}
+
+/// A server is started without the provider of its compressed tables, and cannot read them. Its backup names
+/// the provider all the same, whether the file or only its pages tell which one it is, and with it the restored
+/// server can read them.
+#[test]
+fn mariadb_tables_whose_provider_is_not_loaded_are_restored() {
+    let kind = ServerKind::MariaDb1011;
+    for (checksums, encrypted) in [("crc32", ""), ("crc32", "ENCRYPTED=YES"), ("full_crc32", "")] {
+        let keys = tempfile::tempdir().unwrap();
+        let key_options = match encrypted {
+            "" => Vec::new(),
+            _ => mariadb_key_options(keys.path()).unwrap(),
+        };
+        let plain = key_options.iter().fold(ServerOptions::default(), ServerOptions::init_arg);
+        let plain = plain.init_arg(format!("--innodb-checksum-algorithm={checksums}"));
+        let with =
+            plain.clone().arg("--plugin-load-add=provider_lz4").arg("--innodb-compression-algorithm=lz4");
+        let mut source = Server::start(kind, with.clone()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE c".to_owned(),
+                format!(
+                    "CREATE TABLE c.t (i INT PRIMARY KEY, v TEXT) ENGINE=InnoDB PAGE_COMPRESSED=1 {encrypted}"
+                ),
+                "INSERT INTO c.t SELECT seq, REPEAT(MD5(seq), 9) FROM c.seq_1_to_3000".to_owned(),
+                "SET GLOBAL innodb_fast_shutdown = 0".to_owned(),
+            ])
+            .unwrap();
+        const SUM: &str = "SELECT CAST(SUM(CRC32(v)) AS CHAR) FROM c.t";
+        let sum: String = source.value(SUM).unwrap();
+        source.stop().unwrap();
+        let source = Server::attach(kind, source.datadir(), plain.clone()).unwrap();
+        assert!(source.query::<String>(SUM).is_err(), "the provider is not needed here");
+        let stage = Stage { server_options: plain, prepare_options: key_options, ..Stage::around(source) };
+        let backup = stage.back_up();
+        let (restored, report) = stage.restore(backup.run.backup);
+        let named: Vec<_> =
+            report.server_options.iter().filter(|option| option.contains("provider_")).collect();
+        assert_eq!(named, ["--plugin-load-add=provider_lz4"], "{checksums} {encrypted}");
+        assert_eq!(restored.server.value::<String>(SUM).unwrap(), sum);
+    }
 }
