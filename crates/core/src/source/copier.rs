@@ -12,7 +12,7 @@ use super::{
     plain::{Manner, PlainFile},
     rewritten::Rewritten,
 };
-use crate::{error::Result, points::point};
+use crate::{error::Result, points::point_of};
 
 /// Copies files and records the copies.
 pub struct Copier<'a> {
@@ -31,7 +31,7 @@ impl Copier<'_> {
         found.sort_by_key(|found| Reverse(found.entry.size_bytes));
         let context = &self.context;
         let copied = on_threads(found, self.parallel, |found, buffers| {
-            point("backup.file.before_copy");
+            point_of("backup.file.before_copy", &found.entry.real);
             // Lags behind the server's own LSN, which only makes a copy look older than it is.
             let captured = context.redo.captured();
             let copied = context.tablespace(&found, buffers)?;

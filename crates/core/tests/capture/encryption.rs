@@ -315,3 +315,38 @@ fn mysql_a_rotated_master_key_fails_the_capture_and_the_keys_of_after_open_the_n
     let copy = Server::attach(source.kind(), target, options).unwrap();
     assert_equal_checksums(&source, &copy).unwrap();
 }
+
+/// Redo that is encrypted from some time during the capture on hides what the capture must see: it fails, and says why.
+/// The next one begins with encrypted redo, and is right.
+#[test]
+fn mysql_redo_whose_encryption_is_switched_on_fails_the_capture() {
+    let dir = tempfile::tempdir().unwrap();
+    let (keyring, program) = (dir.path().join("keyring"), dir.path().join("server"));
+    let options = with_keyring(ServerOptions::default(), &program, &keyring).unwrap();
+    let source = Server::start(ServerKind::MySql97, options.clone()).unwrap();
+    source.exec_all(["CREATE DATABASE e", "CREATE TABLE e.t (id INT PRIMARY KEY, v VARCHAR(600))"]).unwrap();
+    fill(&source, "e.t");
+    let work = tempfile::tempdir().unwrap();
+    let action = || {
+        source
+            .exec_all([
+                "SET GLOBAL innodb_redo_log_encrypt = ON",
+                "UPDATE e.t SET v = REVERSE(v) WHERE id % 7 = 0",
+            ])
+            .unwrap();
+    };
+    let listener = races::AtPhase { phase: "stop", action };
+    let sink = DirectorySink::new(work.path().join("staging"));
+    let error = capture_with(&source, &sink, &listener, capture_options(&source, work.path())).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("encryption of the redo log was switched on during the backup"), "{text}");
+
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    let captured = capture(&source, &sink, dir.path());
+    let target = dir.path().join("data");
+    sink.place(&target);
+    lay_out_redo(&target, &captured.redo);
+    give_keyring(&target, &keyring, &dir.path().join("keyring-copy")).unwrap();
+    let copy = Server::attach(source.kind(), target, options).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
+}

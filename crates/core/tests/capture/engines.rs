@@ -1,6 +1,6 @@
 //! Tables of engines other than InnoDB, which the server writes to until commits are blocked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mysql::prelude::Queryable;
 
@@ -192,4 +192,98 @@ fn mysql_tables_beside_its_logs_are_locked() {
         capture_with(&source, &sink, &Told, capture_options(&source, dir.path())).unwrap()
     });
     assert!(tried.into_inner() && refused.into_inner());
+}
+
+/// Readers open and close tables at every moment of the end of a capture, one session writes, and another one changes
+/// definitions: no table is copied while it is marked as open, so none needs a check or a repair.
+fn tables_that_come_and_go_are_whole(kind: ServerKind) {
+    const CAPTURES: u32 = 3;
+    const READERS: u32 = 4;
+    const TABLES: u32 = 6;
+    // So few that each table is closed and opened again all the time.
+    let options = ServerOptions::default().arg("--table-open-cache=10").arg("--table-open-cache-instances=1");
+    let source = Server::start(kind, options).unwrap();
+    source.exec("CREATE DATABASE t").unwrap();
+    let mut engines = vec![("myisam", "MyISAM"), ("archive", "ARCHIVE")];
+    if kind.is_mariadb() {
+        source.exec("INSTALL SONAME 'ha_archive'").unwrap();
+        engines.push(("aria", "Aria TRANSACTIONAL=0"));
+        engines.push(("fixed", "Aria TRANSACTIONAL=0 ROW_FORMAT=FIXED"));
+    }
+    let mut tables = Vec::new();
+    for (name, engine) in engines {
+        for number in 0..TABLES {
+            let table = format!("t.{name}{number}");
+            source
+                .exec_all([
+                    format!("CREATE TABLE {table} (id INT NOT NULL, v CHAR(90) NOT NULL) ENGINE={engine}"),
+                    format!("INSERT INTO {table} VALUES (1, 'a'), (2, 'b'), (3, 'c')"),
+                ])
+                .unwrap();
+            tables.push(table);
+        }
+    }
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+    let goes_on = || !stop.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let _stopped = StopOnDrop(&stop);
+        for reader in 0..READERS as usize {
+            let (source, tables) = (&source, &tables);
+            scope.spawn(move || {
+                let mut conn = source.conn().unwrap();
+                for table in tables.iter().cycle().skip(reader * 5).step_by(reader + 1) {
+                    if !goes_on() {
+                        break;
+                    }
+                    conn.query_drop(format!("SELECT COUNT(*) FROM {table}")).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut conn = source.conn().unwrap();
+            for (id, table) in tables.iter().cycle().enumerate() {
+                if !goes_on() {
+                    break;
+                }
+                conn.query_drop(format!("INSERT INTO {table} VALUES ({id}, SHA2({id}, 256))")).unwrap();
+                if !table.contains("archive") {
+                    conn.query_drop(format!("DELETE FROM {table} WHERE id < {id} - 1000 LIMIT 1")).unwrap();
+                }
+                // As many as a disk that is not busy takes, and so few that reading a table takes no time.
+                sleep(Duration::from_millis(2));
+            }
+        });
+        scope.spawn(|| {
+            let mut conn = source.conn().unwrap();
+            for table in tables.iter().filter(|table| table.contains("myisam")).cycle() {
+                if !goes_on() {
+                    break;
+                }
+                for change in ["ADD INDEX k (v)", "FORCE, ALGORITHM=COPY", "DROP INDEX k"] {
+                    conn.query_drop(format!("ALTER TABLE {table} {change}")).unwrap();
+                }
+                rounds.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..CAPTURES {
+            let before = rounds.load(Ordering::SeqCst);
+            while rounds.load(Ordering::SeqCst) < before + 3 {
+                sleep(Duration::from_millis(5));
+            }
+            let copy = recovered(&source, "stop", ServerOptions::default(), || {});
+            for table in &tables {
+                is_whole(&copy.server, table);
+            }
+        }
+    });
+}
+
+#[test]
+fn mariadb_10_11_tables_that_come_and_go_are_whole() {
+    tables_that_come_and_go_are_whole(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_tables_that_come_and_go_are_whole() {
+    tables_that_come_and_go_are_whole(ServerKind::MySql97);
 }

@@ -19,7 +19,7 @@ use holdfast_core::{
     Cancel, Result,
     event::{Event, Listener},
     physical::{CapturedRedo, REDO_ITEM},
-    points::set_hook,
+    points::set_hook_of_files,
     server::{ConnectOptions, Purpose, ServerFacts, Session},
     source::{
         CaptureOptions, Captured, FileId, FileSpec, Pages, Sink, Source, mariadb::MariaDbSource,
@@ -270,9 +270,15 @@ thread_local! {
     static AT_POINT: RefCell<Option<(&'static str, Sender<Waiting>)>> = const { RefCell::new(None) };
 }
 
-/// Runs `body` on another thread, and `action` each time that thread passes the point `name`.
-fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() -> T + Send) -> T {
-    set_hook(|passed| {
+/// A server's data directory, and where a file of it is announced that is about to be opened.
+type Opening = (PathBuf, Sender<(PathBuf, Waiting)>);
+
+/// Files are opened on threads of the capture's own, so these are found by the path of the file.
+static OPENINGS: Mutex<Vec<Opening>> = Mutex::new(Vec::new());
+
+/// A process has one hook, so this one serves both kinds of waits.
+fn hook_points() {
+    set_hook_of_files(|passed, file| {
         AT_POINT.with_borrow(|waits| {
             if let Some((name, tell)) = waits
                 && *name == passed
@@ -283,7 +289,25 @@ fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() 
                 let _ = is_done.recv();
             }
         });
+        if passed == "backup.file.before_copy"
+            && let Some(file) = file
+        {
+            let openings = OPENINGS.lock().unwrap();
+            let tell =
+                openings.iter().find(|(datadir, _)| file.starts_with(datadir)).map(|(_, tell)| tell.clone());
+            drop(openings);
+            let (done, is_done) = channel();
+            // A test that has failed hears nothing more.
+            if tell.is_some_and(|tell| tell.send((file.to_owned(), done)).is_ok()) {
+                let _ = is_done.recv();
+            }
+        }
     });
+}
+
+/// Runs `body` on another thread, and `action` each time that thread passes the point `name`.
+fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() -> T + Send) -> T {
+    hook_points();
     let (tell, passings) = channel();
     std::thread::scope(|scope| {
         let running = scope.spawn(move || {
@@ -294,6 +318,32 @@ fn at_point<T: Send>(name: &'static str, action: impl Fn(), body: impl FnOnce() 
         });
         for done in passings {
             action();
+            drop(done);
+        }
+        running.join().unwrap()
+    })
+}
+
+/// Runs `body`, which captures `server`, on another thread, and `action` before each file of a tablespace is opened,
+/// with its path in the data directory.
+fn at_openings<T: Send>(server: &Server, action: impl Fn(&str), body: impl FnOnce() -> T + Send) -> T {
+    struct Listed<'a>(&'a Path);
+    impl Drop for Listed<'_> {
+        fn drop(&mut self) {
+            OPENINGS.lock().unwrap().retain(|(datadir, _)| datadir != self.0);
+        }
+    }
+    hook_points();
+    let (tell, openings) = channel();
+    let datadir = server.datadir();
+    OPENINGS.lock().unwrap().push((datadir.to_owned(), tell));
+    std::thread::scope(|scope| {
+        let running = scope.spawn(move || {
+            let _listed = Listed(datadir);
+            body()
+        });
+        for (file, done) in openings {
+            action(file.strip_prefix(datadir).unwrap().to_str().unwrap());
             drop(done);
         }
         running.join().unwrap()

@@ -538,3 +538,143 @@ fn what_cannot_be_copied_under_a_lock_is_locked_once() {
         assert!(tries == 1 && warnings[0].contains("d/m.MYD"), "{kind}: {warnings:?}");
     }
 }
+
+/// Whether page 0 of a table is not in its file.
+fn is_unwritten(server: &Server, file: &str) -> bool {
+    let mut page = [1; 1024];
+    File::open(server.datadir().join(file)).unwrap().read_exact_at(&mut page, 0).unwrap();
+    page == [0; 1024]
+}
+
+/// A server that leaves pages in its memory.
+fn lazy_writer() -> Server {
+    let options = ServerOptions::default().arg("--innodb-max-dirty-pages-pct=90");
+    Server::start(ServerKind::MariaDb1011, options).unwrap()
+}
+
+/// Tables whose page 0 is only in the server's memory go to another schema, are made again under the old name, swap
+/// their places and come back, before the capture, between the copy of tablespaces and that of other files, and at the
+/// end. A rename that fails changes nothing.
+#[test]
+fn mariadb_tables_renamed_before_their_first_page_is_written_are_captured() {
+    const NO_SUCH_SCHEMA: u16 = 1025;
+    let source = lazy_writer();
+    source.exec_all(["CREATE DATABASE d", "CREATE DATABASE e"]).unwrap();
+    let all_unwritten = |names: &[&str]| {
+        let files = names.iter().flat_map(|name| [format!("d/{name}.ibd"), format!("e/{name}.ibd")]);
+        let written: Vec<_> = files.filter(|file| !is_unwritten(&source, file)).collect();
+        assert!(written.is_empty(), "{written:?}");
+    };
+    let make = |name: &str| {
+        let (table, columns) = (format!("d.{name}"), "(id INT PRIMARY KEY, v VARCHAR(100)) ENGINE=InnoDB");
+        source
+            .exec_all([
+                format!("CREATE TABLE {table} {columns}"),
+                format!("INSERT INTO {table} VALUES (1, 'first'), (2, 'first')"),
+                format!("RENAME TABLE {table} TO e.{name}"),
+                format!("CREATE TABLE {table} {columns}"),
+                format!("INSERT INTO {table} VALUES (1, 'second')"),
+            ])
+            .unwrap();
+        let failed = source.conn().unwrap().query_drop(format!("RENAME TABLE {table} TO nowhere.{name}"));
+        let code = match &failed {
+            Err(mysql::Error::MySqlError(error)) => error.code,
+            _ => 0,
+        };
+        assert_eq!(code, NO_SUCH_SCHEMA, "{failed:?}");
+    };
+    let swap = |name: &str| {
+        source
+            .exec_all([
+                format!("RENAME TABLE d.{name} TO d.{name}_x, e.{name} TO d.{name}, d.{name}_x TO e.{name}"),
+                format!("INSERT INTO d.{name} VALUES (100 + (SELECT COUNT(*) FROM e.{name}), 'swapped')"),
+            ])
+            .unwrap();
+    };
+    make("before");
+    make("settled");
+    swap("before");
+    let at_stop = AtPhase {
+        phase: "stop",
+        action: || {
+            make("late");
+            swap("late");
+            swap("early");
+            swap("before");
+            all_unwritten(&["before", "early", "late", "settled"]);
+        },
+    };
+    let early = || {
+        make("early");
+        swap("before");
+        all_unwritten(&["before", "early", "settled"]);
+    };
+    let copy = at_point("backup.tablespaces.copied", early, || {
+        recovered_told(&source, ServerOptions::default(), &at_stop)
+    });
+    let tables: u64 = copy
+        .server
+        .value("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema IN ('d', 'e')")
+        .unwrap();
+    assert_eq!(tables, 8);
+    assert_equal_checksums(&source, &copy.server).unwrap();
+}
+
+/// Page 0 of tables that are older than the redo is only in the server's memory, and changed there: no redo creates it.
+/// The server has to write it, under whatever name the table has by then.
+#[test]
+fn mariadb_a_first_page_that_only_the_server_has_is_captured() {
+    let source = lazy_writer();
+    source.exec("CREATE DATABASE o").unwrap();
+    let tables = ["stays", "goes"];
+    for table in tables {
+        source
+            .exec_all([
+                format!("CREATE TABLE o.{table} (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=InnoDB"),
+                format!("INSERT INTO o.{table} SELECT seq, '{table}' FROM o.seq_1_to_100"),
+            ])
+            .unwrap();
+    }
+    let mut session = source.conn().unwrap();
+    for table in tables {
+        session.query_drop(format!("FLUSH TABLES o.{table} FOR EXPORT")).unwrap();
+        session.query_drop("UNLOCK TABLES").unwrap();
+    }
+    source.exec("SET GLOBAL innodb_log_checkpoint_now = ON").unwrap();
+    for table in tables {
+        let file = File::options().write(true).open(source.datadir().join(format!("o/{table}.ibd"))).unwrap();
+        file.write_all_at(&[0; 16384], 0).unwrap();
+        // Page 0 has the size of the tablespace.
+        source
+            .exec(format!("INSERT INTO o.{table} SELECT seq, REPEAT('x', 200) FROM o.seq_1001_to_9000"))
+            .unwrap();
+    }
+    let all_unwritten = || tables.iter().all(|table| is_unwritten(&source, &format!("o/{table}.ibd")));
+    assert!(all_unwritten(), "a page 0 was written");
+    let rename = || {
+        assert!(all_unwritten(), "a page 0 was written");
+        source
+            .exec_all([
+                "RENAME TABLE o.goes TO o.gone",
+                "CREATE TABLE o.goes (id INT PRIMARY KEY) ENGINE=InnoDB",
+                "INSERT INTO o.goes VALUES (7)",
+            ])
+            .unwrap();
+        assert!(is_unwritten(&source, "o/gone.ibd") && is_unwritten(&source, "o/goes.ibd"));
+    };
+    let notes = Mutex::new(Vec::new());
+    let noting = OnEvents(|event| {
+        if let Event::Note { text } = event {
+            notes.lock().unwrap().push(text.clone());
+        }
+    });
+    let copy = at_point("backup.tablespaces.copied", rename, || {
+        recovered_told(&source, ServerOptions::default(), &noting)
+    });
+    let said =
+        "page 0 is in the server's memory only; copied again while blocked for writes: o.gone, o.stays";
+    assert!(notes.lock().unwrap().iter().any(|text| text == said), "{notes:?}");
+    assert!(copy.stats.files_recopied >= 2, "{:?}", copy.stats);
+    assert!(!is_unwritten(&source, "o/gone.ibd") && !is_unwritten(&source, "o/stays.ibd"));
+    assert_equal_checksums(&source, &copy.server).unwrap();
+}

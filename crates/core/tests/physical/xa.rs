@@ -40,7 +40,7 @@ fn decide_many(server: &Server, writer: u64, count: &AtomicU64, stop: &AtomicBoo
     }
 }
 
-fn prepared_branches(server: &Server) -> Vec<String> {
+pub(super) fn prepared_branches(server: &Server) -> Vec<String> {
     let rows: Vec<(i64, i64, i64, String)> = server.query("XA RECOVER").unwrap();
     let mut names: Vec<String> = rows.into_iter().map(|(.., name)| name).collect();
     names.sort();

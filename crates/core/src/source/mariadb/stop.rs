@@ -259,6 +259,13 @@ impl Capture<'_> {
         rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copy_tablespaces(rescan.copy)?;
         self.copy_other_files(&listing.others)?;
+        let why = match (closed.is_empty(), &self.baseline) {
+            (true, _) => "page 0 is in the server's memory only",
+            (false, None) => "imported during the backup",
+            (false, Some(_)) => {
+                "perhaps imported during the backup (the encrypted redo log does not show it)"
+            }
+        };
         let unwritten = self.unwritten_of_old_tables(&open)?;
         let Copier { context, inventory, .. } = &mut self.copier;
         closed.extend(inventory.forget_unwritten(context.sink, &unwritten)?);
@@ -267,10 +274,6 @@ impl Capture<'_> {
             return Ok(Vec::new());
         }
         let imported = Imported::of(&closed)?;
-        let why = match self.baseline {
-            None => "imported during the backup",
-            Some(_) => "perhaps imported during the backup (the encrypted redo log does not show it)",
-        };
         let Some(purge) = purge else { return Err(self.purge_runs(&imported.to_string())) };
         // If this session was lost meanwhile, the purge runs.
         purge.session().exec("DO 0")?;

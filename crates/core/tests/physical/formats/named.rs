@@ -84,3 +84,63 @@ fn mariadb_11_8_every_name_comes_back() {
 fn mysql_9_7_every_name_comes_back() {
     every_name_comes_back(ServerKind::MySql97);
 }
+
+/// Schemas without any table, of which one is there before the backup, one is dropped and one is made while it runs.
+#[test]
+fn schemas_without_tables_come_back() {
+    for kind in ServerKind::all_kinds() {
+        let source = Server::start(kind, ServerOptions::default()).unwrap();
+        source
+            .exec_all([
+                "CREATE DATABASE `with`",
+                "CREATE TABLE `with`.t (i INT PRIMARY KEY)",
+                "CREATE DATABASE `emp-ty` CHARACTER SET latin1 COLLATE latin1_german2_ci",
+                "CREATE DATABASE leaves_early",
+                "CREATE DATABASE leaves_late",
+            ])
+            .unwrap();
+        if kind.is_mariadb() {
+            // What remains of a schema if its definition is lost.
+            fs::create_dir(source.datadir().join("bare")).unwrap();
+        }
+        let stage = Stage::around(source);
+        struct Meanwhile<'a>(&'a Server);
+        impl Listener for Meanwhile<'_> {
+            fn event(&self, event: Event) {
+                let statements = match event {
+                    Event::Phase { name: "copy" } => [
+                        "CREATE DATABASE comes_early CHARACTER SET latin1".to_owned(),
+                        "DROP DATABASE leaves_early".to_owned(),
+                    ],
+                    Event::Phase { name: "stop" } => [
+                        "CREATE DATABASE `comes l@te` CHARACTER SET latin1".to_owned(),
+                        "DROP DATABASE leaves_late".to_owned(),
+                    ],
+                    _ => return Told.event(event),
+                };
+                self.0.exec_all(statements).unwrap();
+                Told.event(event);
+            }
+        }
+        let meanwhile = Meanwhile(&stage.source);
+        let backup = backup::run(&stage.repo, &stage.options(), &meanwhile, &Cancel::default()).unwrap();
+        let restored = stage.restore_recovered(&backup);
+        let schemas = |server: &Server| -> Vec<(String, String, String)> {
+            let query = "SELECT schema_name, default_character_set_name, default_collation_name
+                         FROM information_schema.schemata ORDER BY schema_name";
+            server.query(query).unwrap()
+        };
+        let found = schemas(&restored.server);
+        assert_eq!(found, schemas(&stage.source), "{kind}");
+        for (name, expected) in [
+            ("emp-ty", true),
+            ("comes_early", true),
+            ("comes l@te", true),
+            ("leaves_early", false),
+            ("leaves_late", false),
+        ] {
+            assert_eq!(found.iter().any(|schema| schema.0 == name), expected, "{kind}: {name}");
+        }
+        restored.server.exec("CREATE TABLE `comes l@te`.t (i INT PRIMARY KEY)").unwrap();
+    }
+}

@@ -14,7 +14,7 @@ use holdfast_testkit::server::copy_datadir;
 use mysql::{Conn, prelude::Queryable};
 
 use super::*;
-use crate::restore::open_files;
+use crate::{physical::xa::prepared_branches, restore::open_files};
 
 /// A server whose own files are all elsewhere, by absolute paths and by paths that lead out of the data
 /// directory, with tables in further places. All files are restored into the data directory: the restored
@@ -326,4 +326,107 @@ fn mariadb_10_11_more_undo_tablespaces_after_a_restart() {
         assert_eq!(restored.server.value::<u32>("SELECT @@innodb_undo_tablespaces").unwrap(), count);
         stage.catch_up(&backup, &restored);
     }
+}
+
+/// A server that is started with another number of undo tablespaces keeps those it has while a branch is prepared,
+/// since its undo is in use: they are all in the backup, and so is the branch.
+#[test]
+fn mariadb_undo_tablespaces_that_are_held_by_a_branch_come_home() {
+    const HAS: u32 = 3;
+    let kind = ServerKind::MariaDb1011;
+    let with = |count: u32| ServerOptions::default().init_arg(format!("--innodb-undo-tablespaces={count}"));
+    let mut maker = Server::start(kind, with(HAS)).unwrap();
+    maker
+        .exec_all([
+            "CREATE DATABASE x",
+            "CREATE TABLE x.t (id INT PRIMARY KEY, v VARCHAR(100))",
+            "INSERT INTO x.t SELECT seq, 'before' FROM x.seq_1_to_1000",
+        ])
+        .unwrap();
+    let mut session = maker.conn().unwrap();
+    for statement in [
+        "XA START 'zombie'",
+        "UPDATE x.t SET v = 'undecided' WHERE id <= 500",
+        "DELETE FROM x.t WHERE id > 900",
+        "XA END 'zombie'",
+        "XA PREPARE 'zombie'",
+    ] {
+        session.query_drop(statement).unwrap();
+    }
+    drop(session);
+    maker.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
+    maker.stop().unwrap();
+    for count in [0, 5] {
+        let dir = tempfile::tempdir().unwrap();
+        let datadir = dir.path().join("data");
+        copy_datadir(maker.datadir(), &datadir).unwrap();
+        let stage = Stage::around(Server::attach(kind, &datadir, with(count)).unwrap());
+        let undo_files = |datadir: &Path| {
+            let names = fs::read_dir(datadir).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|name| name.to_string_lossy().starts_with("undo0")).count()
+        };
+        assert_eq!(undo_files(&datadir), HAS as usize, "{count}: {}", stage.source.log());
+        stage.source.exec("INSERT INTO x.t VALUES (5000, 'later')").unwrap();
+        let backup = stage.back_up();
+        let restored = stage.restore_recovered(&backup);
+        assert_eq!(undo_files(restored.server.datadir()), HAS as usize, "{count}");
+        for server in [&stage.source, &restored.server] {
+            assert_eq!(prepared_branches(server), ["zombie"], "{count}");
+            server.exec("XA COMMIT 'zombie'").unwrap();
+        }
+        let decided: u64 = restored.server.value("SELECT COUNT(*) FROM x.t WHERE v = 'undecided'").unwrap();
+        assert_eq!(decided, 500);
+        assert_equal_checksums(&stage.source, &restored.server).unwrap();
+    }
+}
+
+/// A system tablespace that becomes shorter when the server starts: an incremental backup right after that is restored
+/// as long as it is then, also onto a restored directory whose file is longer.
+#[test]
+fn mariadb_11_8_a_system_tablespace_that_shrinks_is_restored() {
+    let options = ServerOptions::default()
+        .init_arg("--innodb-data-file-path=ibdata1:12M:autoextend:autoshrink")
+        .init_arg("--innodb-file-per-table=OFF");
+    let mut source = Server::start(ServerKind::MariaDb118, options).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE s",
+            "CREATE TABLE s.stays (id INT PRIMARY KEY, v VARCHAR(1000))",
+            "INSERT INTO s.stays SELECT seq, REPEAT('a', 500) FROM s.seq_1_to_1000",
+            "CREATE TABLE s.goes (id INT PRIMARY KEY, v VARCHAR(1000))",
+            "INSERT INTO s.goes SELECT seq, REPEAT('b', 1000) FROM s.seq_1_to_20000",
+            "DROP TABLE s.goes",
+        ])
+        .unwrap();
+    let bytes = |server: &Server| fs::metadata(server.datadir().join("ibdata1")).unwrap().len();
+    let long_bytes = bytes(&source);
+    // Its undo is gone, too, when the server ends.
+    source.exec("SET GLOBAL innodb_fast_shutdown = 0").unwrap();
+    let mut stage = Stage::around(source);
+    let first = stage.back_up();
+    stage.source.restart().unwrap();
+    let short_bytes = bytes(&stage.source);
+    assert!(short_bytes < long_bytes, "{short_bytes} of {long_bytes} bytes: {}", stage.source.log());
+    let second = stage.back_up();
+    assert_eq!(second.run.base, Some(first.run.backup));
+    stage.source.exec("UPDATE s.stays SET v = REPEAT('c', 900) WHERE id % 3 = 0").unwrap();
+    let restored = stage.restore_recovered(&first);
+    stage.catch_up(&first, &restored);
+    let target_dir = restored.server.datadir().to_owned();
+    drop(restored);
+    let (fresh, report) = stage.restore(second.run.backup);
+    assert_eq!(report.prepared.unwrap().lsn, second.position.lsn);
+    stage.catch_up(&second, &fresh);
+    // As the first backup has it.
+    let file = fs::File::options().write(true).open(target_dir.join("ibdata1")).unwrap();
+    file.set_len(long_bytes).unwrap();
+    let onto = RestoreOptions { target_dir, delta: true, ..stage.restore_options(second.run.backup) };
+    let report =
+        restore::run(&stage.repo, &log(), RunNo(second.run.backup), &onto, &Told, &Cancel::default())
+            .unwrap();
+    assert_eq!(report.prepared.unwrap().lsn, second.position.lsn);
+    let needed = report.server_options.iter().fold(stage.server_options.clone(), ServerOptions::arg);
+    let server = Server::attach(stage.source.kind(), onto.target_dir, needed).unwrap();
+    assert!(bytes(&server) < long_bytes);
+    stage.catch_up(&second, &Restored { server });
 }

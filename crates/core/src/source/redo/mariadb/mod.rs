@@ -324,9 +324,12 @@ mod tests {
         }
 
         fn follower(&self) -> Follower {
-            let spool = Spool::create(self.dir.path(), 1 << 20, 0).unwrap();
             let durable = Arc::clone(&self.durable);
-            let ask = move || Ok(Lsn(durable.load(Ordering::Acquire)));
+            self.follower_that_asks(move || Ok(Lsn(durable.load(Ordering::Acquire))))
+        }
+
+        fn follower_that_asks(&self, ask: impl FnMut() -> Result<Lsn> + Send + 'static) -> Follower {
+            let spool = Spool::create(self.dir.path(), 1 << 20, 0).unwrap();
             Follower::start(&self.dir.path().join("ib_logfile0"), ReadMode::Buffered, spool, ask).unwrap()
         }
     }
@@ -388,5 +391,45 @@ mod tests {
         assert!(follower.wait_for(Lsn(end), Duration::from_millis(100)).is_err());
         log.is_durable(end + 1000);
         assert_eq!(captured(follower, end), first);
+    }
+
+    /// Durable redo whose checksum is wrong when it is read, as a disk or a file system may return it for a moment,
+    /// is read again until it is right.
+    #[test]
+    fn durable_redo_that_is_bad_for_a_moment_is_read_again() {
+        let log = FakeLog::new();
+        let mtrs = [mtr(1, 10, 1), mtr(2, 7, 1), mtr(3, 12, 1)];
+        let end = log.write(DATA_START, &mtrs);
+        let at = DATA_START + mtrs[0].len() as u64 + 3;
+        log.file.write_all_at(&[0x55], at).unwrap();
+        let (file, mut asked) = (log.file.try_clone().unwrap(), 0);
+        let follower = log.follower_that_asks(move || {
+            asked += 1;
+            // Once the server has told the end, it is asked again only when what was read up to there was bad.
+            if asked == 4 {
+                file.write_all_at(&[2], at).unwrap();
+            }
+            Ok(Lsn(end))
+        });
+        follower.wait_for(Lsn(end), WAIT).unwrap();
+        assert_eq!(captured(follower, end), mtrs.concat());
+    }
+
+    /// What comes before durable redo that stays bad is captured, and then the capture fails with the place.
+    #[test]
+    fn durable_redo_that_stays_bad_is_named() {
+        let log = FakeLog::new();
+        let mtrs = [mtr(1, 10, 1), mtr(2, 7, 1), mtr(3, 12, 1)];
+        let end = log.write(DATA_START, &mtrs);
+        let second = DATA_START + mtrs[0].len() as u64;
+        log.file.write_all_at(&[0x55], second + 3).unwrap();
+        log.is_durable(end);
+        let follower = log.follower();
+        follower.wait_for(Lsn(second), WAIT).unwrap();
+        let error = follower.wait_for(Lsn(end), 3 * UNREADABLE_MAX).unwrap_err();
+        let expected =
+            format!("no valid redo at LSN {second}, although the server says that everything up to {end}");
+        assert!(error.to_string().contains(&expected), "{error}");
+        assert!(follower.has_failed());
     }
 }
