@@ -387,7 +387,7 @@ fn mariadb_11_8_a_system_tablespace_that_shrinks_is_restored() {
     let options = ServerOptions::default()
         .init_arg("--innodb-data-file-path=ibdata1:12M:autoextend:autoshrink")
         .init_arg("--innodb-file-per-table=OFF");
-    let mut source = Server::start(ServerKind::MariaDb118, options).unwrap();
+    let source = Server::start(ServerKind::MariaDb118, options).unwrap();
     source
         .exec_all([
             "CREATE DATABASE s",
