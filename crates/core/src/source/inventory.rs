@@ -359,6 +359,12 @@ impl Inventory {
         forgotten.into_values().try_for_each(|copied| sink.file_gone(copied.file))
     }
 
+    /// Drops the copies of the selected tablespaces, which are gone.
+    pub(super) fn forget_tablespaces(&mut self, sink: &dyn Sink, which: impl Fn(&str) -> bool) -> Result<()> {
+        let mut forgotten = self.tablespaces.extract_if(|_, held| which(&held.path));
+        forgotten.try_for_each(|(_, held)| sink.file_gone(held.copied.file))
+    }
+
     /// The copy of the file at `path`.
     pub fn file_mut(&mut self, path: &str) -> Option<&mut CopiedFile> {
         self.files.get_mut(path)

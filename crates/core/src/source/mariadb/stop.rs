@@ -364,21 +364,37 @@ impl Capture<'_> {
 
     /// Drops the copies of files of statements that have given up and cleaned up since definitions are blocked.
     /// Called when the DDL log has been copied: for what is still there, it has an entry from which a restored
-    /// server cleans up. Of InnoDB's own files, the redo tells.
+    /// server cleans up. That the tablespaces are gone was in the redo before their files went. Recovery does not
+    /// remove them, and the purge, which would, may be done with them on the source (seen on 11.8.9).
     fn forget_what_is_cleaned_up(&mut self) -> Result<()> {
         let datadir = &self.options.datadir;
-        let is_gone = |path: &str| {
+        let is_missing = |path: &str| {
             let found = std::fs::symlink_metadata(datadir.join(path));
             found.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
         };
+        let is_gone = |path: &str| match path.strip_suffix(".ibd") {
+            // One that is elsewhere has a link here.
+            Some(name) => is_missing(path) && is_missing(&format!("{name}.isl")),
+            None => is_missing(path),
+        };
         let Copier { context, inventory, .. } = &mut self.copier;
-        inventory.forget(context.sink, |path| is_of_a_statement(path) && is_gone(path))
+        inventory.forget(context.sink, |path| is_of_a_statement(path) && is_gone(path))?;
+        if inventory.tablespace_paths().values().any(|path| is_of_a_statement(path)) {
+            let may_go = |path: &str| is_of_a_statement(path) || is_of_a_full_text(path);
+            inventory.forget_tablespaces(context.sink, |path| may_go(path) && is_gone(path))?;
+        }
+        Ok(())
     }
 }
 
 /// Files of statements that are at work, below their schema's directory.
 fn is_of_a_statement(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.starts_with("#sql"))
+}
+
+/// Tables behind a full-text index, which go with the table that has it.
+fn is_of_a_full_text(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.starts_with("FTS_"))
 }
 
 /// Position and end of redo, read by the session that blocks commits.
