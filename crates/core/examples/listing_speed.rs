@@ -90,7 +90,10 @@ fn pretend_copies(found: &BTreeMap<String, Entry>) -> Inventory {
     let read_at = RunningClock::start().unwrap().now();
     for entry in others(found) {
         let signature = Signature::of(&fs::metadata(&entry.real).unwrap());
-        inventory.add_file(&entry.path, CopiedFile { file: FileId(0), signature, size_bytes: 0, read_at });
+        inventory.add_file(
+            &entry.path,
+            CopiedFile { file: FileId(0), inode: entry.stat.inode, signature, size_bytes: 0, read_at },
+        );
     }
     inventory
 }

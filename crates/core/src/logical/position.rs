@@ -1,18 +1,16 @@
 //! The position of a view in the replication log.
 
-use std::collections::BTreeMap;
-
-use holdfast_formats::{
-    Flavor,
-    gtid::{MariaDbGtid, MariaDbGtidPos},
-};
+use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
 
 use super::objects;
 use crate::{
     physical::{BinlogPosition, Position, Precision, ReplicaPosition},
     server::{
         Session, SqlError,
-        status::{MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, binlog_status, clock},
+        status::{
+            MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, applied_in_tables, binlog_status,
+            clock,
+        },
     },
 };
 
@@ -147,7 +145,7 @@ fn placed(
         channels => channels?,
     };
     let mut applied = match !channels.is_empty() || has_applied {
-        true => applied_in_view(session)?,
+        true => applied_in_tables(session)?,
         false => None,
     };
     if let Some(known) = &applied {
@@ -182,43 +180,6 @@ pub(super) fn channels_without_places(session: &mut Session) -> Result<Vec<Repli
         Err(error) if error.is_denied() => Ok(Vec::new()),
         channels => Ok(channels?.into_iter().map(without_place).collect()),
     }
-}
-
-/// `gtid_slave_pos` of a view; `None` if its tables (there may be one for each engine) have no views, or may
-/// not be read.
-fn applied_in_view(session: &mut Session) -> Result<Option<String>, SqlError> {
-    const SCHEMA: &str = "mysql";
-    let rows = session.rows(&format!(
-        "SELECT table_name AS t, engine AS e FROM information_schema.tables \
-         WHERE table_schema = '{SCHEMA}' AND table_name LIKE 'gtid\\_slave\\_pos%'"
-    ))?;
-    let mut parts = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let has_views = row.text_or_null("e")?.is_some_and(|engine| engine.eq_ignore_ascii_case("InnoDB"));
-        if !has_views {
-            return Ok(None);
-        }
-        let name = objects::quoted(row.text("t")?);
-        parts.push(format!(
-            "SELECT domain_id AS d, server_id AS s, seq_no AS n, sub_id AS u FROM {SCHEMA}.{name}"
-        ));
-    }
-    if parts.is_empty() {
-        return Ok(None);
-    }
-    let rows = match session.rows(&format!("{} ORDER BY d, u", parts.join(" UNION ALL "))) {
-        Err(error) if error.is_denied() => return Ok(None),
-        rows => rows?,
-    };
-    // The last row of each domain counts.
-    let mut last = BTreeMap::<u32, MariaDbGtid>::new();
-    for row in &rows {
-        let gtid =
-            MariaDbGtid { domain: row.number("d")?, server: row.number("s")?, sequence: row.number("n")? };
-        last.insert(gtid.domain, gtid);
-    }
-    let texts: Vec<String> = last.values().map(ToString::to_string).collect();
-    Ok(Some(texts.join(",")))
 }
 
 /// Whether the binlog has transactions of another server beyond those recorded as applied: servers log

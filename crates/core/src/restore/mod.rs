@@ -285,12 +285,8 @@ fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn L
             listener.event(Event::Warning { text });
         }
     }
-    if opened.server.flavor() == Flavor::MariaDb && !options.prepare && !opened.position.replica_of.is_empty()
-    {
-        let text = "the source was a replica, whose appliers may have prepared transactions after the backup's \
-                    position: if the restored server refuses to start because it has found some, start it once \
-                    with --tc-heuristic-recover=ROLLBACK, which makes it roll them back and end, and then as usual";
-        listener.event(Event::Warning { text: text.to_owned() });
+    if !options.prepare && undecided::may_be_undecided(opened) {
+        listener.event(Event::Warning { text: undecided::BY_HAND.to_owned() });
     }
     if opened.server.flavor() == Flavor::MySql
         && let Some(first) = opened.position.replica_of.first()

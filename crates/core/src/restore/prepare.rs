@@ -26,7 +26,7 @@ use super::{
     roots::Roots,
     standstill::Watch,
     target::{Tree, io_failed},
-    undecided::Undecided,
+    undecided::{Undecided, may_be_undecided},
 };
 use crate::{
     error::{Context, Error, Result},
@@ -113,7 +113,7 @@ pub(super) fn run(
             || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.server, &opened.position));
         write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
-    let undecided = (flavor == Flavor::MariaDb).then(|| Undecided::of(ground)).transpose()?;
+    let undecided = may_be_undecided(opened).then(|| Undecided::of(ground)).transpose()?;
     let mut orders = orders(flavor, tree, &init);
     orders.extend(undecided.iter().map(Undecided::order));
     let mut exit = recover(ground, (opened, plan), &orders, listener, cancel)?;

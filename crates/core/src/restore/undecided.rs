@@ -14,15 +14,21 @@
 
 use std::{ffi::OsString, os::unix::fs::FileExt, path::PathBuf};
 
+use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
     layout::own_path,
+    opened::Opened,
     own_server::Ground,
     target::{Tree, io_failed},
 };
 use crate::{error::Result, server::programs::option_of};
 
+/// What to do about them on a server that was not recovered here.
+pub(super) const BY_HAND: &str = "the source was a replica, whose appliers may have prepared transactions after the \
+    backup's position: if the restored server refuses to start because it has found some, start it once with \
+    --tc-heuristic-recover=ROLLBACK, which makes it roll them back and end, and then as usual";
 /// Where the log of decisions is. The server removes it when it ends in good order.
 const DECISIONS: &str = "#holdfast-decisions.log";
 const MAGIC: [u8; 4] = [254, 0x23, 0x05, 0x74];
@@ -31,12 +37,20 @@ const DECISIONS_BYTES: u64 = 3 << 16;
 /// From this version on the server has two engines that can prepare.
 const TWO_ENGINES_SINCE: (u16, u16) = (11, 2);
 
+/// Whether a backup may have such transactions. Elsewhere they would mean that the backup is not what it says, and
+/// the recovering server may refuse them.
+pub(super) fn may_be_undecided(opened: &Opened) -> bool {
+    opened.server.flavor() == Flavor::MariaDb && !opened.position.replica_of.is_empty()
+}
+
 /// How a server is told to roll them back.
 pub(super) enum Undecided {
-    /// By an option.
-    Told,
+    ByOption,
     /// By a log without decisions.
-    ByLog { item: ItemPath, path: PathBuf },
+    ByLog {
+        item: ItemPath,
+        path: PathBuf,
+    },
 }
 
 impl Undecided {
@@ -44,7 +58,7 @@ impl Undecided {
     pub(super) fn of(ground: &Ground<'_>) -> Result<Self> {
         let version = &ground.binary.version;
         if (version.major, version.minor) < TWO_ENGINES_SINCE {
-            return Ok(Self::Told);
+            return Ok(Self::ByOption);
         }
         let (tree, item) = (ground.tree, own_path(DECISIONS)?);
         let make = || {
@@ -62,7 +76,7 @@ impl Undecided {
     /// The option for it.
     pub(super) fn order(&self) -> OsString {
         match self {
-            Self::Told => "--tc-heuristic-recover=ROLLBACK".into(),
+            Self::ByOption => "--tc-heuristic-recover=ROLLBACK".into(),
             Self::ByLog { path, .. } => option_of("--log-tc=", path),
         }
     }
@@ -70,7 +84,7 @@ impl Undecided {
     /// Leaves nothing of it.
     pub(super) fn end(self, tree: &Tree) -> Result<()> {
         match self {
-            Self::Told => Ok(()),
+            Self::ByOption => Ok(()),
             Self::ByLog { item, path } => {
                 tree.remove(&item).map_err(|error| io_failed("remove", path, error))
             }

@@ -106,9 +106,8 @@ pub struct Damage<'a> {
 }
 
 /// The damaged pages of a file, with the hashes of what was read.
+#[derive(Default)]
 struct OfFile {
-    /// The file as it was found.
-    entry: Entry,
     now: Vec<(DamagedPage, u64)>,
     /// Those of the previous copy, by page number. A page with the same bytes need not be watched for that
     /// long again, perhaps under a lock.
@@ -168,24 +167,18 @@ impl<'a> Damage<'a> {
             let text = format!("{page} is damaged, and backed up as it is");
             self.listener.event(Event::Warning { text });
         }
-        let of_file = || OfFile { entry: entry.clone(), now: Vec::new(), before: BTreeMap::new() };
         let hash = self.hasher.hash_one(bytes);
-        found.entry(entry.stat.inode).or_insert_with(of_file).now.push((page, hash));
+        found.entry(entry.stat.inode).or_default().now.push((page, hash));
         Ok(())
     }
 
     /// The damaged pages that are in the backup, under the names that it has for their files: what was copied
     /// may have been renamed or removed since.
     pub(super) fn pages(&self, held: &Inventory) -> Vec<DamagedPage> {
-        let (found, tablespaces) = (self.found(), held.tablespace_paths());
+        let (found, paths) = (self.found(), held.paths());
         let mut pages = BTreeMap::new();
-        for (inode, OfFile { entry, now, .. }) in &*found {
-            let path = match tablespaces.get(inode) {
-                Some(path) => path,
-                // Other files are known by their paths.
-                None if held.has_same_file(entry) => entry.path.as_str(),
-                None => continue,
-            };
+        for (inode, OfFile { now, .. }) in &*found {
+            let Some(path) = paths.get(inode) else { continue };
             pages.extend(now.iter().map(|(page, _)| ((path, page.page), page.at(path))));
         }
         pages.into_values().collect()

@@ -290,9 +290,16 @@ impl Inventory {
         }
     }
 
-    /// The tablespaces that were copied: their paths in the backup.
-    pub(super) fn tablespace_paths(&self) -> HashMap<Inode, &str> {
-        self.tablespaces.iter().map(|(key, held)| (key.inode, held.path.as_str())).collect()
+    /// The paths that the backup has for the files that were copied.
+    pub(super) fn paths(&self) -> HashMap<Inode, &str> {
+        let tablespaces = self.tablespaces.iter().map(|(key, held)| (key.inode, held.path.as_str()));
+        let others = self.files.iter().map(|(path, copied)| (copied.inode, path.as_str()));
+        tablespaces.chain(others).collect()
+    }
+
+    /// The paths of the tablespaces that were copied.
+    pub(super) fn tablespace_paths(&self) -> impl Iterator<Item = &str> {
+        self.tablespaces.values().map(|held| held.path.as_str())
     }
 
     /// Records that a copy has received the pages it lacked, and is now `size_bytes` long.

@@ -63,6 +63,8 @@ pub enum Manner {
 pub struct CopiedFile {
     /// Its id in the sink.
     pub file: FileId,
+    /// The file that was read.
+    pub inode: Inode,
     /// Signature of the file just before it was read.
     pub signature: Signature,
     /// Bytes copied.
@@ -74,7 +76,6 @@ pub struct CopiedFile {
 /// A copy of a file with pages that have yet to be proved.
 pub(super) struct Unfinished {
     entry: Entry,
-    inode: Inode,
     file: FileId,
     size_bytes: u64,
     pages: AriaPages,
@@ -90,10 +91,10 @@ pub(super) struct PlainCopy {
 impl CopyContext<'_> {
     /// Copies a file that is not a tablespace. Returns `None` if it vanished.
     pub(super) fn plain(&self, plain: &PlainFile, buffers: &mut Buffers) -> Result<Option<PlainCopy>> {
-        let PlainFile { entry, role, manner } = plain;
-        let failed = |error| read_failed(&entry.real, error);
-        let open = std::fs::metadata(&entry.real)
-            .and_then(|metadata| Ok((metadata, PageReader::open(&entry.real, ReadMode::Buffered)?)));
+        let PlainFile { entry: listed, role, manner } = plain;
+        let failed = |error| read_failed(&listed.real, error);
+        let open = std::fs::metadata(&listed.real)
+            .and_then(|metadata| Ok((metadata, PageReader::open(&listed.real, ReadMode::Buffered)?)));
         let (metadata, reader) = match open {
             Ok(open) => open,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -103,6 +104,12 @@ impl CopyContext<'_> {
             Err(error) => return Err(failed(error)),
         };
         let (signature, read_at) = (Signature::of(&metadata), self.clock.now());
+        // Another file may have got the name since it was listed.
+        let inode = Inode::of(reader.file()).map_err(failed)?;
+        let mut entry = listed.clone();
+        entry.stat.inode = inode;
+        let entry = &entry;
+        self.damage.file_begins(entry);
         let logged = match manner {
             Manner::Aria { index } => AriaPages::of(entry, index)?,
             Manner::Whole | Manner::Growing => None,
@@ -115,16 +122,15 @@ impl CopyContext<'_> {
             space: None,
             outside: entry.outside.then(|| path_text(&entry.real)),
         })?;
-        let mut copied = CopiedFile { file, signature, size_bytes: 0, read_at };
+        let mut copied = CopiedFile { file, inode, signature, size_bytes: 0, read_at };
         let mut unfinished = None;
         match logged {
             Some(pages) => {
                 let doubts;
                 (copied.size_bytes, doubts) = self.aria_pages(entry, &reader, &pages, file, buffers)?;
                 if !doubts.is_empty() {
-                    let inode = Inode::of(reader.file()).map_err(failed)?;
                     let (entry, size_bytes) = (entry.clone(), copied.size_bytes);
-                    unfinished = Some(Unfinished { entry, inode, file, size_bytes, pages, doubts });
+                    unfinished = Some(Unfinished { entry, file, size_bytes, pages, doubts });
                 }
             }
             None => copied.size_bytes = self.plain_pages(entry, &reader, file, 0, buffers)?,
@@ -137,11 +143,11 @@ impl CopyContext<'_> {
 
     /// Proves the remaining pages of a copy, and ends it.
     pub(super) fn finish(&self, unfinished: Unfinished, buffers: &mut Buffers) -> Result<()> {
-        let Unfinished { entry, inode, file, size_bytes, pages, mut doubts } = unfinished;
+        let Unfinished { entry, file, size_bytes, pages, mut doubts } = unfinished;
         let open = PageReader::open(&entry.real, ReadMode::Buffered)
             .and_then(|reader| Ok((Inode::of(reader.file())?, reader)));
         match open {
-            Ok((now, reader)) if now == inode => {
+            Ok((now, reader)) if now == entry.stat.inode => {
                 self.prove_aria(&entry, &reader, &pages, file, &mut doubts, buffers)?;
             }
             // The file is gone, so its copy is dropped at the next rescan.
@@ -262,7 +268,8 @@ impl CopyContext<'_> {
             Err(error) => return Err(read_failed(&entry.real, error)),
         };
         let file = self.made(entry, role, bytes)?;
-        Ok(Some(CopiedFile { file, signature, size_bytes: bytes.len() as u64, read_at: self.clock.now() }))
+        let (inode, size_bytes) = (entry.stat.inode, bytes.len() as u64);
+        Ok(Some(CopiedFile { file, inode, signature, size_bytes, read_at: self.clock.now() }))
     }
 
     /// Sends everything from `start` on, which must be the beginning of a page. Returns the size of the file.

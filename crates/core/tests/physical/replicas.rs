@@ -241,6 +241,44 @@ fn mysql_a_replica_that_logs_nothing_is_restored_to_its_place() {
     }
 }
 
+/// Parallel appliers that log what they apply end the transactions of one group, and take again the lock that a
+/// backup holds, before the server says that they are applied.
+#[test]
+fn mariadb_a_replica_that_logs_what_it_applies_is_restored_to_its_place() {
+    let kind = ServerKind::MariaDb1011;
+    let first = primary(kind, &ServerOptions::default(), 1);
+    let options = ServerOptions::default()
+        .arg("--gtid-domain-id=3")
+        .arg("--slave-parallel-threads=4")
+        .arg("--slave-parallel-mode=optimistic");
+    let source = Server::start(kind, options.clone()).unwrap();
+    follow(&source, "", &first, true);
+    shop::load(&first, shop::ShopOptions { size_mib: 5, ..shop::ShopOptions::default() }).unwrap();
+    let load = WriteLoad::start(&first, 4, 33).unwrap();
+    applies(&source);
+    let stage = Stage { server_options: options, ..Stage::around(source) };
+    let backups: Vec<_> = (0..8).map(|_| stage.back_up()).collect();
+    load.stop().unwrap();
+    for backup in &backups {
+        restored_copy_follows(&stage, backup, &[("", &first, true)]);
+    }
+}
+
+/// A replica whose commits may come after its binlog says them is refused: what its appliers have prepared could be
+/// part of the position.
+#[test]
+fn mariadb_a_replica_that_commits_late_is_refused() {
+    let kind = ServerKind::MariaDb1011;
+    let first = primary(kind, &ServerOptions::default(), 1);
+    let options = ServerOptions::default().arg("--binlog-optimize-thread-scheduling=OFF");
+    let source = Server::start(kind, options).unwrap();
+    let stage = Stage::around(source);
+    stage.back_up();
+    follow(&stage.source, "", &first, true);
+    let error = backup::run(&stage.repo, &stage.options(), &Told, &Cancel::default()).unwrap_err();
+    assert!(error.to_string().contains("binlog_optimize_thread_scheduling is OFF"), "{error}");
+}
+
 /// How many transactions wait, prepared, for their commit.
 fn prepared(server: &Server) -> usize {
     let (_, _, status): (String, String, String) =

@@ -130,6 +130,16 @@ fn damaged_tables_change(kind: ServerKind) {
             source.exec(format!("INSERT INTO s.{table} (v) SELECT CONCAT(id, v) FROM s.{table}")).unwrap();
         }
     }
+    if kind.is_mariadb() {
+        source
+            .exec_all([
+                "CREATE TABLE s.aria (id INT PRIMARY KEY, v VARCHAR(200)) ENGINE=Aria TRANSACTIONAL=1",
+                "INSERT INTO s.aria SELECT id, v FROM s.renamed",
+                "CREATE TABLE s.well LIKE s.aria",
+                "INSERT INTO s.well SELECT * FROM s.aria",
+            ])
+            .unwrap();
+    }
     let of_system = if kind.is_mariadb() { "SYS_" } else { "" };
     let indexes = TABLES.map(|table| -> u64 {
         source
@@ -149,6 +159,15 @@ fn damaged_tables_change(kind: ServerKind) {
         flip(&file, page);
         pages.push(page);
     }
+    if kind.is_mariadb() {
+        let file =
+            OpenOptions::new().read(true).write(true).open(source.datadir().join("s/aria.MAD")).unwrap();
+        // In the middle of the first page with rows.
+        const AT: u64 = 8192 + 4000;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, AT).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], AT).unwrap();
+    }
     source.run().unwrap();
     let stage = Stage::around(source);
     let options = BackupOptions { allow_corrupt: true, ..stage.options() };
@@ -164,18 +183,26 @@ fn damaged_tables_change(kind: ServerKind) {
         let head = history.head(&stage.repo, RunNo(report.run.backup)).unwrap();
         holdfast_repo::format::manifest::Head::decode(&head).unwrap().flags
     };
-    let first = back_up(&[
+    let of_others = ["RENAME TABLE s.aria TO s.between, s.well TO s.aria, s.between TO s.well"];
+    let of_others = if kind.is_mariadb() { &of_others[..] } else { &[] };
+    let of_innodb = [
         "RENAME TABLE s.renamed TO s.`a name`",
         "DROP TABLE s.dropped",
         "ALTER TABLE s.rebuilt DROP KEY by_v, FORCE, ALGORITHM=INPLACE",
-    ]);
-    assert_eq!(
-        names(&first),
-        [format!("page {} of s/a@0020name.ibd (table s.a name, index by_v)", pages[0])]
-    );
+    ];
+    let first = back_up(&[&of_innodb, of_others].concat());
+    let mut expected = vec![format!("page {} of s/a@0020name.ibd (table s.a name, index by_v)", pages[0])];
+    // The two have swapped their names.
+    expected.extend(kind.is_mariadb().then(|| "page 1 of s/well.MAD (table s.well)".to_owned()));
+    assert_eq!(names(&first), expected);
     assert_eq!(flags(&first), [DAMAGED_PAGES]);
+    if kind.is_mariadb() {
+        let renamed = back_up(&["DROP TABLE s.`a name`", "RENAME TABLE s.well TO s.elsewhere"]);
+        assert_eq!(names(&renamed), ["page 1 of s/elsewhere.MAD (table s.elsewhere)"]);
+        assert_eq!(flags(&renamed), [DAMAGED_PAGES]);
+    }
     // Nothing damaged is left in this one.
-    let second = back_up(&["DROP TABLE s.`a name`"]);
+    let second = back_up(&["DROP TABLE IF EXISTS s.`a name`, s.elsewhere"]);
     assert_eq!(names(&second), Vec::<String>::new());
     assert_eq!(flags(&second), Vec::<String>::new());
 }

@@ -1,11 +1,13 @@
 //! A server's position as a replica, channel by channel.
 
-use holdfast_formats::Flavor;
+use std::collections::BTreeMap;
+
+use holdfast_formats::{Flavor, gtid::MariaDbGtid};
 
 use super::binlog::BinlogPosition;
 use crate::{
     error::{Error, Result},
-    server::{Row, ServerFacts, Session, SqlError},
+    server::{Row, ServerFacts, Session, SqlError, tables::quoted},
 };
 
 /// The position of a replica in one channel. Only evidence: the tables of a restored copy are authoritative.
@@ -150,4 +152,44 @@ pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<(
         ));
     }
     Ok(())
+}
+/// MariaDB: `gtid_slave_pos` as a session sees it in the tables that each applied transaction writes to; `None` if
+/// they (there may be one for each engine) are not InnoDB's, or may not be read.
+///
+/// The variable of that name is behind them while parallel appliers that log what they apply end the transactions
+/// of one group: it is set after a transaction has committed and taken again the lock that a backup holds.
+pub(crate) fn applied_in_tables(session: &mut Session) -> Result<Option<String>, SqlError> {
+    const SCHEMA: &str = "mysql";
+    let rows = session.rows(&format!(
+        "SELECT table_name AS t, engine AS e FROM information_schema.tables \
+         WHERE table_schema = '{SCHEMA}' AND table_name LIKE 'gtid\\_slave\\_pos%'"
+    ))?;
+    let mut parts = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let is_transactional =
+            row.text_or_null("e")?.is_some_and(|engine| engine.eq_ignore_ascii_case("InnoDB"));
+        if !is_transactional {
+            return Ok(None);
+        }
+        let name = quoted(row.text("t")?);
+        parts.push(format!(
+            "SELECT domain_id AS d, server_id AS s, seq_no AS n, sub_id AS u FROM {SCHEMA}.{name}"
+        ));
+    }
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let rows = match session.rows(&format!("{} ORDER BY d, u", parts.join(" UNION ALL "))) {
+        Err(error) if error.is_denied() => return Ok(None),
+        rows => rows?,
+    };
+    // The last row of each domain counts.
+    let mut last = BTreeMap::<u32, MariaDbGtid>::new();
+    for row in &rows {
+        let gtid =
+            MariaDbGtid { domain: row.number("d")?, server: row.number("s")?, sequence: row.number("n")? };
+        last.insert(gtid.domain, gtid);
+    }
+    let texts: Vec<String> = last.values().map(ToString::to_string).collect();
+    Ok(Some(texts.join(",")))
 }

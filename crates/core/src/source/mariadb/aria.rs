@@ -62,7 +62,8 @@ impl Capture<'_> {
         let metadata = std::fs::metadata(&entry.real).map_err(|error| read_failed(&entry.real, error))?;
         let file = self.copier.context.made(entry, Role::AriaControl, &bytes)?;
         let (signature, size_bytes) = (Signature::of(&metadata), bytes.len() as u64);
-        let copied = CopiedFile { file, signature, size_bytes, read_at: self.copier.context.clock.now() };
+        let (inode, read_at) = (entry.stat.inode, self.copier.context.clock.now());
+        let copied = CopiedFile { file, inode, signature, size_bytes, read_at };
         self.copier.inventory.add_file(&entry.path, copied);
         Ok(())
     }

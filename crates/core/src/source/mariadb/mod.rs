@@ -132,6 +132,9 @@ impl Source for MariaDbSource {
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = self.options.spool()?;
         let begun = self.questions.ask(ServerStart::read)?;
+        if self.questions.ask(stop::commits_late)? {
+            return Err(stop::late_commits());
+        }
         let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");
         let durable = self.durable_lsn()?;

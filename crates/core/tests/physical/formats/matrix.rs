@@ -60,18 +60,20 @@ fn prove(case: &Case, seed: u64) {
         .init_arg(format!("--innodb-page-size={}k", case.page_size_kib))
         .init_arg(format!("--innodb-checksum-algorithm={}", case.checksums[0]));
     let source = Server::start(case.kind, with_providers(case.kind, options)).unwrap();
+    // What is left in memory gets the algorithm of the moment at which it is written.
+    let write_out = |table: &str| {
+        source.exec_all([format!("FLUSH TABLES {table} FOR EXPORT"), "UNLOCK TABLES".to_owned()]).unwrap();
+    };
     let mut tables = pages::create(&source).unwrap();
+    write_out("pages.dynamic");
     for algorithm in &case.checksums[1..] {
         source.exec(format!("SET GLOBAL innodb_checksum_algorithm = {algorithm}")).unwrap();
         // On MariaDB the setting applies to new files, otherwise to each page that is written.
-        source.exec(format!("CREATE TABLE pages.of_{algorithm} LIKE pages.dynamic")).unwrap();
-        source.exec(format!("INSERT INTO pages.of_{algorithm} SELECT * FROM pages.dynamic")).unwrap();
-        tables.push(format!("pages.of_{algorithm}"));
-    }
-    // The others may be in the redo only.
-    let written = tables.iter().filter(|table| table.contains("of_") || table.ends_with("dynamic"));
-    for table in written {
-        source.exec_all([format!("FLUSH TABLES {table} FOR EXPORT"), "UNLOCK TABLES".to_owned()]).unwrap();
+        let table = format!("pages.of_{algorithm}");
+        source.exec(format!("CREATE TABLE {table} LIKE pages.dynamic")).unwrap();
+        source.exec(format!("INSERT INTO {table} SELECT * FROM pages.dynamic")).unwrap();
+        write_out(&table);
+        tables.push(table);
     }
     let load = PageLoad::start(&source, &tables, 2, seed).unwrap();
     let stage = Stage::around(source);
