@@ -1,7 +1,7 @@
 //! Pages of every geometry. The input fills the front of the page, so that a short one reaches the body, too.
 #![no_main]
 
-use holdfast_formats::page::{check_page, doublewrite_ranges, page_no};
+use holdfast_formats::page::{check_page, doublewrite_ranges, page_compressed_with, page_no};
 use holdfast_formats::{Flavor, Geometry, SpaceId};
 use libfuzzer_sys::fuzz_target;
 
@@ -16,5 +16,6 @@ fuzz_target!(|input: (bool, u32, &[u8])| {
         check_page(&geometry, number, &page);
         check_page(&geometry, number, head);
     }
+    page_compressed_with(&geometry, head);
     doublewrite_ranges(&page, geometry.page_size());
 });

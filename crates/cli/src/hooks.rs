@@ -140,7 +140,7 @@ impl Hooks {
         let after = self.args.hook_after.as_deref();
         let after = self.run(Moment::After, after, &outcome, context, &Cancel::default());
         match (taken, after) {
-            (Ok((Exit::Done, taken)), Err(error)) => {
+            (Ok((Exit::Done | Exit::Finding, taken)), Err(error)) => {
                 context.output.warning(format!("{error}; the backup itself stands"));
                 Ok((Exit::Finding, taken))
             }

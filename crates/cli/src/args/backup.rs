@@ -173,8 +173,8 @@ pub(crate) struct BackupArgs {
     /// Back up damaged pages as they are, instead of failing (physical backups)
     ///
     /// For a server that is beyond repair: everything else on it is saved. Each damaged page is named with
-    /// its file, table and index; the backup is flagged in lists, and restores warn. Recovery can fail on
-    /// such a page: see restore --no-prepare.
+    /// its file, table and index; the backup is flagged in lists, ends with exit code 3, and restores
+    /// warn. Recovery can fail on such a page: see restore --no-prepare.
     #[arg(long)]
     pub(crate) allow_corrupt: bool,
 

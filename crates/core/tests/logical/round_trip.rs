@@ -6,7 +6,7 @@ use super::*;
 /// The history of tables, which `CHECKSUM TABLE` does not see.
 pub(crate) fn histories(server: &Server) -> Vec<(String, u64, Option<String>)> {
     let tables: Vec<(String, String)> = server
-        .query("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'SYSTEM VERSIONED'")
+        .query("SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'SYSTEM VERSIONED' ORDER BY 1, 2")
         .unwrap();
     let sum = |(schema, table): (String, String)| {
         let (start, end) =
