@@ -256,6 +256,13 @@ fn mariadb_a_replica_that_logs_what_it_applies_is_restored_to_its_place() {
     shop::load(&first, shop::ShopOptions { size_mib: 5, ..shop::ShopOptions::default() }).unwrap();
     let load = WriteLoad::start(&first, 4, 33).unwrap();
     applies(&source);
+    // The first of a group waits for others, and the backup for the first: so it comes before the others' ends.
+    source
+        .exec_all([
+            "SET GLOBAL binlog_commit_wait_count = 1000",
+            "SET GLOBAL binlog_commit_wait_usec = 300000",
+        ])
+        .unwrap();
     let stage = Stage { server_options: options, ..Stage::around(source) };
     let backups: Vec<_> = (0..8).map(|_| stage.back_up()).collect();
     load.stop().unwrap();
