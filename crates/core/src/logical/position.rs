@@ -20,13 +20,25 @@ pub(super) fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChanne
     where_allowed(ReplicaChannel::read_all(session))
 }
 
-/// The position, if the account may see it.
+/// MariaDB: what the server has applied as a replica, as far as the account may see it; like [`channels`].
+pub(super) fn applied(
+    session: &mut Session,
+    channels: &[ReplicaChannel],
+) -> Result<Option<String>, SqlError> {
+    match session.flavor() {
+        Flavor::MariaDb if !channels.is_empty() => applied_in_tables(session),
+        _ => Ok(None),
+    }
+}
+
+/// The position, if the account may see it. `applied` is more than the server's variable says, if it is known.
 pub(super) fn position(
     session: &mut Session,
     channels: &[ReplicaChannel],
+    applied: Option<String>,
 ) -> Result<Option<Position>, SqlError> {
     where_allowed(match session.flavor() {
-        Flavor::MariaDb => mariadb_position(session, channels),
+        Flavor::MariaDb => mariadb_position(session, channels, applied),
         Flavor::MySql => mysql_position(session, channels),
     })
 }
@@ -39,10 +51,14 @@ fn where_allowed<T>(found: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
     }
 }
 
-fn mariadb_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<Position, SqlError> {
+fn mariadb_position(
+    session: &mut Session,
+    channels: &[ReplicaChannel],
+    applied: Option<String>,
+) -> Result<Position, SqlError> {
     let found = MariaDbPosition::read(session)?;
     // Where no binlog is written, the position is that of the server as a replica.
-    let replica_gtid = Some(found.gtid_slave_pos).filter(|text| !text.is_empty());
+    let replica_gtid = applied.or(Some(found.gtid_slave_pos)).filter(|text| !text.is_empty());
     let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
     Ok(Position {
         precision: Precision::Exact,

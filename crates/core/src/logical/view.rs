@@ -36,8 +36,8 @@ use super::{
     method::{Method, Methods},
     objects::{self, Listed, Listing, TableKind},
     position::{
-        Placed, channels, channels_without_places, moves_with_every_change, position, snapshot_place,
-        snapshot_position,
+        Placed, applied, channels, channels_without_places, moves_with_every_change, position,
+        snapshot_place, snapshot_position,
     },
     privileges::Privileges,
     selection::Selection,
@@ -715,7 +715,8 @@ fn position_under(
 ) -> Result<Option<Position>, Stopped> {
     let Some(channels) = channels(control)? else { return Ok(None) };
     refuse_gaps(wanted.facts, &channels)?;
-    Ok(holder.with(|session| position(session, &channels))?)
+    let applied = applied(control, &channels)?;
+    Ok(holder.with(|session| position(session, &channels, applied.clone()))?)
 }
 
 /// No `KILL` ends the wait for commits that wait for a silent replica.

@@ -132,3 +132,59 @@ fn a_mariadb_10_11_replica_that_writes_goes_on_on_both_sides() {
 fn a_mariadb_11_8_replica_that_writes_goes_on_on_both_sides() {
     goes_on_on_both_sides(ServerKind::MariaDb118, false, false);
 }
+
+/// Parallel appliers that log what they apply end the transactions of one group, and take again the lock that a
+/// backup holds, before the server says that they are applied: the tables that the transactions write to know it.
+#[test]
+fn a_mariadb_replica_whose_group_is_ending_is_saved_at_its_place() {
+    let kind = ServerKind::MariaDb1011;
+    let parallel =
+        ["--gtid-strict-mode=OFF", "--slave-parallel-threads=4", "--slave-parallel-mode=optimistic"];
+    let primary = start_with(kind, &[]);
+    let stage = Stage::with(kind, &parallel);
+    let second = &stage.source;
+    primary.exec("CREATE DATABASE s").unwrap();
+    const TABLES: [&str; 4] = ["s.a", "s.b", "s.c", "s.d"];
+    for table in TABLES {
+        primary
+            .exec_all([
+                format!("CREATE TABLE {table} (id INT PRIMARY KEY, times INT NOT NULL)"),
+                format!("INSERT INTO {table} VALUES (0, 0)"),
+            ])
+            .unwrap();
+    }
+    replica::catch_up(&primary, second, &Position::Gtid(String::new()), CATCH_UP_MAX).unwrap();
+    // The first of a group waits for others, and the backup for the first: so it comes before the others' ends.
+    second
+        .exec_all([
+            "SET GLOBAL binlog_commit_wait_count = 1000",
+            "SET GLOBAL binlog_commit_wait_usec = 300000",
+        ])
+        .unwrap();
+    let is_over = AtomicBool::new(false);
+    let reports: Vec<_> = thread::scope(|scope| {
+        for table in TABLES {
+            let (primary, is_over) = (&primary, &is_over);
+            scope.spawn(move || write(primary, table, is_over));
+        }
+        until_written(second, "s.a", 20);
+        let selection = Selection { schemas: vec!["s".parse().unwrap()], ..Selection::default() };
+        let reports = (0..4).map(|_| stage.back_up(&stage.options(), &selection)).collect();
+        is_over.store(true, Relaxed);
+        reports
+    });
+    for report in reports {
+        let report = report.unwrap();
+        assert_eq!(report.view.method, Method::BackupStages);
+        let target = start_with(kind, &parallel);
+        load(&target, &stage.script(report.run.backup, None));
+        let place = report.position.unwrap().replica_gtid.unwrap();
+        replica::catch_up(&primary, &target, &Position::Gtid(place), CATCH_UP_MAX).unwrap();
+        for table in TABLES {
+            let rows = |server: &Server| {
+                server.query::<(i32, i32)>(format!("SELECT * FROM {table} ORDER BY id")).unwrap()
+            };
+            assert_eq!(rows(&primary), rows(&target), "{table}");
+        }
+    }
+}
