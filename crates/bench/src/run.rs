@@ -185,6 +185,23 @@ impl Bench {
         });
     }
 
+    /// Records one property of the samples of each tool, as `<tool>-<id>`.
+    pub(crate) fn figures(
+        &mut self,
+        group: &Group,
+        tools: &[Box<dyn Tool>],
+        (id, what, unit): (&str, &str, Unit),
+        of: fn(&Sample) -> Option<f64>,
+    ) {
+        for tool in tools {
+            let values = self.values(group, tool.as_ref(), of);
+            if !values.is_empty() {
+                let label = format!("{}: {what}", tool.label());
+                self.figure(group, &format!("{}-{id}", tool.id()), &label, unit, values);
+            }
+        }
+    }
+
     /// One property of the samples of a tool so far.
     pub(crate) fn values(
         &self,

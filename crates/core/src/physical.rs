@@ -8,7 +8,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use crate::server::status::BinlogPosition;
-use crate::server::status::ReplicaChannel;
+use crate::server::{
+    Session, SqlError,
+    status::{MariaDbLsns, MariaDbPosition, ReplicaChannel, clock},
+};
 
 /// Path of the item that holds the captured redo; its type is *captured redo*.
 pub const REDO_ITEM: &str = "#redo";
@@ -105,6 +108,43 @@ pub struct Position {
     pub at: Option<Timestamp>,
 }
 
+impl Position {
+    /// MariaDB's, read by a session while commits are blocked. `applied` is what the tables of the server's
+    /// replication say ([`applied_in_tables`](crate::server::status::applied_in_tables)), if they can be read.
+    pub(crate) fn of_mariadb(
+        session: &mut Session,
+        channels: &[ReplicaChannel],
+        applied: Option<String>,
+    ) -> Result<Self, SqlError> {
+        let found = MariaDbPosition::read(session)?;
+        // If no binlog is written, the position is that of the server as a replica.
+        let replica_gtid = applied.or(Some(found.gtid_slave_pos)).filter(|text| !text.is_empty());
+        let gtid =
+            Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
+        let are_exact = channels.is_empty() || are_places_exact(session)?;
+        let place = |channel: &ReplicaChannel| match are_exact || channel.by_gtid {
+            true => channel.clone().into(),
+            false => ReplicaPosition::without_place(channel.clone()),
+        };
+        Ok(Self {
+            precision: Precision::Exact,
+            lsn: MariaDbLsns::read(session)?.current.0,
+            binlog: found.binlog,
+            gtid,
+            replica_gtid,
+            replica_of: channels.iter().map(place).collect(),
+            at: Some(clock(session)?),
+        })
+    }
+}
+
+/// MariaDB: whether a channel's place in the primary's binlog is that of the data while commits are blocked. Parallel
+/// appliers that log what they apply tell it late, like `gtid_slave_pos`, but no table has it.
+fn are_places_exact(session: &mut Session) -> Result<bool, SqlError> {
+    let query = "SELECT @@GLOBAL.slave_parallel_threads = 0 OR @@GLOBAL.log_slave_updates = 0 OR @@GLOBAL.log_bin = 0";
+    Ok(session.number::<u8>(query)? == 1)
+}
+
 /// The position of one of the source's replication channels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaPosition {
@@ -120,6 +160,20 @@ pub struct ReplicaPosition {
     /// Executed up to this position in the primary's binlog; `None` if that could not be determined together
     /// with the backup's position.
     pub executed: Option<BinlogPosition>,
+}
+
+impl ReplicaPosition {
+    /// A channel whose place is not that of the data.
+    pub(crate) fn without_place(channel: ReplicaChannel) -> Self {
+        Self { executed: None, ..channel.into() }
+    }
+
+    /// The warning for a channel without a place, with the reason and what to do.
+    pub(crate) fn is_not_recorded(&self, why: &str) -> String {
+        let Self { channel, host, port, .. } = self;
+        let name = if channel.is_empty() { String::new() } else { format!(" (channel {channel})") };
+        format!("the replication position for {host}:{port}{name} is not recorded, because {why}")
+    }
 }
 
 impl From<ReplicaChannel> for ReplicaPosition {

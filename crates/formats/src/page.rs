@@ -112,8 +112,8 @@ pub fn page_index_id(page: &[u8]) -> Option<u64> {
 }
 
 /// MariaDB before `full_crc32`: the algorithm that a page is compressed with, as a place in
-/// [`COMPRESSION_ALGORITHMS`]. There each page tells, also one that was
-/// encrypted afterwards (verified on 10.11.19); later the flags of the tablespace do.
+/// [`COMPRESSION_ALGORITHMS`]. There each page tells, also one that was encrypted afterwards (verified on
+/// 10.11.19); later the flags of the tablespace do.
 #[must_use]
 pub fn page_compressed_with(geometry: &Geometry, page: &[u8]) -> Option<usize> {
     if geometry.flavor() != Flavor::MariaDb || geometry.full_crc32() || !geometry.page_compressed() {

@@ -16,6 +16,7 @@ pub mod encryption;
 pub mod keyring;
 pub mod kind;
 pub mod load;
+pub mod network;
 pub mod object_storage;
 pub mod observe;
 pub mod pitr;

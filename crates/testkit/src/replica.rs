@@ -10,6 +10,11 @@ use mysql::{Conn, Row};
 
 use crate::server::Server;
 
+/// MariaDB: the first transaction of a group waits for others, and a backup for the first: so the lock of the backup
+/// comes before the others' ends.
+pub const COMMIT_IN_GROUPS: [&str; 2] =
+    ["SET GLOBAL binlog_commit_wait_count = 1000", "SET GLOBAL binlog_commit_wait_usec = 300000"];
+
 /// Where in the source's history a replica starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Position {

@@ -90,13 +90,8 @@ impl Scenario for Held {
         let load = writers(&source.server)?;
         take_turns(&group, &tools, bench, source, &load)?;
         load.stop()?;
-        for tool in &tools {
-            let longest = bench.values(&group, tool.as_ref(), Sample::longest_lock_ms);
-            if !longest.is_empty() {
-                let label = format!("{}: longest lock, waiting and held", tool.label());
-                bench.figure(&group, &format!("{}-lock", tool.id()), &label, Unit::Ms, longest);
-            }
-        }
+        let what = ("lock", "longest lock, waiting and held", Unit::Ms);
+        bench.figures(&group, &tools, what, Sample::longest_lock_ms);
         Ok(())
     }
 }

@@ -40,13 +40,8 @@ impl Scenario for Storm {
         take_turns(&group, &tools, bench, source, &load)?;
         storm.stop()?;
         load.stop()?;
-        for tool in &tools {
-            let longest = bench.values(&group, tool.as_ref(), |sample| sample.clients?.definition_longest_ms);
-            if !longest.is_empty() {
-                let label = format!("{}: longest change of a definition", tool.label());
-                bench.figure(&group, &format!("{}-definition", tool.id()), &label, Unit::Ms, longest);
-            }
-        }
+        let what = ("definition", "longest change of a definition", Unit::Ms);
+        bench.figures(&group, &tools, what, |sample| sample.clients?.definition_longest_ms);
         Ok(())
     }
 }

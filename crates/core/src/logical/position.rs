@@ -7,10 +7,7 @@ use crate::{
     physical::{BinlogPosition, Position, Precision, ReplicaPosition},
     server::{
         Session, SqlError,
-        status::{
-            MariaDbLsns, MariaDbPosition, MySqlRedoStatus, ReplicaChannel, applied_in_tables, binlog_status,
-            clock,
-        },
+        status::{MariaDbLsns, MySqlRedoStatus, ReplicaChannel, applied_in_tables, binlog_status, clock},
     },
 };
 
@@ -20,17 +17,6 @@ pub(super) fn channels(session: &mut Session) -> Result<Option<Vec<ReplicaChanne
     where_allowed(ReplicaChannel::read_all(session))
 }
 
-/// MariaDB: what the server has applied as a replica, as far as the account may see it; like [`channels`].
-pub(super) fn applied(
-    session: &mut Session,
-    channels: &[ReplicaChannel],
-) -> Result<Option<String>, SqlError> {
-    match session.flavor() {
-        Flavor::MariaDb if !channels.is_empty() => applied_in_tables(session),
-        _ => Ok(None),
-    }
-}
-
 /// The position, if the account may see it. `applied` is more than the server's variable says, if it is known.
 pub(super) fn position(
     session: &mut Session,
@@ -38,7 +24,7 @@ pub(super) fn position(
     applied: Option<String>,
 ) -> Result<Option<Position>, SqlError> {
     where_allowed(match session.flavor() {
-        Flavor::MariaDb => mariadb_position(session, channels, applied),
+        Flavor::MariaDb => Position::of_mariadb(session, channels, applied),
         Flavor::MySql => mysql_position(session, channels),
     })
 }
@@ -49,26 +35,6 @@ fn where_allowed<T>(found: Result<T, SqlError>) -> Result<Option<T>, SqlError> {
         Err(error) if error.is_denied() => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn mariadb_position(
-    session: &mut Session,
-    channels: &[ReplicaChannel],
-    applied: Option<String>,
-) -> Result<Position, SqlError> {
-    let found = MariaDbPosition::read(session)?;
-    // Where no binlog is written, the position is that of the server as a replica.
-    let replica_gtid = applied.or(Some(found.gtid_slave_pos)).filter(|text| !text.is_empty());
-    let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
-    Ok(Position {
-        precision: Precision::Exact,
-        lsn: MariaDbLsns::read(session)?.current.0,
-        binlog: found.binlog,
-        gtid,
-        replica_gtid,
-        replica_of: channels.iter().cloned().map(Into::into).collect(),
-        at: Some(clock(session)?),
-    })
 }
 
 fn mysql_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<Position, SqlError> {
@@ -180,21 +146,17 @@ fn placed(
         binlog: Some(BinlogPosition { file, offset }),
         gtid: gtid.or_else(|| replica_gtid.clone()),
         replica_gtid,
-        replica_of: channels.into_iter().map(without_place).collect(),
+        // They were not read in the view.
+        replica_of: channels.into_iter().map(ReplicaPosition::without_place).collect(),
         at: Some(clock(session)?),
     })))
-}
-
-/// Leaves out the place of a channel that goes by files: it was not read in the view.
-fn without_place(channel: ReplicaChannel) -> ReplicaPosition {
-    ReplicaPosition { executed: None, ..channel.into() }
 }
 
 /// The server's replication channels without their places, as far as the account may see them.
 pub(super) fn channels_without_places(session: &mut Session) -> Result<Vec<ReplicaPosition>, SqlError> {
     match ReplicaChannel::read_all(session) {
         Err(error) if error.is_denied() => Ok(Vec::new()),
-        channels => Ok(channels?.into_iter().map(without_place).collect()),
+        channels => Ok(channels?.into_iter().map(ReplicaPosition::without_place).collect()),
     }
 }
 

@@ -36,8 +36,8 @@ use super::{
     method::{Method, Methods},
     objects::{self, Listed, Listing, TableKind},
     position::{
-        Placed, applied, channels, channels_without_places, moves_with_every_change, position,
-        snapshot_place, snapshot_position,
+        Placed, channels, channels_without_places, moves_with_every_change, position, snapshot_place,
+        snapshot_position,
     },
     privileges::Privileges,
     selection::Selection,
@@ -50,7 +50,7 @@ use crate::{
     server::{
         Attempt, BackupStages, ConnectOptions, HeldSession, InstanceLock, LockLimits, LockRecord, Purpose,
         ServerFacts, Session, SqlCause, SqlError, Stage, TableInventory, TableLock, TableName, bulk,
-        status::{LogStatus, clock, refuse_gaps},
+        status::{LogStatus, applied, clock, refuse_gaps},
     },
     source::attempt::{self, Tries},
 };

@@ -307,6 +307,7 @@ fn facts() -> ServerFacts {
             relay_log_index: None,
             parallel_workers: 0,
             preserve_commit_order: true,
+            commits_late: false,
         },
         encryption: EncryptionFacts {
             redo: false,

@@ -31,6 +31,7 @@ pub(super) const BY_HAND: &str = "the source was a replica, whose appliers may h
     --tc-heuristic-recover=ROLLBACK, which makes it roll them back and end, and then as usual";
 /// Where the log of decisions is. The server removes it when it ends in good order.
 const DECISIONS: &str = "#holdfast-decisions.log";
+/// What such a log begins with.
 const MAGIC: [u8; 4] = [254, 0x23, 0x05, 0x74];
 /// At least three pages of memory, of whatever size.
 const DECISIONS_BYTES: u64 = 3 << 16;

@@ -175,7 +175,11 @@ impl<'a> Damage<'a> {
     /// The damaged pages that are in the backup, under the names that it has for their files: what was copied
     /// may have been renamed or removed since.
     pub(super) fn pages(&self, held: &Inventory) -> Vec<DamagedPage> {
-        let (found, paths) = (self.found(), held.paths());
+        let found = self.found();
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let paths = held.paths();
         let mut pages = BTreeMap::new();
         for (inode, OfFile { now, .. }) in &*found {
             let Some(path) = paths.get(inode) else { continue };

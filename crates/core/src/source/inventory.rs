@@ -359,11 +359,10 @@ impl Inventory {
 
     /// Drops the copies of the selected files, so that they are copied again if they still exist.
     pub fn forget(&mut self, sink: &dyn Sink, which: impl Fn(&str) -> bool) -> Result<()> {
-        let (forgotten, kept) = std::mem::take(&mut self.files)
-            .into_iter()
-            .partition::<BTreeMap<_, _>, _>(|(path, _)| which(path));
-        self.files = kept;
-        forgotten.into_values().try_for_each(|copied| sink.file_gone(copied.file))
+        // Hardly any, and perhaps under a lock: all others stay where they are.
+        let forgotten: Vec<String> = self.files.keys().filter(|path| which(path)).cloned().collect();
+        let mut forgotten = forgotten.iter().filter_map(|path| self.files.remove(path));
+        forgotten.try_for_each(|copied| sink.file_gone(copied.file))
     }
 
     /// Drops the copies of the selected tablespaces, which are gone.

@@ -154,13 +154,7 @@ fn a_mariadb_replica_whose_group_is_ending_is_saved_at_its_place() {
             .unwrap();
     }
     replica::catch_up(&primary, second, &Position::Gtid(String::new()), CATCH_UP_MAX).unwrap();
-    // The first of a group waits for others, and the backup for the first: so it comes before the others' ends.
-    second
-        .exec_all([
-            "SET GLOBAL binlog_commit_wait_count = 1000",
-            "SET GLOBAL binlog_commit_wait_usec = 300000",
-        ])
-        .unwrap();
+    second.exec_all(replica::COMMIT_IN_GROUPS).unwrap();
     let is_over = AtomicBool::new(false);
     let reports: Vec<_> = thread::scope(|scope| {
         for table in TABLES {

@@ -146,18 +146,6 @@ fn encrypted_mysql_9_7_at_rest_has_an_exact_position() {
     stage.prove(&backup);
 }
 
-/// Runs an action when everything has been copied, before anything else is locked.
-struct AtStop<F: Fn() + Send + Sync>(F);
-
-impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
-    fn event(&self, event: Event) {
-        if matches!(&event, Event::Phase { name: "stop" }) {
-            (self.0)();
-        }
-        Told.event(event);
-    }
-}
-
 /// The lock held by such a backup prevents changes of the master key and of redo logging: statements that do
 /// not wait for its end are refused.
 /// These do not make a backup fail, and its copy is opened with the keys as they are afterwards.

@@ -70,6 +70,18 @@ pub(crate) fn new_repo(dir: &Path) -> Arc<Repo> {
     Arc::new(Repo::init(store, &protection).unwrap())
 }
 
+/// Runs an action when everything has been copied, before anything else is locked.
+struct AtStop<F: Fn() + Send + Sync>(F);
+
+impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
+    fn event(&self, event: Event) {
+        if matches!(&event, Event::Phase { name: "stop" }) {
+            (self.0)();
+        }
+        Told.event(event);
+    }
+}
+
 /// Lets a paused storm go on when the copy begins.
 struct OnceBegun<'a>(&'a DdlStorm);
 

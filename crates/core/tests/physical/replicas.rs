@@ -3,6 +3,7 @@
 
 use std::thread::sleep;
 
+use holdfast_testkit::replica::COMMIT_IN_GROUPS;
 use mysql::prelude::Queryable;
 
 use super::*;
@@ -220,55 +221,46 @@ fn mysql_a_replica_without_gtids_is_restored_to_its_place() {
     restored_replica_follows(source, &[("", &first, false)], options);
 }
 
-/// A replica that does not log what it applies lists a GTID a moment after its transaction is in the redo: a
-/// backup may have recorded a position before what the copy contains, and the copy must not apply it again.
-#[test]
-fn mysql_a_replica_that_logs_nothing_is_restored_to_its_place() {
-    let kind = ServerKind::MySql97;
-    let options = ["--log-replica-updates=OFF", "--replica-parallel-workers=4"];
-    let options = options.into_iter().fold(ServerOptions::default(), ServerOptions::arg);
+/// Backups of a busy replica, after `statements`, each of which is restored and follows the primary.
+fn a_busy_replica_is_restored(
+    kind: ServerKind,
+    options: ServerOptions,
+    (seed, count): (u64, usize),
+    statements: &[&str],
+) {
     let first = primary(kind, &ServerOptions::default(), 1);
     let source = Server::start(kind, options.clone()).unwrap();
     follow(&source, "", &first, true);
     shop::load(&first, shop::ShopOptions { size_mib: 5, ..shop::ShopOptions::default() }).unwrap();
-    let load = WriteLoad::start(&first, 4, 32).unwrap();
+    let load = WriteLoad::start(&first, 4, seed).unwrap();
     applies(&source);
+    source.exec_all(statements).unwrap();
     let stage = Stage { server_options: options, ..Stage::around(source) };
-    let backups: Vec<_> = (0..6).map(|_| stage.back_up()).collect();
+    let backups: Vec<_> = (0..count).map(|_| stage.back_up()).collect();
     load.stop().unwrap();
     for backup in &backups {
         restored_copy_follows(&stage, backup, &[("", &first, true)]);
     }
 }
 
+/// A replica that does not log what it applies lists a GTID a moment after its transaction is in the redo: a
+/// backup may have recorded a position before what the copy contains, and the copy must not apply it again.
+#[test]
+fn mysql_a_replica_that_logs_nothing_is_restored_to_its_place() {
+    let options =
+        ServerOptions::default().arg("--log-replica-updates=OFF").arg("--replica-parallel-workers=4");
+    a_busy_replica_is_restored(ServerKind::MySql97, options, (32, 6), &[]);
+}
+
 /// Parallel appliers that log what they apply end the transactions of one group, and take again the lock that a
 /// backup holds, before the server says that they are applied.
 #[test]
 fn mariadb_a_replica_that_logs_what_it_applies_is_restored_to_its_place() {
-    let kind = ServerKind::MariaDb1011;
-    let first = primary(kind, &ServerOptions::default(), 1);
     let options = ServerOptions::default()
         .arg("--gtid-domain-id=3")
         .arg("--slave-parallel-threads=4")
         .arg("--slave-parallel-mode=optimistic");
-    let source = Server::start(kind, options.clone()).unwrap();
-    follow(&source, "", &first, true);
-    shop::load(&first, shop::ShopOptions { size_mib: 5, ..shop::ShopOptions::default() }).unwrap();
-    let load = WriteLoad::start(&first, 4, 33).unwrap();
-    applies(&source);
-    // The first of a group waits for others, and the backup for the first: so it comes before the others' ends.
-    source
-        .exec_all([
-            "SET GLOBAL binlog_commit_wait_count = 1000",
-            "SET GLOBAL binlog_commit_wait_usec = 300000",
-        ])
-        .unwrap();
-    let stage = Stage { server_options: options, ..Stage::around(source) };
-    let backups: Vec<_> = (0..8).map(|_| stage.back_up()).collect();
-    load.stop().unwrap();
-    for backup in &backups {
-        restored_copy_follows(&stage, backup, &[("", &first, true)]);
-    }
+    a_busy_replica_is_restored(ServerKind::MariaDb1011, options, (33, 8), &COMMIT_IN_GROUPS);
 }
 
 /// A replica whose commits may come after its binlog says them is refused: what its appliers have prepared could be

@@ -101,18 +101,6 @@ fn mysql_9_7_with_a_damaged_page_is_saved_on_request() {
     salvage(ServerKind::MySql97);
 }
 
-/// Does something when everything has been copied.
-struct AtStop<F: Fn() + Send + Sync>(F);
-
-impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
-    fn event(&self, event: Event) {
-        if let Event::Phase { name: "stop" } = event {
-            (self.0)();
-        }
-        Told.event(event);
-    }
-}
-
 /// The list of damaged pages is that of the backup: under the names that the tables have when it ends, and
 /// without those that are not in it any more.
 fn damaged_tables_change(kind: ServerKind) {

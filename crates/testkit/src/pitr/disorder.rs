@@ -134,11 +134,11 @@ fn begin(stage: &mut Stage, rng: &mut Rng, troubles: &[Trouble]) -> Result<Optio
         // A server that dies while shutting down has crashed, and must be recovered from like any crash.
         (Subject::Source, Fate::ShutDown) => drop(stage.source.stop()),
         (Subject::Source, _) => stage.source.signal(Signal::STOP)?,
-        (Subject::Store, Fate::Killed) => stage.store.kill(),
-        (Subject::Store, _) => stage.store.signal(Signal::STOP)?,
-        (Subject::ToSource, Fate::Cut) => stage.to_source.cut(),
-        (Subject::ToSource, _) => stage.to_source.hold(),
-        (Subject::ToStore, _) => stage.to_store.cut(),
+        (Subject::Store, Fate::Killed) => stage.network.store.kill(),
+        (Subject::Store, _) => stage.network.store.signal(Signal::STOP)?,
+        (Subject::ToSource, Fate::Cut) => stage.network.to_source.cut(),
+        (Subject::ToSource, _) => stage.network.to_source.hold(),
+        (Subject::ToStore, _) => stage.network.to_store.cut(),
     }
     stage.count(name);
     Ok(Some(Trouble { subject, fate, ends: Instant::now() + lasts }))
@@ -155,10 +155,10 @@ impl Trouble {
             }
             (Subject::Source, Fate::Killed | Fate::ShutDown) => stage.run_source()?,
             (Subject::Source, _) => stage.source.signal(Signal::CONT)?,
-            (Subject::Store, Fate::Killed) => stage.store.start_again()?,
-            (Subject::Store, _) => stage.store.signal(Signal::CONT)?,
-            (Subject::ToSource, _) => stage.to_source.mend(),
-            (Subject::ToStore, _) => stage.to_store.mend(),
+            (Subject::Store, Fate::Killed) => stage.network.store.start_again()?,
+            (Subject::Store, _) => stage.network.store.signal(Signal::CONT)?,
+            (Subject::ToSource, _) => stage.network.to_source.mend(),
+            (Subject::ToStore, _) => stage.network.to_store.mend(),
         }
         Ok(())
     }

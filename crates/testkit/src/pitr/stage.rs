@@ -13,10 +13,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::Options;
-use crate::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind};
+use crate::network::Network;
 use crate::program::{Ended, Holdfast, Invocation, Running};
 use crate::server::{Server, ServerOptions};
-use crate::wire::Wire;
 
 /// Name of the source.
 const NAME: &str = "pitr";
@@ -32,9 +31,7 @@ pub(super) struct Stage {
     pub(super) archiver: Option<Running>,
     pub(super) backup: Option<Backup>,
     pub(super) source: Server,
-    pub(super) store: ObjectStorage,
-    pub(super) to_source: Wire,
-    pub(super) to_store: Wire,
+    pub(super) network: Network,
     pub(super) holdfast: Holdfast,
     /// Physical backups, which recovery can start from.
     pub(super) bases: Vec<Base>,
@@ -69,23 +66,14 @@ impl Stage {
     pub(super) fn set(options: &Options) -> Result<Stage> {
         let dir = tempfile::Builder::new().prefix("holdfast-pitr-").tempdir()?;
         let source = Server::start(options.kind, ServerOptions::default().parent(dir.path()))?;
-        let store = ObjectStorage::start(ObjectStorageKind::Versitygw)?;
-        let (to_source, to_store) = (Wire::to(source.port())?, Wire::to(store.port())?);
-        let endpoint = format!("http://127.0.0.1:{}", to_store.port());
-        let environment = store.environment().map(|(name, value)| match name {
-            "AWS_ENDPOINT_URL" => (name, endpoint.clone()),
-            _ => (name, value),
-        });
-        let location = format!("s3://{BUCKET}/{NAME}");
-        let holdfast = Holdfast::beyond_network(options.program.clone(), dir.path(), &location, environment)?;
+        let network = Network::to(&source)?;
+        let holdfast = network.holdfast(options.program.clone(), dir.path(), NAME)?;
         holdfast.init()?;
         Ok(Stage {
             archiver: None,
             backup: None,
             source,
-            store,
-            to_source,
-            to_store,
+            network,
             holdfast,
             bases: Vec::new(),
             logical: Vec::new(),
@@ -103,7 +91,7 @@ impl Stage {
     /// Keeps all files.
     pub(super) fn keep(&mut self) -> PathBuf {
         self.source.keep();
-        self.store.keep();
+        self.network.store.keep();
         self.dir.disable_cleanup(true);
         self.dir().to_owned()
     }
@@ -115,13 +103,13 @@ impl Stage {
     /// Files and runs are kept short, so that many begin and end.
     pub(super) fn start_archiver(&mut self) -> Result<()> {
         let words = format!("binlog archive --name {NAME} --segment-age 200ms --run-size 400K --run-age 4s");
-        self.archiver = Some(self.holdfast.command(words).at_port(self.to_source.port()).start()?);
+        self.archiver = Some(self.holdfast.command(words).at_port(self.network.to_source.port()).start()?);
         Ok(())
     }
 
     pub(super) fn run_source(&mut self) -> Result<()> {
         self.source.run()?;
-        self.to_source.lead_to(self.source.port());
+        self.network.to_source.lead_to(self.source.port());
         Ok(())
     }
 

@@ -189,6 +189,10 @@ pub struct ReplicaFacts {
     pub parallel_workers: u32,
     /// Whether parallel appliers commit in the primary's order, so that no gaps occur.
     pub preserve_commit_order: bool,
+    /// MariaDB: `binlog_optimize_thread_scheduling` is off, with which a transaction can be in the binlog and
+    /// uncommitted while commits are blocked.
+    #[serde(default)]
+    pub commits_late: bool,
 }
 
 /// What is encrypted, and where the keys come from. Keys are never part of a backup.

@@ -141,6 +141,7 @@ impl Variables {
             // MariaDB's parallel appliers always commit in order, except across GTID domains, each of which
             // has its own position.
             preserve_commit_order: self.switch("replica_preserve_commit_order").unwrap_or(true),
+            commits_late: !self.switch("binlog_optimize_thread_scheduling").unwrap_or(true),
         })
     }
 

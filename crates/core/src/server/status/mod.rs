@@ -15,6 +15,6 @@ pub use binlog::{BinlogPosition, MariaDbPosition, binlog_status};
 pub use log_status::{LogStatus, MySqlPosition, mysql_durable_end, mysql_position};
 pub use redo::{MariaDbLsns, MySqlRedoStatus, alter_instance_count, flush_engine_logs, log_bytes_written};
 pub(crate) use replica_channels::REPLICA_FILTERS;
-pub(crate) use replica_channels::applied_in_tables;
 pub use replica_channels::{ReplicaChannel, refuse_gaps};
+pub(crate) use replica_channels::{applied, applied_in_tables};
 pub use start::{ServerStart, clock};

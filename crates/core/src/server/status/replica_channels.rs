@@ -6,7 +6,7 @@ use holdfast_formats::{Flavor, gtid::MariaDbGtid};
 
 use super::binlog::BinlogPosition;
 use crate::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     server::{Row, ServerFacts, Session, SqlError, tables::quoted},
 };
 
@@ -133,9 +133,11 @@ const MYSQL_NAMES: ColumnNames = ColumnNames {
     gtid: "Auto_Position",
 };
 
-/// Refuses a replica whose appliers may have left gaps: transactions applied before earlier ones, without
-/// GTIDs to tell which. No single position describes such a copy. An applier fills its gaps when it is
-/// stopped.
+/// Refuses a replica of which no single position describes a copy:
+///
+/// - if its appliers may have left gaps, transactions applied before earlier ones, without GTIDs to tell which
+///   (an applier fills its gaps when it is stopped);
+/// - if what its position includes may not be committed yet.
 pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<()> {
     let has_gtids = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref()) == Some("ON");
     let replica = &facts.replica;
@@ -151,8 +153,16 @@ pub fn refuse_gaps(facts: &ServerFacts, channels: &[ReplicaChannel]) -> Result<(
             "stop its applier first (STOP REPLICA SQL_THREAD), or set replica_preserve_commit_order=ON",
         ));
     }
+    if facts.replica.commits_late && !channels.is_empty() {
+        return Err(Error::new(
+            ErrorKind::Server,
+            "binlog_optimize_thread_scheduling is OFF, with which a replica may commit later than its binlog says",
+        )
+        .hinted("leave it at its default, ON; the server has to be restarted for that"));
+    }
     Ok(())
 }
+
 /// MariaDB: `gtid_slave_pos` as a session sees it in the tables that each applied transaction writes to; `None` if
 /// they (there may be one for each engine) are not InnoDB's, or may not be read.
 ///
@@ -192,4 +202,15 @@ pub(crate) fn applied_in_tables(session: &mut Session) -> Result<Option<String>,
     }
     let texts: Vec<String> = last.values().map(ToString::to_string).collect();
     Ok(Some(texts.join(",")))
+}
+
+/// What the server has applied as a replica, as far as the account may see it and tables tell it.
+pub(crate) fn applied(
+    session: &mut Session,
+    channels: &[ReplicaChannel],
+) -> Result<Option<String>, SqlError> {
+    match session.flavor() {
+        Flavor::MariaDb if !channels.is_empty() => applied_in_tables(session),
+        _ => Ok(None),
+    }
 }

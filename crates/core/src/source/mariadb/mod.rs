@@ -42,7 +42,7 @@ use crate::{
     points::point,
     server::{
         BackupStages, ConnectOptions, Purpose, ServerFacts, Session,
-        status::{self, MariaDbLsns, ServerStart},
+        status::{self, MariaDbLsns, ReplicaChannel, ServerStart},
     },
 };
 
@@ -132,9 +132,7 @@ impl Source for MariaDbSource {
         let mode = if self.facts.writes_directly() { ReadMode::Direct } else { ReadMode::Buffered };
         let spool = self.options.spool()?;
         let begun = self.questions.ask(ServerStart::read)?;
-        if self.questions.ask(stop::commits_late)? {
-            return Err(stop::late_commits());
-        }
+        status::refuse_gaps(&self.facts, &self.questions.ask(ReplicaChannel::read_all)?)?;
         let before = self.questions.ask(MariaDbLsns::read)?.last_checkpoint;
         let log = self.options.redo_dir.join("ib_logfile0");
         let durable = self.durable_lsn()?;

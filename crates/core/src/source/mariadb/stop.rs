@@ -16,12 +16,12 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Event,
-    physical::{CapturedRedo, Position, Precision, ReplicaPosition},
+    physical::{CapturedRedo, Position},
     points::point,
     server::{
         Attempt, BackupStages, ConnectOptions, LockLimits, Session, SqlError, Stage, TableLock,
         locks::is_held_to_stop_purge,
-        status::{self, MariaDbLsns, MariaDbPosition, ReplicaChannel, ServerStart},
+        status::{self, MariaDbLsns, ReplicaChannel, ServerStart},
         tables,
     },
     source::{
@@ -178,7 +178,9 @@ impl Capture<'_> {
         stages.session().alive()?;
         stages.release()?;
         for of in position.replica_of.iter().filter(|of| of.executed.is_none() && !of.by_gtid) {
-            self.listener.event(Event::Warning { text: place_unknown(of) });
+            let why = "parallel appliers that log what they apply tell it late: let it use GTIDs \
+                       (MASTER_USE_GTID=slave_pos)";
+            self.listener.event(Event::Warning { text: of.is_not_recorded(why) });
         }
         for mut lock in closed {
             lock.alive()?;
@@ -403,63 +405,9 @@ fn is_of_a_full_text(path: &str) -> bool {
 
 /// Position and end of redo, read by the session that blocks commits.
 fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
-    let found = MariaDbPosition::read(session)?;
     let channels = ReplicaChannel::read_all(session)?;
-    let applied = if channels.is_empty() { None } else { status::applied_in_tables(session)? };
-    // If no binlog is written, the position is that of the server as a replica.
-    let replica_gtid = applied.or(Some(found.gtid_slave_pos)).filter(|text| !text.is_empty());
-    let gtid = Some(found.gtid_binlog_pos).filter(|text| !text.is_empty()).or_else(|| replica_gtid.clone());
-    let lsn = MariaDbLsns::read(session)?.current;
-    Ok(Position {
-        precision: Precision::Exact,
-        lsn: lsn.0,
-        binlog: found.binlog,
-        gtid,
-        replica_gtid,
-        replica_of: match channels.is_empty() || are_places_exact(session)? {
-            true => channels.into_iter().map(Into::into).collect(),
-            false => channels.into_iter().map(without_place_in_files).collect(),
-        },
-        at: Some(status::clock(session)?),
-    })
-}
-
-/// Whether a channel's place in the primary's binlog is that of the data while commits are blocked: like
-/// `gtid_slave_pos`, see [`status::applied_in_tables`], but no table has it.
-fn are_places_exact(session: &mut Session) -> std::result::Result<bool, SqlError> {
-    let query = "SELECT @@GLOBAL.slave_parallel_threads = 0 OR @@GLOBAL.log_slave_updates = 0 OR @@GLOBAL.log_bin = 0";
-    Ok(session.number::<u8>(query)? == 1)
-}
-
-fn without_place_in_files(channel: ReplicaChannel) -> ReplicaPosition {
-    let by_gtid = channel.by_gtid;
-    let of: ReplicaPosition = channel.into();
-    if by_gtid { of } else { ReplicaPosition { executed: None, ..of } }
-}
-
-/// Whether transactions of a replica may be in its binlog and not yet committed while commits are blocked: what is
-/// prepared then is not what the position leaves out.
-pub(super) fn commits_late(session: &mut Session) -> std::result::Result<bool, SqlError> {
-    let is_replica = !ReplicaChannel::read_all(session)?.is_empty();
-    Ok(is_replica && session.variable(SCHEDULING)?.as_deref() == Some("0"))
-}
-
-const SCHEDULING: &str = "binlog_optimize_thread_scheduling";
-
-pub(super) fn late_commits() -> Error {
-    let text = format!("{SCHEDULING} is OFF, with which a replica may commit later than its binlog says");
-    Error::new(ErrorKind::Server, text)
-        .hinted(format!("leave {SCHEDULING} at its default, ON; the server has to be restarted for that"))
-}
-
-/// The warning for a channel whose place in its primary's binlog is not recorded.
-fn place_unknown(of: &ReplicaPosition) -> String {
-    let ReplicaPosition { channel, host, port, .. } = of;
-    let name = if channel.is_empty() { String::new() } else { format!(" (connection {channel})") };
-    format!(
-        "the replication position for {host}:{port}{name} is not recorded, because parallel appliers that log what \
-         they apply tell it late: let it use GTIDs (MASTER_USE_GTID=slave_pos)"
-    )
+    let applied = status::applied(session, &channels)?;
+    Position::of_mariadb(session, &channels, applied)
 }
 
 /// What a restore must know about the captured redo.

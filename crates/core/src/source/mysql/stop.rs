@@ -202,10 +202,11 @@ impl Capture<'_> {
             if unmoved.contains(&channel) {
                 return channel.into();
             }
-            if !channel.by_gtid {
-                self.listener.event(Event::Warning { text: place_unknown(&channel) });
+            let of = ReplicaPosition::without_place(channel);
+            if !of.by_gtid {
+                self.listener.event(Event::Warning { text: of.is_not_recorded(NEVER_PAUSED) });
             }
-            ReplicaPosition { executed: None, ..channel.into() }
+            of
         };
         Ok(Position {
             precision: Precision::Exact,
@@ -342,16 +343,9 @@ fn is_temporary(space: SpaceId) -> bool {
     space.0 == TEMPORARY_SPACE || session.contains(&space.0)
 }
 
-/// The warning for a channel whose applier never paused: a place newer than the data would be worse than
-/// none.
-fn place_unknown(channel: &ReplicaChannel) -> String {
-    let ReplicaChannel { name, host, port, .. } = channel;
-    let name = if name.is_empty() { String::new() } else { format!(" (channel {name})") };
-    format!(
-        "the replication position for {host}:{port}{name} is not recorded, because its applier never paused: \
-         after a restore, take the later of mysql.slave_relay_log_info and mysql.slave_worker_info"
-    )
-}
+/// Why a channel's place is not recorded: one newer than the data would be worse than none.
+const NEVER_PAUSED: &str = "its applier never paused: after a restore, take the later of \
+                            mysql.slave_relay_log_info and mysql.slave_worker_info";
 
 /// User tables of engines that keep their data in files of their own. Tables that the account may not select
 /// from are not listed; the grants were checked for that.

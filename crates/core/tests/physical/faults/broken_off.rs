@@ -140,18 +140,14 @@ fn backups_survive(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -> bool) 
         let took = begun.elapsed();
         let free = scene.until_free();
         println!("{kind}: {fate:?} at {point}: {} after {took:.1?}, free {free:.1?} later", ended.status);
-        scene.assert_told_the_truth(&before, &ended, &format!("{fate:?} at {point}"));
         if !ended.status.success() {
             println!("  it said: {}", ended.error());
         }
         let was_restarted = matches!(fate, Fate::Killed | Fate::ShutDown);
         assert!(!(was_restarted && captured.contains(&passed(point)) && ended.status.success()));
-        scene.assert_nothing_spooled();
-        scene.assert_next_works();
+        scene.assert_over(&before, &ended, &format!("{fate:?} at {point}"));
     }
-    let newest = scene.assert_next_works();
-    scene.assert_readable();
-    scene.prove(&first, &newest);
+    scene.end(&first);
 }
 
 #[test]

@@ -122,14 +122,9 @@ fn backups_survive_freezes(kind: ServerKind, seed: u64, chosen: impl Fn(usize) -
         frozen.thaw();
         let ended = frozen.ended();
         println!("{kind}: frozen at {point}, free after {took:?}, then {}", ended.status);
-        scene.assert_told_the_truth(&before, &ended, point);
-        scene.until_free();
-        scene.assert_nothing_spooled();
-        scene.assert_next_works();
+        scene.assert_over(&before, &ended, point);
     }
-    let newest = scene.assert_next_works();
-    scene.assert_readable();
-    scene.prove(&first, &newest);
+    scene.end(&first);
 }
 
 #[test]

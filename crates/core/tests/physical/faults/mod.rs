@@ -194,6 +194,21 @@ impl Scene {
         assert_eq!(fs::read_dir(self.place().spool).unwrap().count(), 0, "redo was left in the spool");
     }
 
+    /// Checks what must hold when a backup was disturbed and has ended.
+    fn assert_over(&self, before: &[u64], ended: &Ended, what: &str) {
+        self.assert_told_the_truth(before, ended, what);
+        self.until_free();
+        self.assert_nothing_spooled();
+        self.assert_next_works();
+    }
+
+    /// Proves, after everything that was done, that the next backup and the first equal the source.
+    fn end(self, first: &BackupReport) {
+        let newest = self.assert_next_works();
+        self.assert_readable();
+        self.prove(first, &newest);
+    }
+
     /// Proves that the newest and the first backup equal the source once they have caught up with it.
     fn prove(self, first: &BackupReport, newest: &BackupReport) {
         let Scene { stage, load } = self;

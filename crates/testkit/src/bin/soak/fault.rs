@@ -4,12 +4,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use holdfast_testkit::network::Network;
 use holdfast_testkit::program::{Ended, Running};
 use holdfast_testkit::rng::Rng;
 use rustix::process::Signal;
 
 use super::Reach;
-use super::stage::{NAME, Network, Stage};
+use super::stage::{NAME, Stage};
 
 /// Exit code of a command that another run blocks (`docs/reference/errors.md`).
 const EXIT_BUSY: i32 = 8;

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use holdfast_testkit::data::{misc, shop};
 use holdfast_testkit::encryption::Encryption;
-use holdfast_testkit::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind};
+use holdfast_testkit::network::Network;
 use holdfast_testkit::program::{Holdfast, Invocation};
-use holdfast_testkit::wire::Wire;
 use holdfast_testkit::{Server, ServerKind, ServerOptions};
 use tempfile::TempDir;
 
@@ -31,30 +30,6 @@ pub(crate) struct Stage {
     pub(crate) restore_takes_s: f64,
     encryption: Option<Encryption>,
     dir: TempDir,
-}
-
-/// Connections to the server and to a bucket with the repository.
-pub(crate) struct Network {
-    pub(crate) to_source: Wire,
-    pub(crate) to_store: Wire,
-    pub(crate) store: ObjectStorage,
-}
-
-impl Network {
-    fn to(source: &Server) -> Result<Network> {
-        let store = ObjectStorage::start(ObjectStorageKind::Versitygw)?;
-        let (to_source, to_store) = (Wire::to(source.port())?, Wire::to(store.port())?);
-        Ok(Network { to_source, to_store, store })
-    }
-
-    fn holdfast(&self, program: PathBuf, dir: &Path) -> Result<Holdfast> {
-        let endpoint = format!("http://127.0.0.1:{}", self.to_store.port());
-        let environment = self.store.environment().map(|(name, value)| match name {
-            "AWS_ENDPOINT_URL" => (name, endpoint.clone()),
-            _ => (name, value),
-        });
-        Holdfast::beyond_network(program, dir, &format!("s3://{BUCKET}/{NAME}"), environment)
-    }
 }
 
 /// A completed backup.
@@ -101,7 +76,7 @@ impl Stage {
         };
         let holdfast = match &network {
             None => Holdfast::new(options.program.clone(), dir.path())?,
-            Some(network) => network.holdfast(options.program.clone(), dir.path())?,
+            Some(network) => network.holdfast(options.program.clone(), dir.path(), NAME)?,
         };
         holdfast.init()?;
         let (backups, backup_takes_s, restore_takes_s) = (Vec::new(), 2.0, 3.0);
