@@ -60,32 +60,31 @@ fn options() -> Result<Options> {
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let value = arguments.next().context(USAGE)?;
+        let wrong = || format!("{argument} {value}\n{USAGE}");
         match argument.as_str() {
-            "--server" => options.kind = value.parse().map_err(anyhow::Error::msg).context(USAGE)?,
-            "--rounds" => options.rounds = value.parse().context(USAGE)?,
-            "--first" => options.first = value.parse().context(USAGE)?,
-            "--seed" => options.seed = value.parse().context(USAGE)?,
-            "--size-mib" => options.size_mib = value.parse().context(USAGE)?,
+            "--server" => options.kind = value.parse().map_err(anyhow::Error::msg).with_context(wrong)?,
+            "--rounds" => options.rounds = value.parse().with_context(wrong)?,
+            "--first" => options.first = value.parse().with_context(wrong)?,
+            "--seed" => options.seed = value.parse().with_context(wrong)?,
+            "--size-mib" => options.size_mib = value.parse().with_context(wrong)?,
             "--reach" => {
-                options.reach = match value.as_str() {
-                    "local" => Reach::Local,
-                    "network" => Reach::Network,
-                    _ => bail!(USAGE),
-                }
+                options.reach = one_of(&value, [("local", Reach::Local), ("network", Reach::Network)])
+                    .with_context(wrong)?
             }
             "--encrypted" => {
-                options.encrypted = match value.as_str() {
-                    "no" => false,
-                    "yes" => true,
-                    _ => bail!(USAGE),
-                }
+                options.encrypted = one_of(&value, [("no", false), ("yes", true)]).with_context(wrong)?
             }
             "--holdfast" => options.program = PathBuf::from(value),
             "--report" => options.report = Some(PathBuf::from(value)),
-            _ => bail!(USAGE),
+            _ => bail!(wrong()),
         }
     }
     Ok(options)
+}
+
+/// The meaning of a word.
+fn one_of<T>(value: &str, words: [(&str, T); 2]) -> Option<T> {
+    words.into_iter().find(|(word, _)| *word == value).map(|(_, meaning)| meaning)
 }
 
 fn main() -> ExitCode {
