@@ -59,7 +59,8 @@ impl<'a> Copying<'a> {
         let begun = Instant::now();
         while server.value::<u64>(&waits).unwrap() == 0 {
             assert!(begun.elapsed() < WAIT_MAX && !running.is_finished(), "{table} is not copied");
-            sleep(Duration::from_millis(10));
+            // The server keeps what it has told until nobody has asked for a tenth of a second.
+            sleep(Duration::from_millis(200));
         }
         Self { server, id, running }
     }
