@@ -209,9 +209,9 @@ fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
     assert_eq!(found(&copy.server, "i.t"), found(&source, "i.t"));
 }
 
-/// Captures while indexes are being built, starting with the copy, and drops them when the tablespaces are
+/// Captures while indexes are being built, starting with a phase, and drops them when the tablespaces are
 /// copied. Returns whether they were still being built by then.
-fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
+fn captured_while_built(source: &Server, options: &ServerOptions, phase: &str, lock: &str) -> bool {
     let building = Mutex::default();
     let begin = || {
         let mut conn = source.conn().unwrap();
@@ -221,7 +221,7 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
         )
         .unwrap();
         let keys = ["k", "l", "m", "n", "o"].map(|key| format!("ADD KEY {key} (v), ")).concat();
-        let statement = format!("ALTER TABLE i.t {keys} ALGORITHM=INPLACE, LOCK=SHARED");
+        let statement = format!("ALTER TABLE i.t {keys} ALGORITHM=INPLACE, LOCK={lock}");
         let build = move || conn.query_drop(statement).unwrap();
         let build = thread::spawn(build);
         // The roots are created before this state is reached.
@@ -229,6 +229,18 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
             WHERE info LIKE 'ALTER TABLE i.t ADD KEY%' AND state = 'altering table'";
         while source.value::<u64>(is_sorting).unwrap() == 0 && !build.is_finished() {
             sleep(Duration::from_millis(5));
+        }
+        if phase == "start" {
+            // The redo that is followed begins later.
+            let log = |name: &str| -> u64 {
+                let query =
+                    format!("SELECT storage_engines->>'$.InnoDB.{name}' FROM performance_schema.log_status");
+                source.value::<String>(query).unwrap().parse().unwrap()
+            };
+            let begun = log("LSN");
+            while log("LSN_checkpoint") < begun && !build.is_finished() {
+                sleep(Duration::from_millis(50));
+            }
         }
         *building.lock().unwrap() = Some(build);
         // The redo advances, so that the root was clearly created before the copy begins.
@@ -252,7 +264,7 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
     let (refused, recopied, recopied_before) =
         (AtomicU32::default(), AtomicU64::default(), AtomicU64::default());
     let at_events = OnEvents(|event| match event {
-        Event::Phase { name: "copy" } => begin(),
+        Event::Phase { name } if *name == phase => begin(),
         Event::Note { text } => {
             let count = text.strip_prefix("DDL since the copy: ").and_then(|text| text.split(' ').next());
             recopied.fetch_add(count.map_or(0, |count| count.parse().unwrap()), Ordering::Relaxed);
@@ -289,17 +301,25 @@ fn captured_while_built(source: &Server, options: &ServerOptions) -> bool {
 /// each try to lock the tables.
 #[test]
 fn mysql_an_index_half_built_at_the_copy_and_gone_since_is_captured() {
-    an_index_half_built_at_the_copy_is_captured("");
+    an_index_half_built_at_the_copy_is_captured("", "copy", "SHARED");
+}
+
+/// The same for a build that is under way when the backup begins: its index has an id, and its root exists, before
+/// the redo that is followed. The server logs the end of the build.
+#[test]
+fn mysql_an_index_half_built_before_the_backup_and_gone_since_is_captured() {
+    an_index_half_built_at_the_copy_is_captured("", "start", "NONE");
 }
 
 /// The same with other tables in the tablespace: then only pages are copied again.
 #[test]
 fn mysql_an_index_half_built_in_a_shared_tablespace_is_captured() {
-    an_index_half_built_at_the_copy_is_captured("TABLESPACE general");
+    an_index_half_built_at_the_copy_is_captured("TABLESPACE general", "copy", "SHARED");
 }
 
-fn an_index_half_built_at_the_copy_is_captured(place: &str) {
-    let options = ServerOptions::default().arg("--innodb-fill-factor=80");
+fn an_index_half_built_at_the_copy_is_captured(place: &str, phase: &str, lock: &str) {
+    let options =
+        ServerOptions::default().arg("--innodb-fill-factor=80").arg("--innodb-max-dirty-pages-pct=0");
     let source = Server::start(ServerKind::MySql97, options.clone()).unwrap();
     prepare(&source, &[]);
     source
@@ -321,9 +341,50 @@ fn an_index_half_built_at_the_copy_is_captured(place: &str) {
                 ),
             ])
             .unwrap();
-        captured_while_built(&source, &options)
+        captured_while_built(&source, &options, phase, lock)
     });
     assert!(met.is_some(), "each time it was built before its table was copied");
+}
+
+/// A row may look like the load of an index in another table's tablespace. That table is copied again only if it
+/// has, had or could have had this index.
+#[test]
+fn mysql_what_looks_like_the_load_of_an_index_is_judged_by_the_index() {
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    prepare(&source, &[]);
+    source
+        .exec_all([
+            "CREATE TABLE i.large (id INT PRIMARY KEY, v CHAR(250))",
+            "INSERT INTO i.large SELECT n, SHA2(n, 512) FROM i.numbers",
+            "CREATE TABLE i.noise (id INT PRIMARY KEY AUTO_INCREMENT, v VARBINARY(250))",
+        ])
+        .unwrap();
+    let ids =
+        "FROM information_schema.innodb_indexes JOIN information_schema.innodb_tablespaces USING (space)
+        WHERE innodb_tablespaces.name = 'i/large'";
+    let space: u8 = source.value(format!("SELECT space {ids}")).unwrap();
+    let own: u64 = source.value(format!("SELECT index_id {ids}")).unwrap();
+    let is_copied_again = |index: u64| {
+        let looks_like_it = format!(
+            "INSERT INTO i.noise (v) VALUES (CONCAT(RANDOM_BYTES(50), X'BD{space:02X}04{index:016X}', RANDOM_BYTES(50)))"
+        );
+        let copied_again = AtomicBool::default();
+        let notes = OnEvents(|event| match event {
+            Event::Note { text } if text.contains("i/large.ibd") => {
+                copied_again.store(true, Ordering::Relaxed)
+            }
+            _ => {}
+        });
+        let write = || source.exec(&looks_like_it).unwrap();
+        let copy = at_point("backup.tablespaces.copied", write, || {
+            recovered_told(&source, ServerOptions::default(), &notes)
+        });
+        assert_equal_checksums(&source, &copy.server).unwrap();
+        copied_again.into_inner()
+    };
+    assert!(is_copied_again(own), "the row does not look like a record");
+    assert!(!is_copied_again(7), "an index of the dictionary");
+    assert!(!is_copied_again(own + 1), "the index of another table");
 }
 
 /// In shared tablespaces, tables are created, emptied, filled, and dropped again at every step.

@@ -26,7 +26,7 @@ use crate::{
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
         questions::Questions,
-        redo::mysql::{Made, NewIndexPages, Unlogged},
+        redo::mysql::{EncryptionChanges, IndexNotes, Seen},
         rewritten::{LITTLE_BYTES, Limit, Rewritten},
     },
 };
@@ -180,15 +180,19 @@ impl Capture<'_> {
         look: Look,
     ) -> Result<Rescan> {
         let noted = Noted {
-            unlogged: self.follower.unlogged(),
+            quiet: self.quiet,
+            knows_builds: self.knows_builds,
+            encryption_changes: self.follower.encryption_changes(),
+            index_loads: self.follower.index_loads(),
             new_index_pages: self.follower.new_index_pages(),
             deleted: self.follower.deleted(),
             highest_old_index: self.follower.highest_index_id(),
             locked: match look {
                 Look::Early => None,
-                Look::Locked { end } => Some(Locked { quiet: std::mem::replace(&mut self.quiet, end), end }),
+                Look::Locked { end } => Some(end),
             },
         };
+        self.quiet = noted.locked.or(self.quiet);
         let follower = self.follower;
         let knows_allocations = |space| follower.knows_allocations(space);
         let judge = |found: &Found<'_>| judge(spaces, &noted, &knows_allocations, found);
@@ -278,27 +282,35 @@ fn judge(
         then.is_none_or(|then| then.flag != now.flag || then.state != now.state || then.is_being_built)
     });
     let is_since = |at: Lsn, lsn: Lsn| at.0 + NOTE_MARGIN_BYTES >= lsn.0;
-    let is_unlogged = noted.unlogged.newest(space).is_some_and(|at| is_since(at, before.captured));
-    if changed || is_unlogged {
+    let is_encrypted_otherwise =
+        noted.encryption_changes.newest(space).is_some_and(|at| is_since(at, before.captured));
+    let is_listed = |index: u64| listed.is_some_and(|now| now.indexes.contains(&index));
+    let was_listed = |index: u64| then.is_some_and(|then| then.indexes.contains(&index));
+    // Looks like a load, and is more than a chance match.
+    let is_load = |(index, seen): (u64, Seen)| {
+        let is_told =
+            || was_listed(index) || is_listed(index) || noted.new_index_pages.may_have(space, index);
+        is_since(seen.newest, before.captured) && (!noted.knows_builds || is_told())
+    };
+    let is_loaded = noted.index_loads.of(space).any(is_load)
+        || noted.index_loads.elsewhere().is_some_and(|at| is_since(at, before.captured));
+    if changed || is_encrypted_otherwise || is_loaded {
         return Verdict::CopyAgain;
     }
-    let is_unseen = |index: u64| !then.is_some_and(|then| then.indexes.contains(&index));
-    let is_listed = |index: u64| listed.is_some_and(|now| now.indexes.contains(&index));
-    let voids = |(index, made): &(u64, Made)| {
-        let may_be_half_built = || {
-            let since_quiet = noted.locked.is_some_and(|locked| is_since(made.newest, locked.quiet));
-            since_quiet && !is_listed(*index)
-        };
-        is_unseen(*index)
+    let since_quiet = |at: Lsn| noted.quiet.is_none_or(|quiet| is_since(at, quiet));
+    let voids = |(index, made): &(u64, Seen)| {
+        let may_be_half_built = || noted.locked.is_some() && since_quiet(made.newest) && !is_listed(*index);
+        !was_listed(*index)
             && (is_since(made.newest, before.captured) || is_listed(*index) || may_be_half_built())
     };
     let made = noted.new_index_pages.of(space).filter(voids).map(|(_, made)| made.first).min();
     let new = || listed.zip(then).into_iter().flat_map(|(now, then)| now.new_indexes_since(then));
     // What was allocated for indexes that are older than the redo does not show in it.
     let is_untold = new().any(|index| index <= noted.highest_old_index)
-        || noted.new_index_pages.elsewhere().is_some_and(|at| {
-            is_since(at, before.captured) || noted.locked.is_some_and(|locked| is_since(at, locked.quiet))
-        });
+        || noted
+            .new_index_pages
+            .elsewhere()
+            .is_some_and(|at| is_since(at, before.captured) || (noted.locked.is_some() && since_quiet(at)));
     let may_be_amended = file.unended.is_some() && knows_allocations(space);
     let lacks_something = made.is_some() || lacks.is_some() || new().next().is_some();
     if is_untold || (!may_be_amended && lacks_something) {
@@ -306,10 +318,10 @@ fn judge(
     }
     let since = made.or_else(|| new().next().map(|_| Lsn::default()));
     match (since, noted.locked) {
-        (Some(since), Some(locked)) => {
+        (Some(since), Some(end)) => {
             let since = Lsn(since.0.saturating_sub(ALLOCATION_MARGIN_BYTES));
             let since = lacks.map_or(since, |lacks| lacks.since.min(since));
-            let then = Before { captured: locked.end, space: listed.cloned() };
+            let then = Before { captured: end, space: listed.cloned() };
             Verdict::Amend(Lacks { since, then })
         }
         // What was built by an earlier look is there; what was built since is left for the next look.
@@ -346,21 +358,18 @@ pub(super) fn ask_past_definitions<T>(
 
 /// What the redo captured so far only notes.
 struct Noted {
-    unlogged: Unlogged,
-    new_index_pages: NewIndexPages,
+    /// Where the redo ended at the last look, before this one, while no definition was being changed.
+    quiet: Option<Lsn>,
+    /// Whether no build of an index was under way when the first file was copied.
+    knows_builds: bool,
+    encryption_changes: EncryptionChanges,
+    index_loads: IndexNotes,
+    new_index_pages: IndexNotes,
     deleted: HashSet<SpaceId>,
     /// No index that existed when the redo begins has a higher id.
     highest_old_index: u64,
-    /// Set while no definition is being changed.
-    locked: Option<Locked>,
-}
-
-#[derive(Clone, Copy)]
-struct Locked {
-    /// Where the redo ended at the previous look while no definition was being changed.
-    quiet: Lsn,
-    /// Where it ends now.
-    end: Lsn,
+    /// Set while no definition is being changed: where the redo ends.
+    locked: Option<Lsn>,
 }
 
 /// When the tablespaces are compared with their copies.

@@ -7,7 +7,8 @@
 //!
 //! Order of the steps, each verified on 9.7.4 (`docs/guide/hot-backup.md`):
 //!
-//! 1. register as consumer of the redo, then follow it from the newest checkpoint;
+//! 1. register as consumer of the redo, then follow it from the newest checkpoint; `LOCK INSTANCE FOR BACKUP` for
+//!    a moment, so that no build of an index is under way;
 //! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice;
 //! 3. `LOCK INSTANCE FOR BACKUP`: settle names, copy again what DDL has touched;
 //! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
@@ -52,6 +53,7 @@ mod copy;
 mod index_ids;
 mod layout;
 mod looks;
+mod quiet;
 mod stop;
 
 pub use layout::Layout;
@@ -86,7 +88,10 @@ struct Capture<'a> {
     copier: Copier<'a>,
     follower: &'a Follower,
     /// Where the redo ended at the last look while no definition was being changed.
-    quiet: Lsn,
+    quiet: Option<Lsn>,
+    /// Whether no build of an index was under way when the first file was copied: then all of those that matter
+    /// have begun in the redo that is followed.
+    knows_builds: bool,
     /// `ALTER INSTANCE` statements before the capture began. `None`: the lock that is held for the whole copy
     /// keeps redo logging from being switched (verified on 9.7.4), and statements that wait for this lock are
     /// counted, too.
@@ -163,12 +168,16 @@ impl Source for MySqlSource {
                     parallel: self.options.parallel,
                 },
                 follower: &follower,
-                quiet: Lsn(0),
+                quiet: None,
+                knows_builds: false,
                 alter_instance_count,
                 stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
                 listener,
                 questions: &mut self.questions,
             };
+            if lock.is_none() {
+                capture.wait_for_quiet(&self.connect)?;
+            }
             listener.event(Event::Phase { name: "copy" });
             capture.copy_while_the_server_writes()?;
             point("backup.copied");

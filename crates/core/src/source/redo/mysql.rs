@@ -29,7 +29,7 @@ use holdfast_formats::{
     redo::{
         encryption_change::EncryptionChangeFinder,
         file_delete::FileDeleteFinder,
-        index_load::{IndexChange, IndexLoadFinder, NewIndexPage},
+        index_load::{IndexChange, IndexLoadFinder},
         mysql::{
             BLOCK_BYTES, BLOCK_HEADER_BYTES, BlockState, CutError, FILE_HEADER_BYTES, RedoFileHeader,
             RedoFileName, checkpoint, classify, cut_block, encryption_block, set_encryption_block,
@@ -89,7 +89,7 @@ pub struct Start {
 
 /// How many tablespaces are told apart. Real ones are few; what merely looks like a record can name any
 /// space.
-const UNLOGGED_SPACES_MAX: usize = 1 << 18;
+const CHANGED_SPACES_MAX: usize = 1 << 18;
 /// How many tablespaces can be deleted during one backup.
 const DELETED_SPACES_MAX: usize = 1 << 20;
 
@@ -117,11 +117,10 @@ impl<K: Ord> Newest<K> {
     }
 }
 
-/// Changes of pages that the redo only notes and does not hold: bulk loads of indexes and changes of
-/// encryption, by tablespace. Some only look like it.
-pub type Unlogged = Newest<SpaceId>;
+/// Changes of encryption, which the redo only notes, by tablespace. Some only look like it.
+pub type EncryptionChanges = Newest<SpaceId>;
 
-impl Unlogged {
+impl EncryptionChanges {
     /// Where the newest of them in `space` is noted, precise to the block.
     #[must_use]
     pub fn newest(&self, space: SpaceId) -> Option<Lsn> {
@@ -129,49 +128,56 @@ impl Unlogged {
     }
 }
 
-/// Where the first and the newest page that was created for an index is noted, precise to the block.
+/// Where the redo notes something about an index for the first time and the last, precise to the block: the
+/// record is not before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made {
-    /// Its root page.
+pub struct Seen {
+    /// The first.
     pub first: Lsn,
-    /// Any of its pages.
+    /// The newest.
     pub newest: Lsn,
 }
 
-/// Pages created for indexes that are younger than the capture, by tablespace and index.
+/// What the redo notes about indexes, by tablespace and index: bulk loads, or pages created for those that are
+/// younger than the capture. Some only look like it.
 #[derive(Clone, Debug, Default)]
-pub struct NewIndexPages {
-    known: BTreeMap<(SpaceId, u64), Made>,
+pub struct IndexNotes {
+    known: BTreeMap<(SpaceId, u64), Seen>,
     /// The newest of all others.
     elsewhere: Option<Lsn>,
 }
 
-impl NewIndexPages {
-    fn note(&mut self, page: NewIndexPage) {
-        let NewIndexPage { space, index_id, lsn } = page;
+impl IndexNotes {
+    fn note(&mut self, space: SpaceId, index_id: u64, lsn: Lsn) {
         let key = (space, index_id);
-        if self.known.len() < NEW_INDEXES_MAX || self.known.contains_key(&key) {
-            let made = self.known.entry(key).or_insert(Made { first: lsn, newest: lsn });
-            *made = Made { first: lsn.min(made.first), newest: lsn.max(made.newest) };
+        if self.known.len() < NOTED_INDEXES_MAX || self.known.contains_key(&key) {
+            let seen = self.known.entry(key).or_insert(Seen { first: lsn, newest: lsn });
+            *seen = Seen { first: lsn.min(seen.first), newest: lsn.max(seen.newest) };
         } else {
             self.elsewhere = self.elsewhere.max(Some(lsn));
         }
     }
 
-    /// The new indexes known in `space`, by id.
-    pub fn of(&self, space: SpaceId) -> impl Iterator<Item = (u64, Made)> {
-        self.known.range((space, 0)..=(space, u64::MAX)).map(|((_, index_id), made)| (*index_id, *made))
+    /// The indexes noted in `space`, by id.
+    pub fn of(&self, space: SpaceId) -> impl Iterator<Item = (u64, Seen)> {
+        self.known.range((space, 0)..=(space, u64::MAX)).map(|((_, index_id), seen)| (*index_id, *seen))
     }
 
-    /// Where the newest page is noted among the indexes that are too many to be told apart.
+    /// Whether there may be a note about an index.
+    #[must_use]
+    pub fn may_have(&self, space: SpaceId, index_id: u64) -> bool {
+        self.elsewhere.is_some() || self.known.contains_key(&(space, index_id))
+    }
+
+    /// Where the newest note is among the indexes that are too many to be told apart.
     #[must_use]
     pub fn elsewhere(&self) -> Option<Lsn> {
         self.elsewhere
     }
 }
 
-/// How many indexes younger than the capture are told apart.
-const NEW_INDEXES_MAX: usize = 1 << 18;
+/// How many indexes are told apart.
+const NOTED_INDEXES_MAX: usize = 1 << 18;
 
 /// Pages allocated or freed in tablespaces that several tables share, in groups of four.
 pub type Allocations = Newest<AllocationByte>;
@@ -194,8 +200,9 @@ const ALLOCATIONS_MAX: usize = 1 << 20;
 struct State {
     /// The block that the log ended in when it was last read.
     partial: Option<(Lsn, [u8; BLOCK_BYTES])>,
-    unlogged: Unlogged,
-    new_index_pages: NewIndexPages,
+    encryption_changes: EncryptionChanges,
+    index_loads: IndexNotes,
+    new_index_pages: IndexNotes,
     allocations: Allocations,
     deleted: HashSet<SpaceId>,
     /// Encrypted: everything before this is on disk.
@@ -210,8 +217,9 @@ impl Default for State {
     fn default() -> Self {
         Self {
             partial: None,
-            unlogged: Newest::new(UNLOGGED_SPACES_MAX),
-            new_index_pages: NewIndexPages::default(),
+            encryption_changes: Newest::new(CHANGED_SPACES_MAX),
+            index_loads: IndexNotes::default(),
+            new_index_pages: IndexNotes::default(),
             allocations: Newest::new(ALLOCATIONS_MAX),
             deleted: HashSet::new(),
             durable: Lsn::default(),
@@ -323,15 +331,21 @@ impl Follower {
         (state.stop, state.is_stopped) = (None, false);
     }
 
-    /// Changes that the redo read so far only notes.
+    /// Changes of encryption, by the redo read so far.
     #[must_use]
-    pub fn unlogged(&self) -> Unlogged {
-        self.lock().unlogged.clone()
+    pub fn encryption_changes(&self) -> EncryptionChanges {
+        self.lock().encryption_changes.clone()
+    }
+
+    /// Bulk loads of indexes, whose pages are not in the redo, by the redo read so far.
+    #[must_use]
+    pub fn index_loads(&self) -> IndexNotes {
+        self.lock().index_loads.clone()
     }
 
     /// Pages created for indexes that are younger than the capture, by the redo read so far.
     #[must_use]
-    pub fn new_index_pages(&self) -> NewIndexPages {
+    pub fn new_index_pages(&self) -> IndexNotes {
         self.lock().new_index_pages.clone()
     }
 
@@ -535,18 +549,18 @@ impl Log {
             let full = &buffer[..full_bytes];
             spool.append(full)?;
             self.at = Lsn(self.at.0 + full_bytes as u64);
-            let (mut unlogged, mut new_pages, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
-            let mut allocated = Vec::new();
+            let (mut loads, mut new_pages, mut encryption) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut deleted, mut allocated) = (Vec::new(), Vec::new());
             let mut search = || {
                 let mut of_index = |change| match change {
-                    IndexChange::Load(load) => unlogged.push((load.space, load.lsn)),
+                    IndexChange::Load(load) => loads.push(load),
                     IndexChange::NewPage(page) => new_pages.push(page),
                 };
                 load_finder.feed(full, &mut of_index)?;
                 if let Some((_, block)) = &partial {
                     load_finder.peek(block, &mut of_index)?;
                 }
-                encryption_finder.feed(full, |space, lsn| unlogged.push((space, lsn)))?;
+                encryption_finder.feed(full, |space, lsn| encryption.push((space, lsn)))?;
                 delete_finder.feed(full, |space| deleted.push(space))?;
                 let mut of_page = |byte: AllocationByte, lsn| {
                     if watched.contains(&byte.space) {
@@ -558,7 +572,7 @@ impl Log {
                     allocation_finder.peek(block, of_page)?;
                 }
                 if let Some((_, block)) = &partial {
-                    encryption_finder.peek(block, |space, lsn| unlogged.push((space, lsn)))?;
+                    encryption_finder.peek(block, |space, lsn| encryption.push((space, lsn)))?;
                     delete_finder.peek(block, |space| deleted.push(space))?;
                 }
                 Ok::<_, EncryptedBlock>(())
@@ -569,8 +583,13 @@ impl Log {
             searched.map_err(|cause| encryption_switched_on().caused_by(cause))?;
             {
                 let mut state = lock(state);
-                unlogged.into_iter().for_each(|(space, lsn)| state.unlogged.note(space, lsn));
-                new_pages.into_iter().for_each(|page| state.new_index_pages.note(page));
+                for load in loads {
+                    state.index_loads.note(load.space, load.index_id, load.lsn);
+                }
+                for page in new_pages {
+                    state.new_index_pages.note(page.space, page.index_id, page.lsn);
+                }
+                encryption.into_iter().for_each(|(space, lsn)| state.encryption_changes.note(space, lsn));
                 allocated.into_iter().for_each(|(byte, lsn)| state.allocations.note(byte, lsn));
                 state.deleted.extend(deleted);
                 if state.deleted.len() > DELETED_SPACES_MAX {
@@ -858,23 +877,29 @@ mod tests {
     /// What looks like a record can name any space: memory stays bounded, and nothing is forgotten.
     #[test]
     fn more_spaces_than_can_be_told_apart_are_still_known() {
-        let mut unlogged = Unlogged::new(UNLOGGED_SPACES_MAX);
-        unlogged.note(SpaceId(7), Lsn(50));
-        unlogged.note(SpaceId(7), Lsn(40));
-        assert_eq!((unlogged.newest(SpaceId(7)), unlogged.newest(SpaceId(8))), (Some(Lsn(50)), None));
-        for space in 0..UNLOGGED_SPACES_MAX as u32 + 10 {
-            unlogged.note(SpaceId(space), Lsn(100));
+        let mut changes = EncryptionChanges::new(CHANGED_SPACES_MAX);
+        changes.note(SpaceId(7), Lsn(50));
+        changes.note(SpaceId(7), Lsn(40));
+        assert_eq!((changes.newest(SpaceId(7)), changes.newest(SpaceId(8))), (Some(Lsn(50)), None));
+        for space in 0..CHANGED_SPACES_MAX as u32 + 10 {
+            changes.note(SpaceId(space), Lsn(100));
         }
-        assert!(unlogged.known.len() <= UNLOGGED_SPACES_MAX);
-        assert_eq!(unlogged.newest(SpaceId(7)), Some(Lsn(100)));
-        assert_eq!(unlogged.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
+        assert!(changes.known.len() <= CHANGED_SPACES_MAX);
+        assert_eq!(changes.newest(SpaceId(7)), Some(Lsn(100)));
+        assert_eq!(changes.newest(SpaceId(u32::MAX)), Some(Lsn(100)));
 
-        let mut pages = NewIndexPages::default();
+        let mut notes = IndexNotes::default();
         for (space, index_id, lsn) in [(7, 1, 50), (7, 1, 40), (7, 2, 60), (8, 3, 90)] {
-            pages.note(NewIndexPage { space: SpaceId(space), index_id, lsn: Lsn(lsn) });
+            notes.note(SpaceId(space), index_id, Lsn(lsn));
         }
-        let made = |first, newest| Made { first: Lsn(first), newest: Lsn(newest) };
-        assert_eq!(pages.of(SpaceId(7)).collect::<Vec<_>>(), [(1, made(40, 50)), (2, made(60, 60))]);
+        let seen = |first, newest| Seen { first: Lsn(first), newest: Lsn(newest) };
+        assert_eq!(notes.of(SpaceId(7)).collect::<Vec<_>>(), [(1, seen(40, 50)), (2, seen(60, 60))]);
+        assert!(notes.may_have(SpaceId(8), 3) && !notes.may_have(SpaceId(8), 2));
+        for index_id in 0..NOTED_INDEXES_MAX as u64 {
+            notes.note(SpaceId(9), index_id, Lsn(100));
+        }
+        assert_eq!((notes.known.len(), notes.elsewhere()), (NOTED_INDEXES_MAX, Some(Lsn(100))));
+        assert!(notes.may_have(SpaceId(8), 2));
 
         let byte = |space, offset| AllocationByte { space: SpaceId(space), descriptors: PageNo(0), offset };
         let mut allocations = Allocations::new(2);

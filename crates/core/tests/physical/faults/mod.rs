@@ -48,6 +48,15 @@ fn long() -> bool {
     std::env::var("HOLDFAST_FAULTS").is_ok_and(|value| value == "long")
 }
 
+/// Whether faults are tried at a point: `HOLDFAST_FAULTS` can ask for all points, or for one.
+fn is_tried(point: &str, is_usual: bool) -> bool {
+    match std::env::var("HOLDFAST_FAULTS").as_deref() {
+        Ok("long") => true,
+        Ok(name) => name == point,
+        Err(_) => is_usual,
+    }
+}
+
 fn small_server(kind: ServerKind, options: ServerOptions) -> Server {
     let source = Server::start(kind, options).unwrap();
     shop::load(&source, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
