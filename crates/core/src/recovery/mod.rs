@@ -9,6 +9,7 @@
 //! What follows a backup can also be written as a binlog ([`Recovery::write_binlog`]), for the programs by
 //! which a running server into which a logical backup was loaded executes one.
 
+mod branches;
 mod only;
 mod until;
 mod wanted;

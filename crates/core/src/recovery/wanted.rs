@@ -12,7 +12,7 @@ use holdfast_formats::{
 };
 use holdfast_repo::{Kind, LogName, RunNo};
 
-use super::{Until, until::instant};
+use super::{Until, branches::Branches, until::instant};
 use crate::{
     binlog::{Archive, ArchivedEvent, Behind, Place, Stretch},
     error::{Error, ErrorKind, Result},
@@ -59,16 +59,19 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// With `doubts`, also checks whether the time of the first transaction that is left out is right: those
-    /// after it are looked at, until that is cancelled.
+    /// With `doubts`, also checks whether the transactions can be replayed, and whether the time of the first one
+    /// that is left out is right: those after it are looked at, until that is cancelled.
     fn walk(
         &self,
         doubts: Option<&Cancel>,
         take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<Reached> {
+        let has_no_branches = self.base.0.kind == Kind::Logical;
         let mut walk = Walk {
             until: self.until,
+            base: self.base,
             doubts,
+            branches: (doubts.is_some() && has_no_branches).then(Branches::default),
             end: None,
             committed_us: 0,
             reached: Count::default(),
@@ -155,7 +158,10 @@ impl Transactions for Wanted<'_> {
 
 struct Walk<'a> {
     until: &'a Until,
+    base: (&'a LogName, RunNo),
     doubts: Option<&'a Cancel>,
+    /// Behind a logical backup.
+    branches: Option<Branches>,
     /// The stretch of the last event, and where it ended.
     end: Option<(usize, Place)>,
     /// When the transaction of the current event was committed.
@@ -215,6 +221,9 @@ impl Walk<'_> {
             self.end = Some((event.stretch, Place { position, ..begin }));
             return Ok(ControlFlow::Continue(()));
         }
+        if let Some(branch) = self.branches.as_mut().and_then(|branches| branches.next(event.body)) {
+            return Err(self.ends_unknown(&branch, event.transaction, &begin));
+        }
         // The receiver drops events between transactions if no transaction follows them.
         take(Piece::Event { bytes: event.bytes, part: event.part })?;
         let end = Place { position: event.begin + event.bytes.len() as u64, ..begin };
@@ -227,6 +236,26 @@ impl Walk<'_> {
         }
         self.end = Some((event.stretch, end));
         Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl Walk<'_> {
+    fn ends_unknown(&self, branch: &str, transaction: Option<&GtidEvent>, at: &Place) -> Error {
+        let (log, base) = self.base;
+        let gtid = transaction.and_then(|transaction| transaction.gtid.as_ref());
+        let name = gtid.map_or_else(|| format!("at {at}"), ToString::to_string);
+        let text = format!(
+            "transaction {name} ends XA branch {branch}, which was prepared before {log} {base}: a logical backup \
+             does not hold what was prepared, so this cannot be replayed"
+        );
+        let before = match gtid {
+            Some(gtid) => format!("--before-gtid {gtid}"),
+            None => "a time before it (--at)".to_owned(),
+        };
+        Error::new(ErrorKind::Usage, text).hinted(format!(
+            "name an older backup, taken before the branch was prepared, or a physical one; {before} recovers \
+             everything before"
+        ))
     }
 }
 

@@ -264,6 +264,85 @@ fn mysql_9_7_killed_while_rebuilding() {
     killed_while_rebuilding(ServerKind::MySql97);
 }
 
+/// A branch that was prepared before a logical backup, and ended behind it, is not in that backup: a moment after
+/// its end is refused, and reached from an older backup.
+fn branches_of_another_time(kind: ServerKind) {
+    let stage = Stage::of(start(kind));
+    let Stage { server, repo, dir } = &stage;
+    let branch = |name: &str, id: u32| {
+        let compress =
+            (!kind.is_mariadb()).then(|| "SET SESSION binlog_transaction_compression = ON".to_owned());
+        let statements = [
+            format!("XA START '{name}'"),
+            format!("INSERT INTO a.t VALUES ({id}, REPEAT('v', 5000))"),
+            format!("XA END '{name}'"),
+            format!("XA PREPARE '{name}'"),
+        ];
+        server.exec_all(compress.into_iter().chain(statements)).unwrap();
+    };
+    server.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY, v TEXT)"]).unwrap();
+    stage.once();
+    let old = back_up_rows(repo, server);
+    branch("before", 1);
+    branch("given up", 2);
+    let new = back_up_rows(repo, server);
+    branch("within", 3);
+    server.exec_all(["XA COMMIT 'within'", "INSERT INTO a.t VALUES (4, '')"]).unwrap();
+    let prepared = pause();
+    server.exec("XA ROLLBACK 'given up'").unwrap();
+    let given_up = pause();
+    server.exec("XA COMMIT 'before'").unwrap();
+    let committed = pause();
+    server.exec("INSERT INTO a.t VALUES (5, '')").unwrap();
+    stage.once();
+
+    let chosen = |run: u64, at: jiff::Timestamp| {
+        recovery::choose(repo, &source(), Some((Kind::Logical, Some(RunNo(run)))), Until::Time(at)).unwrap()
+    };
+    let restored = |run: u64, at: jiff::Timestamp| {
+        let target = dir.path().join("target");
+        chosen(run, at).run(repo, &options(kind, target.clone()), &Told, &Cancel::default()).unwrap();
+        let copy = Server::attach(kind, &target, ServerOptions::default()).unwrap();
+        let ids = copy.query::<u32>("SELECT id FROM a.t ORDER BY id").unwrap();
+        drop(copy);
+        fs::remove_dir_all(&target).unwrap();
+        ids
+    };
+    assert_eq!(restored(new, prepared), [3, 4]);
+    for (at, name) in [(given_up, "given up"), (committed, "given up")] {
+        let target = dir.path().join("refused");
+        let recovery = chosen(new, at);
+        let error =
+            recovery.run(repo, &options(kind, target.clone()), &Told, &Cancel::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        let hex: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("ends XA branch X'{hex}',")) && text.contains("db1/logical"),
+            "{text}"
+        );
+        assert!(!target.exists());
+        let written = recovery.write_binlog(false, &Cancel::default(), &mut |_| panic!("written"));
+        assert_eq!(written.unwrap_err().to_string(), text);
+    }
+    assert_eq!(restored(old, committed), [1, 3, 4]);
+}
+
+#[test]
+fn mariadb_10_11_branches_of_another_time() {
+    branches_of_another_time(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_branches_of_another_time() {
+    branches_of_another_time(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_branches_of_another_time() {
+    branches_of_another_time(ServerKind::MySql97);
+}
+
 /// What is about files has no meaning, and what is not empty is not touched.
 #[test]
 fn what_is_refused() {

@@ -1,6 +1,9 @@
 //! Compressed transactions (MySQL): events without checksums, in a zstd frame.
 
-use std::io::{self, Read};
+use std::{
+    io::{self, Read},
+    ops::ControlFlow,
+};
 
 use super::{BinlogError, Event, EventKind, HEADER_BYTES, Header, cursor::Cursor};
 
@@ -65,6 +68,21 @@ impl<'a> Payload<'a> {
     /// Calls `each` for the events in order, with the beginning of their data. Uses little memory, however
     /// many bytes come out, and reads no more than the event says there are.
     pub fn for_each(&self, each: &mut dyn FnMut(&Event<'_>)) -> Result<(), BinlogError> {
+        self.walk(&mut |event| {
+            each(event);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Calls `look` for the first event, with the beginning of its data.
+    pub fn look_at_first(&self, look: &mut dyn FnMut(&Event<'_>)) -> Result<(), BinlogError> {
+        self.walk(&mut |event| {
+            look(event);
+            ControlFlow::Break(())
+        })
+    }
+
+    fn walk(&self, each: &mut dyn FnMut(&Event<'_>) -> ControlFlow<()>) -> Result<(), BinlogError> {
         let failed = |_| BinlogError::Compressed { event: EventKind::TRANSACTION_PAYLOAD };
         let plain: Box<dyn Read + '_> = match self.compression {
             PayloadCompression::None => Box::new(self.stored),
@@ -86,7 +104,9 @@ impl<'a> Payload<'a> {
             if data.len() != len.min(DATA_KEPT) || skipped != rest {
                 return Err(BinlogError::Compressed { event: EventKind::TRANSACTION_PAYLOAD });
             }
-            each(&Event::from_parts(header, &data));
+            if each(&Event::from_parts(header, &data)).is_break() {
+                break;
+            }
         }
         Ok(())
     }
