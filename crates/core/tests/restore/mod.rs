@@ -34,6 +34,7 @@ mod owner;
 mod rebuilt;
 mod redo;
 mod replay;
+mod room;
 mod settings;
 
 fn new_repo() -> Arc<Repo> {
