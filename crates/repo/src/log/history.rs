@@ -384,19 +384,26 @@ impl History {
         self.holds.get(&run).filter(|hold| hold.is_active(now))
     }
 
-    /// A run that was to hold or release backups and has no real outcome, if no hold or release came after it
-    /// and a backup that it may have held still stands.
-    ///
-    /// The run may have succeeded before its outcome was lost, so what it held is not known.
+    /// A run that may have held or released backups, since it was to do so and has no real outcome, or since its
+    /// outcome is lost, whatever that was; if no hold or release came after it and a backup that it may have held
+    /// still stands.
     #[must_use]
     pub fn uncertain_hold(&self) -> Option<RunNo> {
-        let of_holds = self.outcomes.iter().rev().find(|outcome| match outcome.outcome_type {
-            OutcomeType::Hold | OutcomeType::Release => true,
-            OutcomeType::Tombstone => outcome.intent == Some(Intent::Hold),
-            _ => false,
+        let ended = self.newest_run(|outcome| {
+            outcome.outcome_type == OutcomeType::Tombstone && outcome.intent == Some(Intent::Hold)
         });
-        let lost = of_holds.filter(|outcome| outcome.outcome_type == OutcomeType::Tombstone)?.run;
-        self.standing.first().is_some_and(|oldest| *oldest < lost).then_some(lost)
+        let lost = self.lost.keys().next_back().copied();
+        let untold = ended.max(lost).filter(|run| Some(*run) > self.holds_told())?;
+        self.standing.first().is_some_and(|oldest| *oldest < untold).then_some(untold)
+    }
+
+    /// The newest run that says what is held.
+    pub(crate) fn holds_told(&self) -> Option<RunNo> {
+        self.newest_run(|it| matches!(it.outcome_type, OutcomeType::Hold | OutcomeType::Release))
+    }
+
+    fn newest_run(&self, is_it: impl Fn(&Outcome) -> bool) -> Option<RunNo> {
+        self.outcomes.iter().rev().find(|outcome| is_it(outcome)).map(|outcome| outcome.run)
     }
 
     /// The newest backup that stands.

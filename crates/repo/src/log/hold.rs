@@ -155,7 +155,7 @@ pub fn hold(
     })
 }
 
-/// Releases backups from their holds.
+/// Releases backups from their holds. While it is not known what is held, also those that are not.
 pub fn release(
     repo: &Arc<Repo>,
     log: &LogName,
@@ -163,12 +163,15 @@ pub fn release(
     options: &RunOptions,
 ) -> Result<RunNo, HoldError> {
     let done = change(repo, log, options, &mut |history, now| {
-        if let Some(run) = backups.iter().copied().find(|run| history.hold(*run, now).is_none()) {
+        let is_known = history.uncertain_hold().is_none();
+        for run in backups.iter().copied() {
             let log = log.clone();
-            return Err(match history.stands(run) {
-                true => HoldError::NotHeld { log, run },
-                false => HoldError::NoSuchBackup { log, run },
-            });
+            if !history.stands(run) {
+                return Err(HoldError::NoSuchBackup { log, run });
+            }
+            if is_known && history.hold(run, now).is_none() {
+                return Err(HoldError::NotHeld { log, run });
+            }
         }
         Ok((Ending::Release { backups: backups.to_vec() }, None))
     });
@@ -305,6 +308,21 @@ mod tests {
         assert!(matches!(by_rules(), Err(ExpireError::MayBeHeld { run: RunNo(4), .. })));
         world.hold(&[1], None).unwrap();
         assert_eq!(by_rules().unwrap().dropped, [RunNo(2)]);
+    }
+
+    /// Whoever holds nothing says so by a release.
+    #[test]
+    fn a_release_settles_what_is_held() {
+        let world = World::of(3);
+        assert!(matches!(world.release(1), Err(HoldError::NotHeld { .. })));
+        world.hold(&[1], None).unwrap();
+        world.release(1).unwrap();
+        world.repo.store().delete(&[world.log.outcome(RunNo(5))]).unwrap();
+        world.clock.advance(HOUR);
+        Run::begin(&world.repo, &world.log, &options()).unwrap().abandon("test").unwrap();
+        assert_eq!(world.history().uncertain_hold(), Some(RunNo(5)));
+        world.release(2).unwrap();
+        assert_eq!(world.history().uncertain_hold(), None);
     }
 
     #[test]

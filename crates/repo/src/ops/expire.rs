@@ -128,7 +128,7 @@ pub enum ExpireError {
     },
     /// It is not known what is held.
     #[error(
-        "it is not known which backups of {log} are held: run {run} was to hold some, and its \
+        "it is not known which backups of {log} are held: run {run} may have held some, and its \
          outcome is missing"
     )]
     MayBeHeld {

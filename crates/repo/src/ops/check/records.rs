@@ -47,8 +47,7 @@ impl Check {
         }
         if let Some(run) = self.history.uncertain_hold() {
             let problem =
-                "was to hold or release backups, and its outcome is missing: hold or release them again"
-                    .to_owned();
+                "is missing, and may have held or released backups: hold or release them again".to_owned();
             let object = log.outcome(run).to_string();
             self.find(Finding { problem, ..Finding::of_object(object, Severity::Repairable) });
         }

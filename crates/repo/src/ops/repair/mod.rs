@@ -33,7 +33,7 @@ use crate::{
     },
     ops::check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
     repo::Repo,
-    store::{ObjectPath, locks::Beneath, read_all},
+    store::{ObjectPath, exists, locks::Beneath, read_all},
 };
 
 mod index;
@@ -88,7 +88,7 @@ pub struct RepairPlan {
     pub discarded: Vec<Finding>,
     /// Backups that are beyond help and are dropped.
     pub dropped: Vec<BeyondHelp>,
-    /// Backups that are beyond help, but are held.
+    /// Backups that are beyond help, but are held, or may be: what held them may be among the lost.
     pub held: Vec<BeyondHelp>,
     /// Findings that the repair leaves as they are.
     pub left: Vec<Finding>,
@@ -174,7 +174,7 @@ pub enum RepairError {
     },
     /// A backup is beyond help, and it is not known what is held.
     #[error(
-        "backup {backup} of {log} cannot be restored, but may be held: run {run} was to hold backups, \
+        "backup {backup} of {log} cannot be restored, but may be held: run {run} may have held it, \
          and its outcome is missing; nothing was repaired"
     )]
     MayBeHeld {
@@ -381,6 +381,8 @@ struct Planning<'a> {
     history: History,
     lost: BTreeMap<RunNo, RepoError>,
     lost_prunes: BTreeSet<RunNo>,
+    /// The newest of the lost that may have held backups: it has stored nothing.
+    lost_hold: Option<RunNo>,
     made: RepairRefs,
 }
 
@@ -405,7 +407,7 @@ impl<'a> Planning<'a> {
                     .map(|run| (run, RepoError::damaged(log.outcome(run), Damage::Missing))),
             );
         }
-        let mut lost_prunes = BTreeSet::new();
+        let (mut lost_prunes, mut lost_hold) = (BTreeSet::new(), None);
         if !lost.is_empty() {
             require_known_keys(repo)?;
         }
@@ -413,6 +415,8 @@ impl<'a> Planning<'a> {
             require_damaged(repo, log, *run, error)?;
             if was_prune(repo, log, *run)? {
                 lost_prunes.insert(*run);
+            } else if !exists(&**repo.store(), &log.refs(*run)).map_err(RepoError::from)? {
+                lost_hold = Some(*run);
             }
         }
         history.prunes_or(repo, &mut |run, _| {
@@ -422,7 +426,7 @@ impl<'a> Planning<'a> {
         // Page maps are always read, packs as far as requested.
         let read_data = options.read_data.or(Some(0.0));
         let options = CheckOptions { read_data, files_named: FILES_NAMED, ..options.clone() };
-        Ok(Self { repo, options, history, lost, lost_prunes, made: RepairRefs::default() })
+        Ok(Self { repo, options, history, lost, lost_prunes, lost_hold, made: RepairRefs::default() })
     }
 
     fn finish(mut self, now: Timestamp) -> Result<RepairPlan, RepairError> {
@@ -574,11 +578,12 @@ impl<'a> Planning<'a> {
             let object = self.history.log().outcome(*run).to_string();
             return Err(RepairError::Moved { object, backup: *backup });
         }
+        let lost_hold = self.lost_hold.filter(|lost| Some(*lost) > self.history.holds_told());
         for (run, findings) in beyond {
             let it = BeyondHelp { run, findings };
-            match self.history.hold(run, now) {
-                Some(_) => plan.held.push(it),
-                None => plan.dropped.push(it),
+            match self.history.hold(run, now).is_some() || lost_hold.is_some_and(|lost| lost > run) {
+                true => plan.held.push(it),
+                false => plan.dropped.push(it),
             }
             plan.made.rebuilt.retain(|of, refs| *of != run || matches!(refs, RebuiltRefs::Prune(_)));
         }
