@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, copy};
 use holdfast_repo::{
-    Act, LogName, Repo, RunNo,
+    Act, Kind, LogName, Repo, RunNo,
     log::{history::History, outcome::CopyOf},
     ops::copy::{Copied, Copier, CopyOptions, CopyReport, Verdict},
 };
@@ -239,11 +239,13 @@ struct Log<'a> {
 
 impl Log<'_> {
     /// Copies the backups that need copying, oldest first.
-    /// A damaged backup does not keep later ones from being copied.
+    /// A damaged backup does not keep later ones from being copied; a damaged run of a binlog archive does.
     fn copy(&mut self, runs: &[RunNo], args: &CopyArgs, done: &mut Vec<Backup>) -> Result<()> {
         let failed = |error| copy::failed(error, self.from, self.to);
         let plan = self.copier.plan(runs).map_err(failed)?;
         let is_asked_for = args.id.is_some();
+        // Nothing older than what is there can be copied later: that would be a gap for good.
+        let is_archive = self.history.log().kind == Kind::Binlog;
         let mut worst = None;
         for (run, verdict) in plan {
             self.context.cancel.check()?;
@@ -261,7 +263,7 @@ impl Log<'_> {
                 _ if args.dry_run => {}
                 _ => {
                     if let Err(error) = self.copy_one(run, &mut backup) {
-                        if error.kind() != ErrorKind::Damaged || is_asked_for {
+                        if error.kind() != ErrorKind::Damaged || is_asked_for || is_archive {
                             return Err(error);
                         }
                         backup.state = State::Failed;
