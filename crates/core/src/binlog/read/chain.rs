@@ -247,8 +247,8 @@ pub struct Taken {
     pub server: BinlogServer,
     /// When it ended.
     pub finished_at: Timestamp,
-    /// From when on moments can be recovered to: its end, or the view of a logical backup, which comes first, and
-    /// reading the rows takes time.
+    /// From when on moments can be recovered to: when its position was read, or, of backups that do not say that, a
+    /// time that is about it: their end, or the beginning of a logical one, whose view comes first.
     pub holds_from: Timestamp,
     /// MySQL: some of its transactions may have no GTID.
     pub may_lack_gtids: bool,
@@ -262,13 +262,13 @@ impl Taken {
         let facts = head::require_server(head, &backup)?;
         let gtid_mode = facts.binlog.as_ref().and_then(|binlog| binlog.gtid_mode.as_deref());
         Ok(Taken {
-            position,
             server: BinlogServer::of_facts(&facts),
             finished_at: head.finished_at,
-            holds_from: match head.kind.parse() {
+            holds_from: position.at.unwrap_or(match head.kind.parse() {
                 Ok(Kind::Logical) => head.started_at,
                 _ => head.finished_at,
-            },
+            }),
+            position,
             may_lack_gtids: gtid_mode.is_some_and(|mode| mode != "ON"),
         })
     }

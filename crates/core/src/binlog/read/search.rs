@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
-use holdfast_formats::binlog::{Body, Part};
+use holdfast_formats::{
+    Flavor,
+    binlog::{Body, Part},
+};
 use serde::Serialize;
 
 use super::{Archive, Place};
@@ -12,6 +15,9 @@ use crate::error::Result;
 const STATEMENTS_MAX: usize = 32;
 const STATEMENT_BYTES_MAX: usize = 4 << 10;
 const TABLES_MAX: usize = 256;
+/// How long a statement is expected to take at most: a search looks at files with transactions that began so much
+/// earlier.
+const LONG_STATEMENT_US: u64 = 24 * 3600 * 1_000_000;
 
 /// The summary of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -143,14 +149,22 @@ impl Archive {
         search: &Search,
         each: &mut dyn FnMut(TransactionSummary) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let is_in =
-            |archived: &super::ArchivedStretch| match (archived.stretch.first_at, archived.stretch.last_at) {
-                // Transactions are in the order of their commits, except after a clock was set.
+        let is_in = |archived: &super::ArchivedStretch| {
+            let stretch = &archived.stretch;
+            // MySQL's transactions are in the order of their commits, except after a clock was set. MariaDB's have
+            // the time at which their statement began.
+            let longest_us = match stretch.server.flavor() {
+                Flavor::MySql => 0,
+                Flavor::MariaDb => LONG_STATEMENT_US,
+            };
+            match (stretch.first_at, stretch.last_at) {
                 (Some(first), Some(last)) => {
-                    first.min(last) <= search.to_us && search.from_us <= last.max(first)
+                    first.min(last).saturating_sub(longest_us) <= search.to_us
+                        && search.from_us <= last.max(first).saturating_add(longest_us)
                 }
                 _ => true,
-            };
+            }
+        };
         let mut at = 0;
         while at < self.stretches.len() {
             if !is_in(&self.stretches[at]) {
