@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -16,13 +16,13 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// files, which no backup needs.
 pub(crate) fn data_files(datadir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    walk(datadir, &mut files)?;
+    walk(datadir, &mut files).with_context(|| datadir.display().to_string())?;
     files.sort();
     Ok(files)
 }
 
-fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
         if is_no_data(&name.to_string_lossy()) {
@@ -30,7 +30,11 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         }
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            walk(&entry.path(), files)?;
+            match walk(&entry.path(), files) {
+                // A schema that was dropped since.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                walked => walked?,
+            }
         } else if kind.is_file() {
             files.push(entry.path());
         }

@@ -13,6 +13,7 @@ use crate::args::Options;
 use crate::results::{Cache, Load, Unit};
 use crate::run::Bench;
 use crate::source::Source;
+use crate::tool::{CopyDatadir, Tool};
 
 const CONNECTIONS: u32 = 2;
 const SEED: u64 = 2;
@@ -34,7 +35,9 @@ impl Scenario for Storm {
 
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
         let group = group(self, source.kind(), Cache::Cold, Load::Definitions);
-        let tools = tools(&bench.options, source.kind());
+        let mut tools = tools(&bench.options, source.kind());
+        // Files vanish while it copies them.
+        tools.retain(|tool| tool.id() != CopyDatadir.id());
         let load = writers(&source.server)?;
         let storm = DdlStorm::start_with(&source.server, StormOptions::new(CONNECTIONS, SEED))?;
         take_turns(&group, &tools, bench, source, &load)?;
