@@ -81,7 +81,7 @@ impl Holdfast {
 
     /// Restores a backup: `latest`, or an id from a list.
     pub fn restore(&self, kind: ServerKind, backup: &str, target: &Path) -> Result<Done> {
-        self.command(format!("restore {backup}")).into(kind, target)?.done()
+        self.command(format!("restore {backup}")).into(&kind.server_program()?, target).done()
     }
 
     /// Builds a command from a verb and its plain options.
@@ -122,14 +122,14 @@ impl Invocation {
         self
     }
 
-    /// Restores into this directory, with recovery by the kind's own program.
-    pub fn into(mut self, kind: ServerKind, target: &Path) -> Result<Invocation> {
-        let program = kind.server_program()?;
-        self.command.arg("--target-dir").arg(target).arg("--server-binary").arg(&program);
+    /// Restores into this directory, with recovery by the server program `server`.
+    #[must_use]
+    pub fn into(mut self, server: &Path, target: &Path) -> Invocation {
+        self.command.arg("--target-dir").arg(target).arg("--server-binary").arg(server);
         // No other user can enter our scratch directories.
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
         self.command.arg("--owner").arg(format!("{user}:{group}"));
-        Ok(self)
+        self
     }
 
     /// Runs the command; fails if the command fails.

@@ -253,7 +253,10 @@ fn is_expected(code: u16) -> bool {
     const ALGORITHM_NOT_SUPPORTED: u16 = 1845;
     const ALGORITHM_NOT_SUPPORTED_REASON: u16 = 1846;
     const TOO_MANY_ROW_VERSIONS: u16 = 4092;
-    const EXPECTED: [u16; 10] = [
+    /// An encrypted table and a tablespace that is not, or the other way round.
+    const INVALID_ENCRYPTION_REQUEST: u16 = 3825;
+    const EXPECTED: [u16; 11] = [
+        INVALID_ENCRYPTION_REQUEST,
         DUPLICATE_COLUMN,
         DUPLICATE_KEY_NAME,
         TOO_MANY_KEYS,

@@ -253,7 +253,7 @@ impl Stage {
             fs::remove_dir_all(target)?;
         }
         let command = self.holdfast.command(format!("restore {words} --name {NAME} --json"));
-        let ended = command.into(self.source.kind(), target)?.start()?.wait()?;
+        let ended = command.into(&self.source.program()?, target).start()?.wait()?;
         ensure!(ended.succeeded(), "restore {words}: {}", ended.output);
         last_line(&ended)
     }

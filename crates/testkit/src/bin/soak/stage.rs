@@ -99,7 +99,8 @@ impl Stage {
     pub(crate) fn restore(&self, id: &str, target: &Path) -> Result<Invocation> {
         let options = self.encryption.iter().flat_map(|encryption| &encryption.prepare_options);
         let words: String = options.map(|option| format!(" --prepare-option={option}")).collect();
-        self.holdfast.command(format!("restore {id}{words}")).into(self.source.kind(), target)
+        // The source's own program loads its keyring.
+        Ok(self.holdfast.command(format!("restore {id}{words}")).into(&self.source.program()?, target))
     }
 
     /// A server on a restored directory.
