@@ -195,9 +195,7 @@ impl Walk<'_> {
                 let (Until::Time(_), Some(_)) = (self.until, self.doubts) else {
                     return Ok(ControlFlow::Break(()));
                 };
-                let gtid = transaction.gtid.as_ref();
-                let name = gtid.map_or_else(|| format!("at {begin}"), ToString::to_string);
-                let later = Later::new(name, committed_us);
+                let later = Later::new(name_of(transaction.gtid.as_ref(), &begin), committed_us);
                 let behind = archive.stretches()[event.stretch + 1..].iter();
                 let behind = behind.take_while(|archived| archived.gap.is_none());
                 later.check_files(behind.map(|archived| &archived.stretch), self.until)?;
@@ -237,13 +235,12 @@ impl Walk<'_> {
         self.end = Some((event.stretch, end));
         Ok(ControlFlow::Continue(()))
     }
-}
 
-impl Walk<'_> {
+    /// The error for the end of a branch that the backup does not have.
     fn ends_unknown(&self, branch: &str, transaction: Option<&GtidEvent>, at: &Place) -> Error {
         let (log, base) = self.base;
         let gtid = transaction.and_then(|transaction| transaction.gtid.as_ref());
-        let name = gtid.map_or_else(|| format!("at {at}"), ToString::to_string);
+        let name = name_of(gtid, at);
         let text = format!(
             "transaction {name} ends XA branch {branch}, which was prepared before {log} {base}: a logical backup \
              does not hold what was prepared, so this cannot be replayed"
@@ -257,6 +254,11 @@ impl Walk<'_> {
              everything before"
         ))
     }
+}
+
+/// A transaction for messages: its GTID, or else where it is.
+fn name_of(gtid: Option<&Gtid>, at: &Place) -> String {
+    gtid.map_or_else(|| format!("at {at}"), ToString::to_string)
 }
 
 /// This many transactions in a row are no coincidence.

@@ -2,9 +2,8 @@
 //!
 //! All builds of indexes that were under way have ended by then. The redo tells everything about those that begin
 //! later: their indexes get ids, and their first pages are created. So what looks like the load of an index that
-//! nothing else tells of is a chance match. Without this, every other chance match would have a tablespace copied
-//! again, and redo of the dictionary is full of them: for each of the large tables of a busy server, one came in
-//! some ten seconds of ten changes a second (9.7.4).
+//! nothing else tells of is a chance match. Without this, each match would have a tablespace copied again, and redo
+//! of the dictionary is full of them (`docs/guide/hot-backup.md`).
 
 use std::time::Duration;
 
@@ -38,7 +37,8 @@ impl Capture<'_> {
             Ok(end) => (self.quiet, self.knows_builds) = (Some(end), true),
             Err(Stopped::TryAgain(error) | Stopped::HeldTooLong(error)) => {
                 let text = format!(
-                    "definitions are being changed: {error}; tables may be copied twice that need not be"
+                    "no moment without changes of definitions before the copy: {error}; tables may be copied twice \
+                     that need not be"
                 );
                 self.listener.event(Event::Note { text });
             }
