@@ -272,22 +272,22 @@ fn branches_of_another_time(kind: ServerKind) {
     let branch = |name: &str, id: u32| {
         let compress =
             (!kind.is_mariadb()).then(|| "SET SESSION binlog_transaction_compression = ON".to_owned());
-        let statements = [
+        compress.into_iter().chain([
             format!("XA START '{name}'"),
             format!("INSERT INTO a.t VALUES ({id}, REPEAT('v', 5000))"),
             format!("XA END '{name}'"),
             format!("XA PREPARE '{name}'"),
-        ];
-        server.exec_all(compress.into_iter().chain(statements)).unwrap();
+        ])
     };
     server.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY, v TEXT)"]).unwrap();
     stage.once();
     let old = back_up_rows(repo, server);
-    branch("before", 1);
-    branch("given up", 2);
+    server.exec_all(branch("before", 1)).unwrap();
+    server.exec_all(branch("given up", 2)).unwrap();
     let new = back_up_rows(repo, server);
-    branch("within", 3);
-    server.exec_all(["XA COMMIT 'within'", "INSERT INTO a.t VALUES (4, '')"]).unwrap();
+    // On the branch's own connection: another may end it only when the server has noticed that this one is gone.
+    let ends = ["XA COMMIT 'within'", "INSERT INTO a.t VALUES (4, '')"].map(str::to_owned);
+    server.exec_all(branch("within", 3).chain(ends)).unwrap();
     let prepared = pause();
     server.exec("XA ROLLBACK 'given up'").unwrap();
     let given_up = pause();
