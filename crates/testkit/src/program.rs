@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use serde_json::Value;
 
@@ -227,5 +227,10 @@ pub fn restored_position(target: &Path) -> Result<Position> {
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
     let gtid = value["position"]["gtid"].as_str();
-    Ok(Position::Gtid(gtid.with_context(|| format!("no position.gtid in {text}"))?.to_owned()))
+    let gtid = gtid.with_context(|| format!("no position.gtid in {text}"))?.to_owned();
+    match value["position"]["precision"].as_str() {
+        Some("exact") => Ok(Position::Gtid(gtid)),
+        Some("at_restore") => Ok(Position::AtLeast(gtid)),
+        _ => bail!("no position.precision in {text}"),
+    }
 }

@@ -20,6 +20,9 @@ pub const COMMIT_IN_GROUPS: [&str; 2] =
 pub enum Position {
     /// After these transactions, in the server's own notation.
     Gtid(String),
+    /// After these and what else the data directory itself records (MySQL): the end of redo whose last block nobody
+    /// could read.
+    AtLeast(String),
     /// At this event of the source's binlog.
     File {
         /// Name of the binlog file.
@@ -141,6 +144,7 @@ impl Dialect {
                         run(format!("SET GLOBAL gtid_slave_pos = '{gtid}'"))?;
                         "MASTER_USE_GTID = slave_pos".to_owned()
                     }
+                    Position::AtLeast(gtid) => bail!("MariaDB tells its place exactly, not at least {gtid}"),
                     Position::Held => {
                         // On a server that was never a replica, a copied binlog is more accurate than
                         // `gtid_slave_pos`.
@@ -164,7 +168,9 @@ impl Dialect {
             Dialect::MySql => {
                 run("STOP REPLICA".to_owned())?;
                 let start = match position {
-                    Position::Gtid(_) | Position::Held => "SOURCE_AUTO_POSITION = 1".to_owned(),
+                    Position::Gtid(_) | Position::AtLeast(_) | Position::Held => {
+                        "SOURCE_AUTO_POSITION = 1".to_owned()
+                    }
                     Position::File { name, offset } => {
                         format!(
                             "SOURCE_AUTO_POSITION = 0, SOURCE_LOG_FILE = '{name}', SOURCE_LOG_POS = {offset}"
@@ -178,11 +184,17 @@ impl Dialect {
                 ))?;
                 let began_at: String =
                     conn.query_first("SELECT @@gtid_executed")?.context("no gtid_executed")?;
-                if let Position::Gtid(gtid) = position {
-                    // The data directory has its own set; a recorded position that differs from it is wrong.
-                    let query = "SELECT GTID_SUBSET(?, @@gtid_executed) AND GTID_SUBSET(@@gtid_executed, ?)";
-                    let equal: Option<bool> = conn.exec_first(query, (gtid, gtid))?;
-                    ensure!(equal == Some(true), "the data directory holds {began_at}, recorded was {gtid}");
+                // The data directory has its own set; a recorded position that it contradicts is wrong.
+                let (recorded, holds_more) = match position {
+                    Position::Gtid(gtid) => (Some(gtid), false),
+                    Position::AtLeast(gtid) => (Some(gtid), true),
+                    Position::Held | Position::File { .. } => (None, false),
+                };
+                if let Some(gtid) = recorded {
+                    let query =
+                        "SELECT GTID_SUBSET(?, @@gtid_executed) AND (? OR GTID_SUBSET(@@gtid_executed, ?))";
+                    let agrees: Option<bool> = conn.exec_first(query, (gtid, holds_more, gtid))?;
+                    ensure!(agrees == Some(true), "the data directory holds {began_at}, recorded was {gtid}");
                 }
                 conn.query_drop("START REPLICA")?;
                 Ok(began_at)
