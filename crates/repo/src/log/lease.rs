@@ -148,12 +148,16 @@ pub(crate) fn look(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<Leas
     let host = sealed.and_then(|sealed| open_host(repo, log, sealed));
     let process = object.and_then(|object| object.process);
     let is_gone = is_given_up || process.is_some_and(|process| process.is_gone());
-    // A renewal from the future means that the clock was set back: it counts as new.
-    let age = || repo.store().now().map(|now| now.duration_since(newest.created_at).unwrap_or_default());
     // Reading the clock takes a write, and is for nothing if the run is gone anyway.
-    let is_alive = !is_gone && age()? < lease;
+    let is_alive = !is_gone && away(repo.store().now()?, newest.created_at) < lease;
     let renewed_at = newest.created_at;
     Ok(Some(LeaseState { started_at, renewed_at, intent, process, host, makes_room, is_alive }))
+}
+
+/// How far apart two times are. A renewal from the future means that the clock was set back since. By a little, the
+/// run may live; by more, its next renewal will show whether it does: waiting until that time comes could take years.
+fn away(now: SystemTime, then: SystemTime) -> Duration {
+    now.duration_since(then).unwrap_or_else(|ahead| ahead.duration())
 }
 
 /// Renews the lease of one run, and notices when the run has been ended.

@@ -33,6 +33,11 @@ impl ManualClock {
     pub fn advance(&self, by: Duration) {
         *lock(&self.0) += by;
     }
+
+    /// Sets it back.
+    pub fn set_back(&self, by: Duration) {
+        *lock(&self.0) -= by;
+    }
 }
 
 struct Object {

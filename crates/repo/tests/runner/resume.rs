@@ -11,6 +11,10 @@ use holdfast_repo::{
     PackId, RunNo,
     data::writer::{BackupWriter, Foundation, WriterOptions},
     hooks::Hooks,
+    log::{
+        lease::LEASE,
+        run::{BeginError, Run},
+    },
     store::{
         Store,
         faulty::{Fault, FaultyStore, Op},
@@ -110,6 +114,22 @@ fn what_an_unfinished_run_stored_again_is_not_stored_again() {
         "{totals:?}"
     );
     world.assert_is(run, &source);
+}
+
+/// A host whose clock was ahead leaves a lease that would otherwise block its log until that time comes.
+#[test]
+fn a_dead_run_from_the_future_is_passed_over() {
+    let is_refused_after = |back: Duration| {
+        let clock = ManualClock::default();
+        let world = World::over(MemStore::with_clock(clock.clone()), Suite::X25519Aes256Gcm);
+        let _died = world.begin();
+        clock.set_back(back);
+        let next = Run::begin(&world.repo, &world.log, &run_options());
+        matches!(next.map(drop), Err(BeginError::Active(_)))
+    };
+    assert!(is_refused_after(LEASE - Duration::from_secs(1)));
+    assert!(!is_refused_after(LEASE));
+    assert!(!is_refused_after(Duration::from_secs(5 * 365 * 86_400)));
 }
 
 #[test]
