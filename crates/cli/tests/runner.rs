@@ -1,4 +1,4 @@
-//! Tests of the real program on a local repository; only `servers` and `rows` use database servers.
+//! Tests of the real program on a local repository; some of them also on database servers.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,6 +10,7 @@ mod init;
 mod json;
 mod keys;
 mod licences;
+mod loads;
 mod locks;
 mod pitr;
 mod program;

@@ -233,6 +233,7 @@ impl<'a> Loading<'a> {
         let there = in_the_way(&plan, &target, stages.as_deref(), options)?;
         let source_version = head::server_version(backup.head());
         let row_bytes = plan.tables.iter().map(|table| table.totals.bytes).sum();
+        let schemas_there = plan.schemas.iter().filter(|schema| !schema.is_ours).count();
         let rows_by = local_infile::way(&target, options);
         let shown = LoadPlan {
             import: Origin::of(backup.head()),
@@ -242,7 +243,7 @@ impl<'a> Loading<'a> {
             tables: plan.tables.len() as u64,
             rows: plan.tables.iter().map(|table| table.totals.rows).sum(),
             row_bytes,
-            objects: (plan.objects.len() - plan.tables.len() - plan.accounts.len()) as u64,
+            objects: (plan.objects.len() - plan.tables.len() - plan.accounts.len() - schemas_there) as u64,
             accounts: plan.accounts.len() as u64,
             overwritten: there,
             is_continued,

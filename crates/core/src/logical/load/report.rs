@@ -24,7 +24,7 @@ pub struct LoadPlan {
     pub rows: u64,
     /// Bytes of these rows.
     pub row_bytes: u64,
-    /// Other objects: databases, sequences, views, routines, triggers, events.
+    /// Other objects: databases that are not simply left as they are, sequences, views, routines, triggers, events.
     pub objects: u64,
     /// Accounts and roles.
     pub accounts: u64,

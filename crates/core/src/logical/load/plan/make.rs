@@ -164,8 +164,10 @@ impl Maker<'_> {
             let label = format!("database {name}");
             self.seen.collation(&schema.collation);
             let (options, collation, notes) = self.adapter.schema(schema);
-            self.adapted(&label, notes);
-            self.add_schema(name, &options, collation);
+            // One that is there keeps its own.
+            if self.add_schema(name, &options, collation) {
+                self.adapted(&label, notes);
+            }
         }
         // Tables may go to databases that the backup does not have.
         let targets: Vec<String> = self
@@ -185,7 +187,8 @@ impl Maker<'_> {
         }
     }
 
-    fn add_schema(&mut self, name: String, options: &[u8], collation: String) {
+    /// Returns whether the load makes it.
+    fn add_schema(&mut self, name: String, options: &[u8], collation: String) -> bool {
         let object = self.object(ObjectKind::Schema, &name, "");
         let create =
             [format!("CREATE DATABASE IF NOT EXISTS {} ", quoted(&name)).as_bytes(), options].concat();
@@ -194,6 +197,7 @@ impl Maker<'_> {
             Some(there) => self.options.overwrite && *there == collation,
         };
         self.plan.schemas.push(PlannedSchema { object, name, create, collation, is_ours });
+        is_ours
     }
 
     fn sequences(&mut self, contents: &Contents) {
