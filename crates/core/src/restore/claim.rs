@@ -4,7 +4,7 @@
 //! - Nothing is written into a directory that holds anything, unless an interrupted restore of the same
 //!   backup left it, or the user asked for a delta and it is a data directory.
 //! - No server runs on it: none of its files is locked by another process, and the locks that a server takes
-//!   on its own files are taken first.
+//!   on its own files are taken first. The server of a restore that was killed is given time to end.
 //! - The marker is durable before anything else changes, and is removed last; it is locked, so that two
 //!   restores never work on one target.
 
@@ -13,6 +13,8 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use holdfast_repo::format::item::ItemPath;
@@ -38,6 +40,10 @@ const DATA_DIRECTORY_SIGNS: [&str; 6] =
 /// Content of what takes the place of a file set aside, for anyone who looks into it.
 /// Much shorter than any such file.
 const OBSTACLE: &str = "holdfast: the restore into this directory is not complete; run it again\n";
+/// How long to wait for the server of a restore that was killed. It is killed too, and holds its locks until the
+/// system has all of its memory back.
+const SERVER_ENDS_MAX: Duration = Duration::from_secs(30);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Longest marker that is read.
 const MARKER_BYTES_MAX: u64 = 64 << 20;
 
@@ -97,8 +103,39 @@ pub(super) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Su
             Standing::Other
         }
     };
+    let marker = own_path(MARKER)?;
+    if found.contains_key(&marker) {
+        if tree.is_locked(&marker).map_err(|error| io_failed("look at", tree.path_of(&marker), error))? {
+            return Err(another_restore(target));
+        }
+        wait_for_its_server(&tree, &found)?;
+    }
     ServerLocks::take(&tree, &found, &[])?;
     Ok(Survey { standing, found, owner })
+}
+
+fn another_restore(target: &Path) -> Error {
+    Error::new(ErrorKind::Active, format!("another restore is writing to {}", target.display()))
+}
+
+/// Waits until no file is locked any more, but not for ever: another server may have been started.
+fn wait_for_its_server(tree: &Tree, found: &BTreeMap<ItemPath, Found>) -> Result<()> {
+    let begin = Instant::now();
+    while locked(tree, found)?.is_some() && begin.elapsed() < SERVER_ENDS_MAX {
+        sleep(LOOK_AGAIN_AFTER);
+    }
+    Ok(())
+}
+
+/// A file that another process has a lock on. The marker is left out: another restore is no server.
+fn locked<'a>(tree: &Tree, found: &'a BTreeMap<ItemPath, Found>) -> Result<Option<&'a ItemPath>> {
+    let files = found.iter().filter(|(_, found)| found.kind == FoundKind::File).map(|(path, _)| path);
+    for path in files.filter(|path| path.as_bytes() != MARKER.as_bytes()) {
+        if tree.is_locked(path).map_err(|error| io_failed("look at", tree.path_of(path), error))? {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 fn refuse_unless(
@@ -167,10 +204,7 @@ impl Claim {
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => {
-                return Err(Error::new(
-                    ErrorKind::Active,
-                    format!("another restore is writing to {}", target.display()),
-                ));
+                return Err(another_restore(target));
             }
             Err(error) => return Err(failed(error.into())),
         }
@@ -255,12 +289,9 @@ impl ServerLocks {
                 .hinted("stop it, or restore into another directory"))
         };
         // Must come before we hold any lock: closing a file gives up the locks on it, by whichever name it
-        // was opened. The marker may be locked by another restore, which is no server.
-        let files = found.iter().filter(|(_, found)| found.kind == FoundKind::File).map(|(path, _)| path);
-        for path in files.filter(|path| path.as_bytes() != MARKER.as_bytes()) {
-            if tree.is_locked(path).map_err(|error| io_failed("look at", tree.path_of(path), error))? {
-                return is_running(path);
-            }
+        // was opened.
+        if let Some(path) = locked(tree, found)? {
+            return is_running(path);
         }
         let usual = SERVER_LOCKS.into_iter().map(own_path).collect::<Result<Vec<_>>>()?;
         let names: BTreeSet<&ItemPath> = usual.iter().chain(held).collect();
@@ -284,7 +315,11 @@ impl ServerLocks {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{
+        fs,
+        io::{BufRead, BufReader},
+        process::{Child, Command, Stdio},
+    };
 
     use super::*;
 
@@ -353,5 +388,62 @@ mod tests {
         assert!(!dir.path().join("ib_logfile0").exists());
         claim.release().unwrap();
         assert!(!dir.path().join(MARKER).exists());
+    }
+
+    const LOCK: &str = "HOLDFAST_TEST_LOCK";
+
+    /// Not a test by itself: holds the lock on a file until its standard input ends. A process has no quarrel with
+    /// locks of its own.
+    #[test]
+    #[ignore = "a process for the tests of this module"]
+    fn holds_a_lock() {
+        let file = File::options().write(true).open(std::env::var(LOCK).unwrap()).unwrap();
+        fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
+        writeln!(io::stdout(), "{LOCK}").unwrap();
+        io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    fn lock(path: &Path) -> Child {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "restore::claim::tests::holds_a_lock", "--ignored", "--nocapture"])
+            .env(LOCK, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().contains(LOCK)));
+        child
+    }
+
+    /// The server of a restore that was killed ends a little later than it; one that runs stays.
+    #[test]
+    fn who_has_the_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        drop(Claim::take(&at("ours"), &marker(1), &BTreeMap::new(), &[]).unwrap());
+        fs::write(at("ours/ibdata1"), "pages").unwrap();
+
+        let mut dying = lock(&at("ours/ibdata1"));
+        let ends = std::thread::spawn(move || {
+            sleep(Duration::from_millis(300));
+            drop(dying.stdin.take());
+            dying.wait().unwrap();
+        });
+        assert!(matches!(standing(&at("ours"), false, 1), Ok(Standing::Ours(_))));
+        ends.join().unwrap();
+
+        let mut other = lock(&at("ours").join(MARKER));
+        assert_eq!(standing(&at("ours"), false, 1).unwrap_err().kind(), ErrorKind::Active);
+        other.kill().unwrap();
+        other.wait().unwrap();
+
+        fs::create_dir(at("data")).unwrap();
+        fs::write(at("data/ibdata1"), "pages").unwrap();
+        let mut server = lock(&at("data/ibdata1"));
+        let error = standing(&at("data"), true, 1).unwrap_err().to_string();
+        assert!(error.contains("a server is running on"), "{error}");
+        server.kill().unwrap();
+        server.wait().unwrap();
     }
 }
