@@ -46,7 +46,7 @@ fn scene() -> Scene {
 }
 
 fn orders(server: &Server, table: &str) -> Vec<(u32, String)> {
-    server.query(&format!("SELECT id, name FROM {table} ORDER BY id")).unwrap()
+    server.query(format!("SELECT id, name FROM {table} ORDER BY id")).unwrap()
 }
 
 /// What a plan or a report says in text of what is not copied as it was.

@@ -378,9 +378,9 @@ fn gap(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Finding>> {
     let Some(gap) = archive.stretches().iter().rev().find_map(|archived| archived.gap.as_ref()) else {
         return Ok(None);
     };
-    let is_behind = archive.chains()?.last().is_some_and(|chain| !chain.bases.is_empty());
+    let has_base = archive.chains()?.last().is_some_and(|chain| !chain.bases.is_empty());
     let text = format!("{log}: the archive has a gap: {}", gap.text);
-    Ok(Some(if is_behind {
+    Ok(Some(if has_base {
         Finding::good(format!("{text}; there is a backup after it"))
     } else {
         Finding::notice(

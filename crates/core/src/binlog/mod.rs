@@ -35,7 +35,7 @@ mod wire;
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
 pub(crate) use read::Occurrence;
 pub use read::{
-    Archive, ArchivedEvent, ArchivedStretch, Base, Behind, Chain, EachEvent, FileContent, Search, Taken,
+    After, Archive, ArchivedEvent, ArchivedStretch, Base, Chain, EachEvent, FileContent, Search, Taken,
     TransactionSummary,
 };
 pub use spool::SpoolOptions;

@@ -25,13 +25,13 @@ pub(super) const FILE_BEGIN: u64 = 4;
 /// first event of a file that it encrypts, which is not stored.
 pub(super) struct Offsets {
     next: u64,
-    is_behind_first: bool,
+    is_after_first: bool,
 }
 
 impl Offsets {
     /// For events that begin at `begin`.
     pub(super) fn at(begin: u64) -> Self {
-        Self { next: begin, is_behind_first: false }
+        Self { next: begin, is_after_first: false }
     }
 
     /// Where the next event begins, if nothing is left out.
@@ -41,15 +41,15 @@ impl Offsets {
 
     /// Moves past an event, and returns where it begins.
     pub(super) fn take(&mut self, header: &Header) -> u64 {
-        let begin = if self.is_behind_first { behind_first(self.next, header) } else { self.next };
-        self.is_behind_first = begin == FILE_BEGIN;
+        let begin = if self.is_after_first { after_first(self.next, header) } else { self.next };
+        self.is_after_first = begin == FILE_BEGIN;
         self.next = begin + u64::from(header.len);
         begin
     }
 }
 
 /// Where the second event of a file begins: at `next` or after it.
-fn behind_first(next: u64, header: &Header) -> u64 {
+fn after_first(next: u64, header: &Header) -> u64 {
     next.max(u64::from(header.end.saturating_sub(header.len)))
 }
 
@@ -131,7 +131,7 @@ pub(super) struct Recorder {
     place: Place,
     format: String,
     /// Whether the last event that the stream sent was the first of a file.
-    is_behind_first: bool,
+    is_after_first: bool,
     /// The last archived event, which the stream sends once more.
     known: Option<Known>,
     stretch: Option<Stretch>,
@@ -164,7 +164,7 @@ impl Recorder {
             gtids,
             place: Place { file: String::new(), position: 0 },
             format: String::new(),
-            is_behind_first: false,
+            is_after_first: false,
             known: None,
             stretch: None,
             next_number: 0,
@@ -283,7 +283,7 @@ impl Recorder {
         }
         self.server = server;
         self.place = place;
-        self.is_behind_first = false;
+        self.is_after_first = false;
         self.known = known;
         self.gap = gap.or(self.gap.take());
         Ok(())
@@ -342,7 +342,7 @@ impl Recorder {
         let event = Event::parse(bytes, self.checksum);
         let event = event.map_err(|error| RecordError::Event { at: self.place.clone(), error })?;
         if self.last.as_ref().is_some_and(|last| last.begin == FILE_BEGIN) {
-            self.place.position = behind_first(self.place.position, &event.header);
+            self.place.position = after_first(self.place.position, &event.header);
         }
         self.record(bytes, &event, sink).map_err(|error| match error {
             RecordError::Sink(error) => error,
@@ -365,7 +365,7 @@ impl Recorder {
         if header.kind == EventKind::START_ENCRYPTION {
             // It is about the file only, and of no use to a receiver of unencrypted events. In the file it
             // follows the first event, but it is sent wherever a stream begins.
-            if std::mem::take(&mut self.is_behind_first) {
+            if std::mem::take(&mut self.is_after_first) {
                 self.place.position += u64::from(header.len);
             }
             return Ok(false);
@@ -395,7 +395,7 @@ impl Recorder {
                 None => RecordError::Hole { file, from, to: begin },
             });
         }
-        self.is_behind_first =
+        self.is_after_first =
             header.kind == EventKind::FORMAT_DESCRIPTION && self.place.position == FILE_BEGIN;
         if let Some(known) = self.known.clone() {
             return self.compare(&known, bytes, len).map(|()| false);
@@ -434,7 +434,7 @@ impl Recorder {
             }
             self.end_stretch(true, sink)?;
             self.place = Place { file, position };
-            self.is_behind_first = false;
+            self.is_after_first = false;
             self.format.clear();
         } else if self.place.position == 0 {
             self.place.position = position;
@@ -559,9 +559,9 @@ impl Recorder {
 
     fn last_transaction(&self, gtid: &Gtid) -> Option<LastTransaction> {
         let (Gtid::MariaDb(name), Gtids::MariaDb(before)) = (gtid, &self.gtids) else { return None };
-        let behind = before.iter().find(|before| before.domain == name.domain);
-        let behind = behind.map(|behind| behind.to_string());
-        Some(LastTransaction { gtid: gtid.to_string(), behind, begun_s: self.begun_s? })
+        let last = before.iter().find(|before| before.domain == name.domain);
+        let before = last.map(|last| last.to_string());
+        Some(LastTransaction { gtid: gtid.to_string(), before, begun_s: self.begun_s? })
     }
 
     /// A file names the GTIDs of all files before it.
@@ -682,9 +682,9 @@ mod tests {
         recorder.begin_run();
         assert!(recorder.tail().unwrap().has_nameless);
         recorder.received(&commit, &mut kept).unwrap();
-        let behind = recorder.tail().unwrap();
-        assert!(behind.has_nameless && behind.open.is_none(), "{behind:?}");
-        assert!(!Recorder::at(&behind).unwrap().tail().unwrap().has_nameless);
+        let after = recorder.tail().unwrap();
+        assert!(after.has_nameless && after.open.is_none(), "{after:?}");
+        assert!(!Recorder::at(&after).unwrap().tail().unwrap().has_nameless);
         recorder.begin_run();
         assert!(!recorder.tail().unwrap().has_nameless);
     }

@@ -227,7 +227,7 @@ pub(super) fn first(
     if let (Some(gtids), Some(executed)) = (&gtids, &binlog.gtids)
         && !gtids.is_empty()
         && executed.includes(gtids)
-        && let Some(place) = place_behind(gtids, binlog, connect, options)?
+        && let Some(place) = place_after(gtids, binlog, connect, options)?
     {
         return Ok((begin(&place.file), None));
     }
@@ -298,7 +298,7 @@ pub(super) fn next(
         && !has_lost
         && !begins_anew
         && lack.is_none()
-        && let Some(place) = place_behind(archived, binlog, connect, options)?
+        && let Some(place) = place_after(archived, binlog, connect, options)?
     {
         return Ok(Start::at(place));
     }
@@ -346,7 +346,7 @@ pub(super) fn next(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Lack {
     /// It has not got that far.
-    Behind,
+    After,
     /// It has, but cannot be shown to have the same transactions. Says what is wrong.
     Otherwise(String),
 }
@@ -355,7 +355,7 @@ impl Lack {
     /// As an error; up to `until`, the archive is of another server.
     pub(super) fn of_another(self, until: &Place) -> Error {
         let text = match self {
-            Lack::Behind => {
+            Lack::After => {
                 format!(
                     "this server does not yet have everything that is archived, up to {until} of another \
                      server"
@@ -384,25 +384,25 @@ fn lack(
 ) -> Result<Option<Lack>> {
     let Some(archived) = tail.gtids()?.filter(|gtids| !gtids.is_empty()) else { return Ok(None) };
     if !binlog.gtids.as_ref().is_some_and(|executed| executed.includes(&archived)) {
-        return Ok(Some(Lack::Behind));
+        return Ok(Some(Lack::After));
     }
-    let Gtids::MariaDb(mut behind) = archived else { return Ok(None) };
+    let Gtids::MariaDb(mut after) = archived else { return Ok(None) };
     if binlog.server.is_same(&tail.server) {
         return Ok(None);
     }
     let Some(last) = &tail.last_transaction else {
-        let what = format!("the archive has no transaction by which {behind} could be verified");
+        let what = format!("the archive has no transaction by which {after} could be verified");
         return Ok(Some(Lack::Otherwise(what)));
     };
     let parse = |gtid: &str| {
         gtid.parse::<MariaDbGtid>().context_kind(ErrorKind::Damaged, "understand where the archive ends")
     };
     let gtid = parse(&last.gtid)?;
-    behind.leave_out(gtid.domain);
-    if let Some(before) = &last.behind {
-        behind.advance(parse(before)?);
+    after.leave_out(gtid.domain);
+    if let Some(before) = &last.before {
+        after.advance(parse(before)?);
     }
-    let begin = StreamBegin::BehindGtids(Gtids::MariaDb(behind));
+    let begin = StreamBegin::AfterGtids(Gtids::MariaDb(after));
     let what = match begun_s(gtid, &begin, connect, options)? {
         Some(begun_s) if begun_s == last.begun_s => return Ok(None),
         Some(_) => format!("its {gtid} is not the archived transaction"),
@@ -467,13 +467,13 @@ fn begins_with_any(
 
 /// The place of the first transaction that is not archived, or the end if all are;
 /// `None` if the server does not have it any more.
-fn place_behind(
+fn place_after(
     archived: &Gtids,
     binlog: &mut Binlog,
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Option<Place>> {
-    Ok(match first_transaction(&StreamBegin::BehindGtids(archived.clone()), connect, options)? {
+    Ok(match first_transaction(&StreamBegin::AfterGtids(archived.clone()), connect, options)? {
         First::At { place, .. } => Some(place),
         First::End => binlog.files()?.end(),
         First::Gone => None,

@@ -33,7 +33,7 @@ use holdfast_repo::{
     store::{Store, StoreError, fs::FsStore, read_all},
 };
 
-use super::{Archive, stored::stored_tail_behind, stretch::Tail};
+use super::{Archive, stored::stored_tail_after, stretch::Tail};
 use crate::{
     error::{Context as _, Error, ErrorKind, Result},
     work_place::{Lock, lock},
@@ -229,10 +229,10 @@ impl Spool {
         if parts.is_empty() {
             return Ok(());
         }
-        let archive = self.archived_behind(repo, run)?;
+        let archive = self.archived_after(repo, run)?;
         let end = match archive {
             // What is stored under this run's own number came too late, like these.
-            Some(_) => stored_tail_behind(repo, &self.log, run)?,
+            Some(_) => stored_tail_after(repo, &self.log, run)?,
             None => None,
         };
         for part in parts {
@@ -257,13 +257,13 @@ impl Spool {
 
     /// The archive, if nothing is missing in what it has after a run;
     /// `None` as well if the key cannot read it.
-    fn archived_behind(&self, repo: &Arc<Repo>, run: RunNo) -> Result<Option<Archive>> {
+    fn archived_after(&self, repo: &Arc<Repo>, run: RunNo) -> Result<Option<Archive>> {
         if !repo.can_read() {
             return Ok(None);
         }
         let archive = Archive::open(repo, &self.log.source)?;
-        let mut behind = archive.stretches().iter().filter(|archived| archived.run > run);
-        Ok(behind.all(|archived| archived.gap.is_none()).then_some(archive))
+        let mut after = archive.stretches().iter().filter(|archived| archived.run > run);
+        Ok(after.all(|archived| archived.gap.is_none()).then_some(archive))
     }
 }
 

@@ -39,17 +39,17 @@ pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
 
 /// Where the archive ends, including what dead runs have left for the next one to take over. Every role can read it.
 pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
-    stored_tail_behind(repo, log, RunNo(0))
+    stored_tail_after(repo, log, RunNo(0))
 }
 
-/// Where the archive ends, counting only what runs after `behind` have; `None` if they have nothing.
-pub(super) fn stored_tail_behind(repo: &Arc<Repo>, log: &LogName, behind: RunNo) -> Result<Option<Tail>> {
+/// Where the archive ends, counting only what runs after `after` have; `None` if they have nothing.
+pub(super) fn stored_tail_after(repo: &Arc<Repo>, log: &LogName, after: RunNo) -> Result<Option<Tail>> {
     let history = History::read(repo, log)?;
-    let last = last_archived(&history).filter(|last| last.run > behind);
+    let last = last_archived(&history).filter(|last| last.run > after);
     let mut tail = last.and_then(|outcome| outcome.tail.as_ref()).map(Tail::from_map).transpose()?;
     for run in list_segments(repo, log)?.into_keys() {
         let is_there = last.is_some_and(|last| run <= last.run) || is_superseded(&history, run);
-        if run <= behind || is_there {
+        if run <= after || is_there {
             continue;
         }
         let mut reader = SegmentReader::new(repo, &history, run);

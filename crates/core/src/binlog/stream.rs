@@ -43,7 +43,7 @@ pub(super) enum StreamBegin {
     /// At an event.
     AtPlace(Place),
     /// After these transactions.
-    BehindGtids(Gtids),
+    AfterGtids(Gtids),
 }
 
 /// How to request a stream.
@@ -221,7 +221,7 @@ fn settle(session: &mut Session, begin: &StreamBegin, options: StreamOptions) ->
         Flavor::MariaDb => {
             // Send all events as they are, GTIDs and compressed ones too.
             settings.push("@mariadb_slave_capability = 4".to_owned());
-            if let StreamBegin::BehindGtids(gtids) = begin {
+            if let StreamBegin::AfterGtids(gtids) = begin {
                 settings.push(format!("@slave_connect_state = '{gtids}'"));
                 settings.push("@slave_gtid_strict_mode = 0, @slave_gtid_ignore_duplicates = 0".to_owned());
             }
@@ -244,13 +244,13 @@ fn request(flavor: Flavor, begin: &StreamBegin, options: StreamOptions) -> Vec<u
         flags |= wire::flags::ANNOTATE_ROWS;
     }
     match begin {
-        StreamBegin::BehindGtids(Gtids::MySql(set)) => {
+        StreamBegin::AfterGtids(Gtids::MySql(set)) => {
             wire::dump_gtid(options.server_id, flags, &encode_set(set))
         }
-        StreamBegin::BehindGtids(Gtids::MariaDb(_)) if flavor == Flavor::MySql => {
+        StreamBegin::AfterGtids(Gtids::MariaDb(_)) if flavor == Flavor::MySql => {
             wire::dump_gtid(options.server_id, flags, &encode_set(&MySqlGtidSet::default()))
         }
-        StreamBegin::BehindGtids(Gtids::MariaDb(_)) => wire::dump(options.server_id, flags, "", 4),
+        StreamBegin::AfterGtids(Gtids::MariaDb(_)) => wire::dump(options.server_id, flags, "", 4),
         StreamBegin::AtPlace(place) => {
             // The protocol has 32 bits. Beyond that, the stream begins with the file,
             // and what comes before the place is skipped.

@@ -231,8 +231,8 @@ pub(super) struct LastTransaction {
     /// Its GTID.
     pub gtid: String,
     /// The GTID before it in its domain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<String>,
+    #[serde(rename = "behind", default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
     /// When its first statement began, in seconds since 1970.
     /// On a replica, the commit time and the bytes differ.
     pub begun_s: u32,

@@ -103,14 +103,14 @@ impl Filter {
             return why("a statement is very long");
         }
         // A leading comment does not tell what the statement does.
-        let Some(mut behind) = Words::of(text) else {
+        let Some(mut after) = Words::of(text) else {
             return why("a statement is not in UTF-8");
         };
-        behind.skip_comment();
-        if !behind.rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        after.skip_comment();
+        if !after.rest.starts_with(|c: char| c.is_ascii_alphabetic()) {
             return why("the kind of a statement is not clear from its beginning");
         }
-        let kind = words(behind.rest.as_bytes());
+        let kind = words(after.rest.as_bytes());
         let words = words(text);
         let word = |at: usize| kind.get(at).map_or("", |word| &**word);
         let is_of_table = || ["TABLE", "TABLES"].iter().any(|it| *it == word(1) || *it == word(2));
@@ -440,8 +440,8 @@ impl<'a> Words<'a> {
     fn skip_comment(&mut self) {
         while let Some(comment) = self.rest.strip_prefix("/*") {
             let is_executed = comment.starts_with('!') || comment.starts_with("M!");
-            let Some((_, behind)) = comment.split_once("*/").filter(|_| !is_executed) else { return };
-            self.rest = behind.trim_start();
+            let Some((_, after)) = comment.split_once("*/").filter(|_| !is_executed) else { return };
+            self.rest = after.trim_start();
         }
     }
 

@@ -45,7 +45,7 @@ impl Place {
     }
 
     /// The condition for rows after the place, and, if `inclusive`, for those at it.
-    pub(super) fn behind(&self, table: &Table, inclusive: bool) -> String {
+    pub(super) fn after(&self, table: &Table, inclusive: bool) -> String {
         self.side(
             table,
             |direction| match direction {
@@ -195,11 +195,11 @@ mod tests {
         let table =
             table(&[("a", Form::Number, None, Ascending), ("b`", Form::Text, Some("latin1"), Descending)]);
         let place = Place::of_row(&table, b"\x02-7\x02\xE4'more").unwrap();
-        assert_eq!(place.behind(&table, false), "((`a` > -7) OR (`a` = -7 AND `b``` < _latin1 x'e427'))");
-        assert_eq!(place.behind(&table, true), "((`a` > -7) OR (`a` = -7 AND `b``` <= _latin1 x'e427'))");
+        assert_eq!(place.after(&table, false), "((`a` > -7) OR (`a` = -7 AND `b``` < _latin1 x'e427'))");
+        assert_eq!(place.after(&table, true), "((`a` > -7) OR (`a` = -7 AND `b``` <= _latin1 x'e427'))");
         assert_eq!(place.before(&table), "((`a` < -7) OR (`a` = -7 AND `b``` > _latin1 x'e427'))");
         let half = Place::of_literals(vec!["5".to_owned()]);
-        assert_eq!(half.behind(&table, true), "(`a` >= 5)");
+        assert_eq!(half.after(&table, true), "(`a` >= 5)");
         assert_eq!(half.before(&table), "(`a` < 5)");
     }
 

@@ -86,10 +86,10 @@ impl<'a> Tee<'a> {
     }
 
     /// Reserves the place right after a range.
-    pub(super) fn reserve_range(&self, table: &TeeTable, behind: &TeeRange<'_>) -> Result<ReservedRange> {
+    pub(super) fn reserve_range(&self, table: &TeeTable, after: &TeeRange<'_>) -> Result<ReservedRange> {
         let reserve = |position: usize, writer: &BackupWriter| {
-            let behind = behind.ranges.get(position).and_then(Option::as_ref).ok_or_else(not_begun)?;
-            Ok(writer.reserve_range(known(&table.0, position)?, behind.no())?)
+            let after = after.ranges.get(position).and_then(Option::as_ref).ok_or_else(not_begun)?;
+            Ok(writer.reserve_range(known(&table.0, position)?, after.no())?)
         };
         self.writers.each_says(reserve).map(ReservedRange)
     }

@@ -39,14 +39,14 @@ fn names(sql: &[u8]) -> (BTreeSet<Used>, BTreeSet<String>) {
     let mut found = BTreeSet::new();
     for (at, token) in all.iter().enumerate() {
         let Some(schema) = token.name() else { continue };
-        let (is_behind, is_before) = (is_point(at.checked_sub(1)), is_point(Some(at + 1)));
+        let (is_after, is_before) = (is_point(at.checked_sub(1)), is_point(Some(at + 1)));
         if !is_before {
             // Of `database`.`table`.`column` and `database`.`table` `alias`, only the alias. A name after AS
             // is a column.
-            if !is_behind && !at.checked_sub(1).is_some_and(|at| all[at].is_word("AS")) {
+            if !is_after && !at.checked_sub(1).is_some_and(|at| all[at].is_word("AS")) {
                 aliases.insert(schema);
             }
-        } else if !is_behind && let Some(name) = all.get(at + 2).and_then(Token::name) {
+        } else if !is_after && let Some(name) = all.get(at + 2).and_then(Token::name) {
             // A third name is a column, of a table named elsewhere or of MySQL's `database`.`alias`, unless
             // it is called.
             let is_of_three = is_point(Some(at + 3));

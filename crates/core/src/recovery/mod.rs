@@ -23,7 +23,7 @@ use holdfast_formats::{
 use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, format::manifest::Head, log::history::History};
 
 use crate::{
-    binlog::{Archive, Behind, Taken},
+    binlog::{After, Archive, Taken},
     error::{Context as _, Error, ErrorKind, Result},
     event::{Cancel, Listener},
     head::read_head,
@@ -45,7 +45,7 @@ pub struct Recovery {
     archive: Archive,
     log: LogName,
     base: RunNo,
-    behind: Behind,
+    after: After,
     until: Until,
     /// The backup, if the user has named it.
     named: Option<RunNo>,
@@ -73,18 +73,18 @@ pub fn choose(
     let chosen = match named {
         Some((kind, Some(run))) => {
             let history = backups.of(kind)?;
-            behind(repo, history, run, &archive, &until).map(|behind| (history, run, behind))
+            after(repo, history, run, &archive, &until).map(|after| (history, run, after))
         }
         kind => last_before(repo, &backups, kind.map(|(kind, _)| kind), &archive, &until),
     };
-    let (history, base, behind) = chosen.map_err(|error| match error.hint() {
+    let (history, base, after) = chosen.map_err(|error| match error.hint() {
         Some(_) => error,
         None => error.hinted(
             "\"holdfast binlog list\" shows from which backups, and up to which time, recovery is possible",
         ),
     })?;
     let log = history.log().clone();
-    Ok(Recovery { archive, log, base, behind, until, named: named.and_then(|(_, run)| run) })
+    Ok(Recovery { archive, log, base, after, until, named: named.and_then(|(_, run)| run) })
 }
 
 /// The backups of a source.
@@ -124,22 +124,22 @@ fn last_before<'a>(
     kind: Option<Kind>,
     archive: &Archive,
     until: &Until,
-) -> Result<(&'a History, RunNo, Behind)> {
+) -> Result<(&'a History, RunNo, After)> {
     let occurrence =
         until.gtid().map(|gtid| only::occurrence(repo, backups, archive, until, gtid)).transpose()?;
     let mut refused = None;
     let is_wanted = |history: &History| kind.is_none_or(|kind| history.log().kind == kind);
     for (history, run) in backups.preferred().filter(|(history, _)| is_wanted(history)) {
-        let tried = behind(repo, history, run, archive, until).and_then(|behind| {
+        let tried = after(repo, history, run, archive, until).and_then(|after| {
             match until.gtid().zip(occurrence.as_ref()) {
-                Some((gtid, occurrence)) if !only::reaches(archive, &behind, occurrence)? => {
+                Some((gtid, occurrence)) if !only::reaches(archive, &after, occurrence)? => {
                     Err(only::out_of_reach(archive, gtid, occurrence))
                 }
-                _ => Ok(behind),
+                _ => Ok(after),
             }
         });
         match tried {
-            Ok(behind) => return Ok((history, run, behind)),
+            Ok(after) => return Ok((history, run, after)),
             // The newest refusal is reported: it concerns the backup that one would have expected.
             Err(error) => drop(refused.get_or_insert(error)),
         }
@@ -185,7 +185,7 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
 }
 
 /// Where the archive continues after a backup. Fails if it does not, or if the moment is before the backup.
-fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<Behind> {
+fn after(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<After> {
     let log = history.log();
     if history.outcome(base).is_some_and(|outcome| outcome.part.is_some()) {
         let text = format!(
@@ -200,7 +200,7 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
     if until.is_before(taken.holds_from, taken.gtids().as_ref()) {
         return Err(Error::new(ErrorKind::Usage, format!("{log} {base} was taken after {until}")));
     }
-    let behind = archive.behind(&taken).ok_or_else(|| {
+    let after = archive.after(&taken).ok_or_else(|| {
         let text = match taken.is_told_by_gtids() {
             true => format!("the archive does not continue after {log} {base}"),
             false => format!(
@@ -214,13 +214,13 @@ fn behind(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until:
         Error::new(ErrorKind::Usage, text)
     })?;
     if let Until::Time(time) = until
-        && archive.ends_later(&behind, u64::try_from(time.as_microsecond()).unwrap_or_default())?
+        && archive.ends_later(&after, u64::try_from(time.as_microsecond()).unwrap_or_default())?
     {
         // The host that took it may have another time than the server whose binlog this is.
         let text = format!("{log} {base} holds transactions that were committed after {until}");
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    Ok(behind)
+    Ok(after)
 }
 
 impl Recovery {
@@ -241,7 +241,7 @@ impl Recovery {
     }
 
     fn wanted(&self) -> Wanted<'_> {
-        Wanted::new(&self.archive, &self.behind, &self.until, (&self.log, self.base))
+        Wanted::new(&self.archive, &self.after, &self.until, (&self.log, self.base))
     }
 
     /// What is replayed after the backup. Must have been counted before.
@@ -319,9 +319,9 @@ impl Recovery {
                     format_due = Some(format.to_vec());
                 }
                 Piece::Event { bytes, part } => {
-                    let is_behind = format_due.is_none() || part != Part::Outside;
+                    let is_after = format_due.is_none() || part != Part::Outside;
                     let is_written = is_whole(part)
-                        && is_behind
+                        && is_after
                         && !bytes.get(KIND_AT).is_some_and(|kind| is_left_out(EventKind(*kind)));
                     if let Some(format) = format_due.take_if(|_| is_written) {
                         let is_first = !std::mem::replace(&mut has_begun, true);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use holdfast_formats::Gtid;
 use holdfast_repo::Repo;
 
-use super::{Backups, Until, behind, until::instant};
+use super::{Backups, Until, after, until::instant};
 use crate::{
-    binlog::{Archive, Behind, Occurrence},
+    binlog::{After, Archive, Occurrence},
     error::{Error, ErrorKind, Result},
 };
 
@@ -31,16 +31,16 @@ pub(super) fn occurrence(
     if found.is_empty() {
         return Ok(newest);
     }
-    let bases: Vec<(String, Behind)> = backups
+    let bases: Vec<(String, After)> = backups
         .preferred()
         .filter_map(|(history, run)| {
-            let behind = behind(repo, history, run, archive, until).ok()?;
-            Some((history.log().backup_id(run), behind))
+            let after = after(repo, history, run, archive, until).ok()?;
+            Some((history.log().backup_id(run), after))
         })
         .collect();
     let base_of = |occurrence: &Occurrence| {
         let mut reaching =
-            bases.iter().filter(|(_, behind)| reaches(archive, behind, occurrence).unwrap_or(false));
+            bases.iter().filter(|(_, after)| reaches(archive, after, occurrence).unwrap_or(false));
         reaching.next().map(|(id, _)| id)
     };
     if found.iter().all(is_same) {
@@ -72,12 +72,12 @@ pub(super) fn occurrence(
 }
 
 /// Whether a transaction comes after a backup with no gap in between.
-pub(super) fn reaches(archive: &Archive, behind: &Behind, occurrence: &Occurrence) -> Result<bool> {
-    let (first, position, _) = archive.locate(behind)?;
-    let is_behind = first < occurrence.stretch
+pub(super) fn reaches(archive: &Archive, after: &After, occurrence: &Occurrence) -> Result<bool> {
+    let (first, position, _) = archive.locate(after)?;
+    let is_after = first < occurrence.stretch
         || (first == occurrence.stretch
             && position.is_none_or(|position| position <= occurrence.place.position));
-    Ok(is_behind && archive.is_whole_between(first, occurrence.stretch))
+    Ok(is_after && archive.is_whole_between(first, occurrence.stretch))
 }
 
 /// The error for a transaction that cannot be reached from any backup.

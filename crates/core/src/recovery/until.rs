@@ -109,8 +109,8 @@ impl Until {
             ),
             _ => {
                 let in_days = SpanRound::new().smallest(Unit::Second).largest(Unit::Day).days_are_24_hours();
-                let behind = time.since(last).and_then(|span| span.round(in_days));
-                let by = behind.map(|span| format!(", {span:#} before")).unwrap_or_default();
+                let after = time.since(last).and_then(|span| span.round(in_days));
+                let by = after.map(|span| format!(", {span:#} before")).unwrap_or_default();
                 format!(
                     "the last transaction in the archive of {source} was committed at {last}{by} {time}: \
                      later ones are missing"

@@ -14,7 +14,7 @@ use holdfast_repo::{Kind, LogName, RunNo};
 
 use super::{Until, branches::Branches, until::instant};
 use crate::{
-    binlog::{Archive, ArchivedEvent, Behind, Place, Stretch},
+    binlog::{After, Archive, ArchivedEvent, Place, Stretch},
     error::{Error, ErrorKind, Result},
     event::Cancel,
     physical::BinlogPosition,
@@ -23,7 +23,7 @@ use crate::{
 
 pub(super) struct Wanted<'a> {
     archive: &'a Archive,
-    behind: &'a Behind,
+    after: &'a After,
     until: &'a Until,
     /// The backup.
     base: (&'a LogName, RunNo),
@@ -32,11 +32,11 @@ pub(super) struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     pub(super) fn new(
         archive: &'a Archive,
-        behind: &'a Behind,
+        after: &'a After,
         until: &'a Until,
         base: (&'a LogName, RunNo),
     ) -> Self {
-        Self { archive, behind, until, base }
+        Self { archive, after, until, base }
     }
 
     /// Reads all of the transactions, and returns where they end. Fails if the moment is not reached, or if a
@@ -79,7 +79,7 @@ impl<'a> Wanted<'a> {
             later: None,
         };
         let take = &mut |event: &ArchivedEvent<'_>| walk.event(self.archive, event, take);
-        let read = self.archive.transactions_to_gap(self.behind, take);
+        let read = self.archive.transactions_to_gap(self.after, take);
         doubts.map(Cancel::check).transpose()?;
         match &walk.later {
             // What cannot be read after the moment is not needed, nor is what follows a gap.
@@ -196,9 +196,9 @@ impl Walk<'_> {
                     return Ok(ControlFlow::Break(()));
                 };
                 let later = Later::new(name_of(transaction.gtid.as_ref(), &begin), committed_us);
-                let behind = archive.stretches()[event.stretch + 1..].iter();
-                let behind = behind.take_while(|archived| archived.gap.is_none());
-                later.check_files(behind.map(|archived| &archived.stretch), self.until)?;
+                let after = archive.stretches()[event.stretch + 1..].iter();
+                let after = after.take_while(|archived| archived.gap.is_none());
+                later.check_files(after.map(|archived| &archived.stretch), self.until)?;
                 self.later = Some(later);
             }
         }
@@ -324,8 +324,8 @@ impl Later {
 
     /// Refuses the moment if the transactions of a whole file after this one are earlier, which the archive
     /// knows without reading the file: the clock was ahead for longer than is looked at.
-    fn check_files<'a>(&self, behind: impl Iterator<Item = &'a Stretch>, until: &Until) -> Result<()> {
-        for stretch in behind.filter(|stretch| stretch.transactions >= FOLLOWERS_MAX as u64) {
+    fn check_files<'a>(&self, after: impl Iterator<Item = &'a Stretch>, until: &Until) -> Result<()> {
+        for stretch in after.filter(|stretch| stretch.transactions >= FOLLOWERS_MAX as u64) {
             let is_earlier = |at: Option<u64>| at.is_some_and(|at| !until.is_passed_at(at));
             if is_earlier(stretch.first_at) && is_earlier(stretch.last_at) {
                 return Err(
@@ -403,9 +403,9 @@ mod tests {
     }
 
     /// What is thought of a transaction of second 5000, past the moment in second 1000, given those after it.
-    fn check(behind: impl IntoIterator<Item = u64>) -> Result<()> {
+    fn check(after: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut first = Later::new("0-1-7".to_owned(), 5_000_000_000);
-        for second in behind {
+        for second in after {
             let us = second * 1_000_000;
             if first.followed(until().is_passed_at(us), us).is_break() {
                 break;

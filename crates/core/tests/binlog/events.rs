@@ -183,9 +183,9 @@ fn all_kinds(kind: ServerKind) {
     let last = stage.once();
     assert!(last.gaps.is_empty(), "{last:?}");
     stage.compare_files();
-    let behind = stage.archive();
-    assert!(behind.stretches().iter().all(|archived| archived.gap.is_none()), "{:#?}", behind.stretches());
-    let names = gtids_behind(&behind, &Behind::Stretch(0));
+    let after = stage.archive();
+    assert!(after.stretches().iter().all(|archived| archived.gap.is_none()), "{:#?}", after.stretches());
+    let names = gtids_after(&after, &After::Stretch(0));
     let mut unique = names.clone();
     unique.sort();
     unique.dedup();

@@ -83,10 +83,9 @@ fn purged_and_reset(kind: ServerKind) {
     let chains = archive.chains().unwrap();
     assert_eq!(chains.len(), 4, "{:#?}", archive.stretches());
     // Nothing is replayed across a gap.
-    let error =
-        archive.transactions(&Behind::Stretch(0), &mut |_| Ok(ControlFlow::Continue(()))).unwrap_err();
+    let error = archive.transactions(&After::Stretch(0), &mut |_| Ok(ControlFlow::Continue(()))).unwrap_err();
     assert!(error.to_string().contains("gap"), "{error}");
-    archive.transactions(&Behind::Stretch(chains[3].first), &mut |_| Ok(ControlFlow::Continue(()))).unwrap();
+    archive.transactions(&After::Stretch(chains[3].first), &mut |_| Ok(ControlFlow::Continue(()))).unwrap();
 }
 
 /// A server whose binlogs are reset during archiving, so that a file name is reused, is noticed.
@@ -168,7 +167,7 @@ fn failover(kind: ServerKind) {
         "{:#?}",
         archive_now.stretches()
     );
-    let names = gtids_behind(&archive_now, &Behind::Stretch(0));
+    let names = gtids_after(&archive_now, &After::Stretch(0));
     let mut unique = names.clone();
     unique.sort();
     unique.dedup();
@@ -197,7 +196,7 @@ fn mysql_9_7_failover() {
 fn inserts(archive: &Archive) -> usize {
     let mut inserts = 0;
     archive
-        .transactions(&Behind::Stretch(0), &mut |event| {
+        .transactions(&After::Stretch(0), &mut |event| {
             inserts += usize::from(event.part == Part::Inside && event.event.header.kind.is_rows());
             Ok(ControlFlow::Continue(()))
         })

@@ -394,7 +394,7 @@ fn an_archiver_makes_room_for_an_expire() {
     assert!(last > 0 && report.gaps.is_empty(), "{last} {report:?}");
     let archive = stage.archive();
     assert_eq!(archive.chains().unwrap().len(), 1, "{:#?}", archive.stretches());
-    let names = gtids_behind(&archive, &Behind::Stretch(0));
+    let names = gtids_after(&archive, &After::Stretch(0));
     assert!(names.len() as u64 > last, "{} {last}", names.len());
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use holdfast_core::{
     Cancel, Error,
-    binlog::{Archive, ArchiveOptions, ArchiveReport, Behind, Search, archive},
+    binlog::{After, Archive, ArchiveOptions, ArchiveReport, Search, archive},
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Part};
 use holdfast_repo::{Password, Protection, Repo, keys::KdfParams, store::fs::FsStore};
@@ -327,10 +327,10 @@ pub(crate) fn enable_semi_sync(server: &Server) {
 }
 
 /// The transactions after a position, by name.
-pub(crate) fn gtids_behind(archive: &Archive, behind: &Behind) -> Vec<String> {
+pub(crate) fn gtids_after(archive: &Archive, after: &After) -> Vec<String> {
     let mut all = Vec::new();
     archive
-        .transactions(behind, &mut |event| {
+        .transactions(after, &mut |event| {
             if event.part == Part::Last {
                 all.push(event.transaction.unwrap().gtid.as_ref().unwrap().to_string());
             }

@@ -118,8 +118,8 @@ mod tests {
                 let head = relay_log_head(flavor, &format, "binlog.000007", 1234).unwrap();
                 let mut rest = head.strip_prefix(&FILE_MAGIC).unwrap();
                 let mut next = || {
-                    let (event, behind) = rest.split_at(Header::parse(rest).unwrap().len as usize);
-                    rest = behind;
+                    let (event, after) = rest.split_at(Header::parse(rest).unwrap().len as usize);
+                    rest = after;
                     Event::parse(event, checksum).unwrap()
                 };
                 assert_eq!(next().header.flags, Flags(RELAY_LOG));

@@ -97,9 +97,9 @@ impl Search {
         loop {
             let searched = rest.len();
             rest = self.find(rest, before_bytes, &look, &mut on_find);
-            let Some(behind) = rest.get(1..) else { return Ok(()) };
-            before_bytes = before_bytes.saturating_sub(searched - behind.len());
-            rest = behind;
+            let Some(after) = rest.get(1..) else { return Ok(()) };
+            before_bytes = before_bytes.saturating_sub(searched - after.len());
+            rest = after;
         }
     }
 

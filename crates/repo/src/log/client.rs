@@ -103,7 +103,7 @@ fn stat(pid: u32, field: usize) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let found = stat
         .rsplit_once(')')
-        .and_then(|(_, behind_the_name)| behind_the_name.split_ascii_whitespace().nth(field.checked_sub(3)?));
+        .and_then(|(_, after_the_name)| after_the_name.split_ascii_whitespace().nth(field.checked_sub(3)?));
     found.map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

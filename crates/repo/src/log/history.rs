@@ -825,14 +825,14 @@ impl ReadOutcomes {
     fn weigh(&self) -> Weighed {
         let mut weighed = Weighed::default();
         // The outcome after this one, and the hash that it names.
-        let mut behind: Option<(RunNo, ObjectHash)> = None;
+        let mut after: Option<(RunNo, ObjectHash)> = None;
         for (run, outcome) in self.outcomes.iter().rev() {
             let next = RunNo(run.0.saturating_add(1));
             let named = match weighed.lost.get(&next) {
                 Some(lost) => lost.before,
-                None => behind.filter(|(behind, _)| *behind == next).map(|(_, named)| named),
+                None => after.filter(|(after, _)| *after == next).map(|(_, named)| named),
             };
-            behind = None;
+            after = None;
             let Ok(outcome) = outcome else { continue };
             if weighed.lost.contains_key(run) {
                 continue;
@@ -842,7 +842,7 @@ impl ReadOutcomes {
                 continue;
             }
             weighed.lost.extend(outcome.lost.iter().map(|lost| (RunNo(lost.run), *lost)));
-            behind = Some((*run, outcome.previous));
+            after = Some((*run, outcome.previous));
         }
         weighed
     }

@@ -55,8 +55,8 @@ fn in_order_on<T: Sync, R: Send, E: Send>(
 ) -> Result<(), E> {
     let fetch = &fetch;
     while !items.is_empty() {
-        let (batch, behind) = items.split_at(batch(at_once, items, size_bytes));
-        items = behind;
+        let (batch, after) = items.split_at(batch(at_once, items, size_bytes));
+        items = after;
         let [first, others @ ..] = batch else { return Ok(()) };
         let fetched: Vec<Result<R, E>> = thread::scope(|scope| {
             let others = others.iter().map(|item| (item, thread().spawn_scoped(scope, move || fetch(item))));

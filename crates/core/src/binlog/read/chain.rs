@@ -10,7 +10,7 @@ use holdfast_repo::{Kind, LogName, RunNo, format::manifest::Head, log::history::
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Archive, ArchivedStretch, Behind, GapKind, Place};
+use super::{After, Archive, ArchivedStretch, GapKind, Place};
 use crate::{
     binlog::stretch::{BinlogServer, parse_gtids},
     error::Result,
@@ -72,8 +72,8 @@ impl Archive {
                 continue;
             }
             let taken = Taken::of(&head)?;
-            let Some(behind) = self.behind(&taken) else { continue };
-            if let Ok((at, ..)) = self.locate(&behind) {
+            let Some(after) = self.after(&taken) else { continue };
+            if let Ok((at, ..)) = self.locate(&after) {
                 let needed = self.stretches[at].run;
                 first = Some(first.map_or(needed, |first| first.min(needed)));
             }
@@ -118,8 +118,7 @@ impl Archive {
                 if ViewFacts::of(&head).is_some_and(|view| !view.inconsistent.is_empty()) {
                     continue;
                 }
-                if let Some(stretch) =
-                    self.behind(&taken).and_then(|behind| Some(self.locate(&behind).ok()?.0))
+                if let Some(stretch) = self.after(&taken).and_then(|after| Some(self.locate(&after).ok()?.0))
                     && let Some(chain) =
                         chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&stretch))
                 {
@@ -151,11 +150,11 @@ impl Archive {
     /// begun after a gap may reuse them. If a gap is known to be such a beginning, or it cannot be told what
     /// is missing, they do not count at all: a replica may still be before it.
     #[must_use]
-    pub fn behind(&self, taken: &Taken) -> Option<Behind> {
-        self.behind_place(taken).or_else(|| self.behind_gtids(taken))
+    pub fn after(&self, taken: &Taken) -> Option<After> {
+        self.after_place(taken).or_else(|| self.after_gtids(taken))
     }
 
-    fn behind_place(&self, taken: &Taken) -> Option<Behind> {
+    fn after_place(&self, taken: &Taken) -> Option<After> {
         let position = taken.position.binlog.as_ref()?.offset;
         let gtids = taken.gtids();
         let has = |archived: &ArchivedStretch| {
@@ -165,10 +164,10 @@ impl Archive {
                 && gtids.as_ref().is_none_or(|gtids| archived.may_precede(gtids))
         };
         let stretch = self.stretches.iter().rposition(has)?;
-        Some(Behind::PlaceIn { stretch, position, gtids })
+        Some(After::PlaceIn { stretch, position, gtids })
     }
 
-    fn behind_gtids(&self, taken: &Taken) -> Option<Behind> {
+    fn after_gtids(&self, taken: &Taken) -> Option<After> {
         let begin = self.stretches.iter().rposition(|archived| archived.gap.is_some()).unwrap_or(0);
         let part = &self.stretches[begin..];
         let first = part.first()?;
@@ -191,8 +190,8 @@ impl Archive {
         // What the server itself has begun since may belong to another history.
         let is_own = first.stretch.server.is_same(&taken.server);
         let known_by = if is_own { taken.placed_at() } else { taken.finished_at };
-        let behind = Behind::Gtids(gtids.clone());
-        let is_behind_gap = || begin == 0 || self.locate(&behind).is_ok_and(|(at, ..)| at >= begin);
+        let after = After::Gtids(gtids.clone());
+        let is_after_gap = || begin == 0 || self.locate(&after).is_ok_and(|(at, ..)| at >= begin);
         (counts_on
             && !was_reset
             && !taken.may_lack_gtids
@@ -200,8 +199,8 @@ impl Archive {
             && !gtids.is_empty()
             && newest.includes(&gtids)
             && first.was_begun_before(known_by)
-            && is_behind_gap())
-        .then_some(behind)
+            && is_after_gap())
+        .then_some(after)
     }
 }
 

@@ -39,7 +39,7 @@ pub use chain::{Base, Chain, Taken};
 pub use file::FileContent;
 pub(crate) use occurrences::Occurrence;
 pub use search::{Search, TransactionSummary};
-pub use transactions::{ArchivedEvent, Behind};
+pub use transactions::{After, ArchivedEvent};
 
 /// Attempts to read what is archived while runs end.
 const ATTEMPTS: u32 = 20;

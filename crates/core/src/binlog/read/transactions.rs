@@ -15,7 +15,7 @@ use crate::{
 
 /// The position after which transactions are wanted.
 #[derive(Clone, Debug)]
-pub enum Behind {
+pub enum After {
     /// The beginning of a stretch, given by its position in [`Archive::stretches`].
     Stretch(usize),
     /// A place in a stretch.
@@ -67,8 +67,8 @@ impl ArchivedEvent<'_> {
 
 impl Archive {
     /// Whether the last transaction before a position was committed after a time, if the archive has it.
-    pub(crate) fn ends_later(&self, behind: &Behind, time_us: u64) -> Result<bool> {
-        let (first, position, gtids) = self.locate(behind)?;
+    pub(crate) fn ends_later(&self, after: &After, time_us: u64) -> Result<bool> {
+        let (first, position, gtids) = self.locate(after)?;
         if position.is_some() && self.stretches[first].stretch.last_at.is_some_and(|at| at <= time_us) {
             return Ok(false);
         }
@@ -80,13 +80,13 @@ impl Archive {
             }
             match (event.part, event.transaction) {
                 (Part::First, Some(transaction)) => {
-                    let is_behind = position.is_none()
+                    let is_after = position.is_none()
                         && transaction
                             .gtid
                             .as_ref()
                             .zip(gtids.as_ref())
                             .is_none_or(|(gtid, held)| !held.contains(gtid));
-                    if is_behind {
+                    if is_after {
                         return Ok(ControlFlow::Break(()));
                     }
                     open = Some(event.committed_us(transaction));
@@ -107,17 +107,17 @@ impl Archive {
 
     /// Where to begin reading what comes after a position: a stretch,
     /// and what to skip in it, by offset and by GTIDs.
-    pub fn locate(&self, behind: &Behind) -> Result<(usize, Option<u64>, Option<Gtids>)> {
+    pub fn locate(&self, after: &After) -> Result<(usize, Option<u64>, Option<Gtids>)> {
         let not_here = |what: String| {
             Error::failed(format!(
                 "the archive of {} does not contain what comes after {what}",
                 self.log.source
             ))
         };
-        match behind {
-            Behind::Stretch(at) => Ok((*at, None, None)),
-            Behind::PlaceIn { stretch, position, gtids } => Ok((*stretch, Some(*position), gtids.clone())),
-            Behind::Gtids(gtids) => {
+        match after {
+            After::Stretch(at) => Ok((*at, None, None)),
+            After::PlaceIn { stretch, position, gtids } => Ok((*stretch, Some(*position), gtids.clone())),
+            After::Gtids(gtids) => {
                 // The newest stretch before which everything is in the position.
                 let mut found = None;
                 for (at, archived) in self.stretches.iter().enumerate() {
@@ -143,10 +143,10 @@ impl Archive {
     /// A gap, unless `each` broke before: what comes after it does not continue what came before.
     pub fn transactions(
         &self,
-        behind: &Behind,
+        after: &After,
         each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let gap = self.transactions_to_gap(behind, each)?.and_then(|at| self.stretches[at].gap.as_ref());
+        let gap = self.transactions_to_gap(after, each)?.and_then(|at| self.stretches[at].gap.as_ref());
         match gap {
             Some(gap) => {
                 let source = &self.log.source;
@@ -159,15 +159,15 @@ impl Archive {
     /// The same, but at a gap it returns which stretch is the first after it.
     pub(crate) fn transactions_to_gap(
         &self,
-        behind: &Behind,
+        after: &After,
         each: &mut dyn FnMut(&ArchivedEvent<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<Option<usize>> {
-        let (first, position, seen) = self.locate(behind)?;
-        let is_all_new = !matches!(behind, Behind::Gtids(_));
+        let (first, position, seen) = self.locate(after)?;
+        let is_all_new = !matches!(after, After::Gtids(_));
         let mut walk = Walk { position, seen, is_all_new, ends_at_gap: true, ..Walk::new(self, first) };
         let range = first..self.stretches.len();
         self.events(range, &mut |at, begin, bytes| walk.event(at, begin, bytes, each))?;
-        Ok(walk.behind_gap)
+        Ok(walk.after_gap)
     }
 
     /// The same for the stretches in `range`, across gaps.
@@ -202,7 +202,7 @@ struct Walk<'a> {
     time_s: u32,
     ends_at_gap: bool,
     /// The first stretch after the gap at which it ended.
-    behind_gap: Option<usize>,
+    after_gap: Option<usize>,
 }
 
 impl<'a> Walk<'a> {
@@ -220,7 +220,7 @@ impl<'a> Walk<'a> {
             caught_up: BTreeSet::new(),
             time_s: 0,
             ends_at_gap: false,
-            behind_gap: None,
+            after_gap: None,
         }
     }
 
@@ -234,7 +234,7 @@ impl<'a> Walk<'a> {
         if self.at != Some(at) {
             self.enter(at)?;
         }
-        if self.behind_gap.is_some() {
+        if self.after_gap.is_some() {
             return Ok(ControlFlow::Break(()));
         }
         let header = Header::parse(bytes).ok();
@@ -324,7 +324,7 @@ impl<'a> Walk<'a> {
                 self.is_passing = false;
             }
             if let Some(gap) = &archived.gap {
-                self.behind_gap = self.ends_at_gap.then_some(at);
+                self.after_gap = self.ends_at_gap.then_some(at);
                 if matches!(gap.kind, GapKind::Reset | GapKind::Diverged | GapKind::OtherServer) {
                     self.seen = None;
                 }

@@ -222,7 +222,7 @@ impl Judge {
         if kind == "PACKAGE" && rest.first().is_some_and(|token| token.is("BODY")) {
             rest = &rest[1..];
         }
-        let rest = behind(rest, &["IF", "NOT", "EXISTS"]);
+        let rest = after(rest, &["IF", "NOT", "EXISTS"]);
         if matches!(kind, "DATABASE" | "SCHEMA") {
             let verdict = of_database(rest, "CREATE DATABASE")?;
             if let Verdict::WithDatabase(name) = &verdict {
@@ -278,7 +278,7 @@ impl Judge {
         if !KINDS.contains(&kind.as_str()) {
             return Err(Refusal::new(format!("DROP {kind} is not a statement that dumps use")));
         }
-        let rest = behind(&head[2..], &["BODY", "IF", "EXISTS"]);
+        let rest = after(&head[2..], &["BODY", "IF", "EXISTS"]);
         if matches!(kind.as_str(), "DATABASE" | "SCHEMA") {
             return of_database(rest, "DROP DATABASE");
         }
@@ -288,7 +288,7 @@ impl Judge {
     fn alter(&mut self, statement: &[u8], head: &[Token<'_>]) -> Result<Verdict, Refusal> {
         match head.get(1) {
             Some(token) if token.is("TABLE") => {
-                if self.is_own(behind(&head[2..], &["IF", "EXISTS"]))? {
+                if self.is_own(after(&head[2..], &["IF", "EXISTS"]))? {
                     return Ok(own());
                 }
                 let has = |word: &str| self.has_word(statement, word);
@@ -352,7 +352,7 @@ fn of_database(name: &[Token<'_>], what: &str) -> Result<Verdict, Refusal> {
 }
 
 /// The tokens after a run of these words.
-fn behind<'t, 'a>(tokens: &'t [Token<'a>], words: &[&str]) -> &'t [Token<'a>] {
+fn after<'t, 'a>(tokens: &'t [Token<'a>], words: &[&str]) -> &'t [Token<'a>] {
     let is_one = |token: &&Token<'_>| words.iter().any(|word| token.is(word));
     &tokens[tokens.iter().take_while(is_one).count()..]
 }

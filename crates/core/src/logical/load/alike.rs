@@ -123,9 +123,9 @@ fn without_inexact_numbers(document: &[u8]) -> Vec<u8> {
     const MARK: u8 = b'#';
     let mut out = Vec::with_capacity(document.len());
     let mut rest = document;
-    while let Some((&byte, behind)) = rest.split_first() {
+    while let Some((&byte, after)) = rest.split_first() {
         let taken = match byte {
-            b'"' => string_bytes(behind) + 1,
+            b'"' => string_bytes(after) + 1,
             b'-' | b'0'..=b'9' => {
                 let is_part =
                     |byte: &u8| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E') || byte.is_ascii_digit();

@@ -354,9 +354,9 @@ impl<'a> Loading<'a> {
         shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
         control.compute(target, false)?;
         watch.phase("programs");
-        let behind = programs.behind_tables(control)?;
-        shown.name_refused(behind.left_out, watch);
-        *denied = behind.denied;
+        let after = programs.after_tables(control)?;
+        shown.name_refused(after.left_out, watch);
+        *denied = after.denied;
         point("load.programs.made");
         let mut verified = 0;
         if let Some(verifying) = verifying {

@@ -175,8 +175,8 @@ fn occurs(name: &str, sql: &[u8]) -> bool {
             // do.
             let is_escaped = at.checked_sub(2).is_some_and(|at| sql[at] == b'\\');
             let begins = is_escaped || !(before.is_ascii_alphabetic() || matches!(before, b'_' | b'$'));
-            let behind = sql.get(at + name.len()).copied().unwrap_or(b' ');
-            let ends = !(behind.is_ascii_alphanumeric() || matches!(behind, b'_' | b'$'));
+            let after = sql.get(at + name.len()).copied().unwrap_or(b' ');
+            let ends = !(after.is_ascii_alphanumeric() || matches!(after, b'_' | b'$'));
             window.eq_ignore_ascii_case(name) && begins && ends
         })
     };

@@ -40,7 +40,7 @@ const NOT_YET: [u16; 4] = [PROGRAM_DENIED, 1142, 1143, 1356];
 
 /// The results of making routines, views and triggers.
 #[derive(Debug, Default)]
-pub(super) struct BehindTables {
+pub(super) struct AfterTables {
     pub(super) left_out: Vec<Adaptation>,
     /// Numbers of views whose owners lack a privilege, which may be granted later.
     pub(super) denied: Vec<usize>,
@@ -233,7 +233,7 @@ impl Programs<'_> {
     }
 
     /// Makes routines, views and triggers.
-    pub(super) fn behind_tables(&self, link: &mut Link) -> Result<BehindTables> {
+    pub(super) fn after_tables(&self, link: &mut Link) -> Result<AfterTables> {
         let (mut left_out, mut denied) = (Vec::new(), Vec::new());
         for routine in &self.plan.routines {
             self.program(link, routine, &mut left_out)?;
@@ -265,7 +265,7 @@ impl Programs<'_> {
         for trigger in &self.plan.triggers {
             self.program(link, trigger, &mut left_out)?;
         }
-        Ok(BehindTables { left_out, denied })
+        Ok(AfterTables { left_out, denied })
     }
 
     /// Makes a view in place of its stand-in.

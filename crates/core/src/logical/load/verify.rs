@@ -127,11 +127,11 @@ fn conditions(backup: &Backup, planned: &PlannedTable, table: &Table) -> Result<
     let mut conditions = Vec::with_capacity(places.len() + 1);
     let mut from: Option<&Place> = None;
     for place in &places {
-        let behind = from.map(|from| format!("{} AND ", from.behind(table, true))).unwrap_or_default();
-        conditions.push(format!(" WHERE {behind}{}", place.before(table)));
+        let after = from.map(|from| format!("{} AND ", from.after(table, true))).unwrap_or_default();
+        conditions.push(format!(" WHERE {after}{}", place.before(table)));
         from = Some(place);
     }
-    conditions.push(from.map(|from| format!(" WHERE {}", from.behind(table, true))).unwrap_or_default());
+    conditions.push(from.map(|from| format!(" WHERE {}", from.after(table, true))).unwrap_or_default());
     Ok(conditions)
 }
 

@@ -64,8 +64,8 @@ pub(super) fn is_within(
         let query = format!("SELECT HIGH_PRIORITY {key} FROM {}{condition} LIMIT 1", table.place());
         Ok(!session.byte_rows(&query)?.is_empty())
     };
-    Ok(has_rows(position.map(|position| position.behind(table, false)), Some(place))?
-        && has_rows(Some(place.behind(table, true)), end)?)
+    Ok(has_rows(position.map(|position| position.after(table, false)), Some(place))?
+        && has_rows(Some(place.after(table, true)), end)?)
 }
 
 /// The server's estimate of how many rows match a `WHERE`.

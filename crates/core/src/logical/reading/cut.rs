@@ -66,7 +66,7 @@ impl Reading<'_> {
 }
 
 fn counted(session: &mut Session, table: &Table, cut: &Cut) -> Result<Option<Place>, SqlError> {
-    let from = cut.position.as_ref().map(|place| place.behind(table, false));
+    let from = cut.position.as_ref().map(|place| place.after(table, false));
     let condition = condition(table, from.as_deref(), cut.end.as_ref());
     let all = guessed(session, table, &condition)?;
     let rows = (all / 2).min(ROWS_COUNTED_MAX);

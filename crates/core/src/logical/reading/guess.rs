@@ -109,7 +109,7 @@ struct Search<'a> {
 enum Middle {
     Here,
     Before,
-    Behind,
+    After,
     /// The server was asked often enough.
     Unknown,
 }
@@ -143,10 +143,10 @@ impl Search<'_> {
         self.candidates_left -= 1;
         // InnoDB doubles its estimates for long ranges, up to all rows: only two estimates can be compared.
         let before = self.between(None, Some(literal))?;
-        let behind = self.between(Some(literal), None)?;
-        Ok(if before < behind / 2 {
-            Middle::Behind
-        } else if behind < before / 2 {
+        let after = self.between(Some(literal), None)?;
+        Ok(if before < after / 2 {
+            Middle::After
+        } else if after < before / 2 {
             Middle::Before
         } else {
             Middle::Here
@@ -159,7 +159,7 @@ impl Search<'_> {
             let literal = middle.to_string();
             match self.middle_from(&literal)? {
                 Middle::Here => return Ok(Some(self.at(&literal))),
-                Middle::Behind => low = middle,
+                Middle::After => low = middle,
                 Middle::Before => high = middle,
                 Middle::Unknown => break,
             }
@@ -180,7 +180,7 @@ impl Search<'_> {
                 text.pop();
                 match self.middle_from(&literal)? {
                     Middle::Here => return Ok(Some(self.at(&literal))),
-                    Middle::Behind => low = middle + 1,
+                    Middle::After => low = middle + 1,
                     Middle::Before => high = middle,
                     Middle::Unknown => return Ok(None),
                 }

@@ -72,7 +72,7 @@ impl Reading<'_> {
         (rows, mut computed): (&mut TeeRange<'_>, Option<&mut ComputedRows>),
     ) -> Result<()> {
         let table = &self.tables[range.table];
-        let mut from = range.begin.as_ref().map(|begin| begin.place.behind(table, true));
+        let mut from = range.begin.as_ref().map(|begin| begin.place.after(table, true));
         let mut limit = table.can_be_cut().then(|| first_limit(table));
         let (mut rows_done, mut bytes_done) = (0, 0);
         loop {
@@ -97,7 +97,7 @@ impl Reading<'_> {
                     self.queue.cut(running, begin, reserved);
                 }
             }
-            from = Some(position.behind(table, false));
+            from = Some(position.after(table, false));
             let row_bytes = (bytes_done / rows_done.max(1)).max(1);
             limit = Some((SEGMENT_BYTES / row_bytes).clamp(SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX));
         }

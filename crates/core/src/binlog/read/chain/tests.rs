@@ -86,8 +86,8 @@ fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken
 
 /// The GTIDs after which the archive continues; `None` if it continues at a place.
 fn by_gtids(archive: &Archive, taken: &Taken) -> Option<String> {
-    match archive.behind(taken)? {
-        Behind::Gtids(gtids) => Some(gtids.to_string()),
+    match archive.after(taken)? {
+        After::Gtids(gtids) => Some(gtids.to_string()),
         _ => None,
     }
 }
@@ -109,8 +109,8 @@ fn a_reset_while_rows_were_read() {
         taken.position.at = Some(Timestamp::from_second(at_s).unwrap());
         taken
     };
-    let found = |archive: &Archive, at_s| match archive.behind(&placed_at(at_s)) {
-        Some(Behind::PlaceIn { stretch, .. }) => Some(stretch),
+    let found = |archive: &Archive, at_s| match archive.after(&placed_at(at_s)) {
+        Some(After::PlaceIn { stretch, .. }) => Some(stretch),
         other => {
             assert!(other.is_none(), "{other:?}");
             None
@@ -143,8 +143,8 @@ fn a_replica_before_it_was_archived() {
         assert_eq!(by_gtids(&one, &before).as_deref(), Some("0-1-40"));
         assert_eq!(by_gtids(&both, &before).as_deref(), Some("0-1-40"), "{place:?}");
     }
-    let at_place = both.behind(&taken(&second, Some(("binlog.000003", 800)), "0-2-55"));
-    assert!(matches!(at_place, Some(Behind::PlaceIn { stretch: 1, position: 800, .. })), "{at_place:?}");
+    let at_place = both.after(&taken(&second, Some(("binlog.000003", 800)), "0-2-55"));
+    assert!(matches!(at_place, Some(After::PlaceIn { stretch: 1, position: 800, .. })), "{at_place:?}");
 
     // Not archived yet; not for sure, if anything is missing; not the same file, if that one ended before.
     let after = taken(&second, Some(("binlog.000003", 1_000)), "0-2-61");
@@ -181,16 +181,16 @@ fn a_place_that_comes_again() {
             stretch(&own, "binlog.000001", (4, 900), ("", &before)),
             stretch(&own, "binlog.000002", (4, 900), (&before, &before)),
         ]);
-        let behind = |gtid: &str| archive.behind(&taken(&own, Some(("binlog.000002", 198)), gtid));
-        let at_place = behind(&more);
-        assert!(matches!(at_place, Some(Behind::PlaceIn { stretch: 1, .. })), "{at_place:?}");
-        assert!(behind(&less).is_none(), "{version}");
+        let after = |gtid: &str| archive.after(&taken(&own, Some(("binlog.000002", 198)), gtid));
+        let at_place = after(&more);
+        assert!(matches!(at_place, Some(After::PlaceIn { stretch: 1, .. })), "{at_place:?}");
+        assert!(after(&less).is_none(), "{version}");
     }
     // A server that counts in its primary's domain may be behind it; a domain that is deleted is in no position.
     let own = server(MARIADB, 1);
     let of_own = archive([stretch(&own, "binlog.000002", (4, 900), ("0-2-50,1-1-7", ""))]);
-    let at_place = of_own.behind(&taken(&own, Some(("binlog.000002", 198)), "0-1-10"));
-    assert!(matches!(at_place, Some(Behind::PlaceIn { .. })), "{at_place:?}");
+    let at_place = of_own.after(&taken(&own, Some(("binlog.000002", 198)), "0-1-10"));
+    assert!(matches!(at_place, Some(After::PlaceIn { .. })), "{at_place:?}");
 }
 
 /// What the server purged, or is not stored any more, does not matter for backups of a replica that end after

@@ -356,22 +356,22 @@ fn named_charsets(all: &[Token<'_>]) -> BTreeMap<usize, Named> {
     let mut found = BTreeMap::new();
     let mut depth = 0_i32;
     // The word that announces such a name.
-    let mut behind: Option<String> = None;
+    let mut after: Option<String> = None;
     for (at, token) in all.iter().enumerate() {
         depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
         if token.kind == Kind::Word && depth == 0 {
             let word = String::from_utf8_lossy(token.bytes).to_uppercase();
-            match behind.as_deref() {
+            match after.as_deref() {
                 Some("CHARSET" | "SET") => drop(found.insert(at, Named::Charset)),
                 Some("COLLATE") => drop(found.insert(at, Named::Collation)),
                 _ => {}
             }
             // `CHARACTER SET`, but not the type of that name.
-            let is_set = word == "SET" && behind.as_deref() == Some("CHARACTER");
+            let is_set = word == "SET" && after.as_deref() == Some("CHARACTER");
             let is_introduced = is_set || matches!(word.as_str(), "CHARACTER" | "CHARSET" | "COLLATE");
-            behind = is_introduced.then_some(word);
+            after = is_introduced.then_some(word);
         } else if !(token.kind == Kind::Space || token.is_symbol(b'=')) {
-            behind = None;
+            after = None;
         }
     }
     found

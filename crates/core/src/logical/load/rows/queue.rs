@@ -296,11 +296,11 @@ impl State {
 fn gaps(done: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
     let mut gaps = Vec::new();
     let mut next = 0;
-    for (first, behind) in done {
+    for (first, after) in done {
         if *first > next {
             gaps.push((next, *first));
         }
-        next = next.max(*behind);
+        next = next.max(*after);
     }
     if next < end {
         gaps.push((next, end));

@@ -110,8 +110,8 @@ impl BackupWriter {
 
     /// Reserves the place of a range right after another. Of the other range's rows, those not given yet
     /// belong to the new range from now on: rows are in the order of the places, whenever the ranges begin.
-    pub fn reserve_range(&self, id: TableId, behind: RangeNo) -> Result<RangeNo, WriteError> {
-        self.table(id)?.reserve_range(Some(behind))
+    pub fn reserve_range(&self, id: TableId, after: RangeNo) -> Result<RangeNo, WriteError> {
+        self.table(id)?.reserve_range(Some(after))
     }
 
     /// Begins a range of an open table. Other ranges of it may be running, in any thread.

@@ -83,16 +83,16 @@ impl Table {
     }
 
     /// Reserves the place of a range: right after another, or after all.
-    pub(super) fn reserve_range(&self, behind: Option<RangeNo>) -> Result<RangeNo, WriteError> {
+    pub(super) fn reserve_range(&self, after: Option<RangeNo>) -> Result<RangeNo, WriteError> {
         let mut inner = lock(&self.inner);
         if !matches!(inner.state, TableState::Open) {
             return Err(self.error(FileProblem::NotOpen));
         }
         let no = RangeNo(u32::try_from(inner.ranges.len()).map_err(|_| WriteError::Lost)?);
-        let position = match behind {
+        let position = match after {
             None => inner.order.len(),
-            Some(behind) => {
-                let before = inner.order.iter().position(|no| *no == behind);
+            Some(after) => {
+                let before = inner.order.iter().position(|no| *no == after);
                 before.ok_or_else(|| self.error(FileProblem::NoSuchRange))? + 1
             }
         };
