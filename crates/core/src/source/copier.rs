@@ -22,6 +22,8 @@ pub struct Copier<'a> {
     pub inventory: Inventory,
     /// Reader threads.
     pub parallel: usize,
+    /// MySQL: whether there has been a moment without changes of definitions since the redo is followed.
+    pub had_quiet: bool,
 }
 
 impl Copier<'_> {
@@ -47,7 +49,7 @@ impl Copier<'_> {
                 self.context.sink,
                 &found.entry.path,
                 copied,
-                Before { captured, space },
+                Before { captured, space, after_quiet: self.had_quiet },
             )?;
         }
         Ok(())

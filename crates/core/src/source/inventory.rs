@@ -150,6 +150,9 @@ pub struct Before {
     pub captured: Lsn,
     /// The server's row for the tablespace, if it had one.
     pub space: Option<TablespaceRow>,
+    /// MySQL: whether [there had been a moment](super::copier::Copier::had_quiet) without changes of definitions, or
+    /// the file was unchanged when there had been.
+    pub after_quiet: bool,
 }
 
 /// The tablespaces that the server lists.
@@ -493,6 +496,12 @@ impl Inventory {
         self.tablespaces = kept;
         Ok(result)
     }
+
+    /// MySQL: records that all copies were judged since there was a moment without changes of definitions, as if
+    /// they had begun after it.
+    pub(super) fn were_judged_after_quiet(&mut self) {
+        self.tablespaces.values_mut().for_each(|held| held.before.after_quiet = true);
+    }
 }
 
 /// Fewer files than this are not worth a thread.
@@ -622,7 +631,7 @@ mod tests {
                 unended: None,
                 unwritten: None,
             };
-            let before = Before { captured: Lsn(1), space: None };
+            let before = Before { captured: Lsn(1), space: None, after_quiet: false };
             inventory.add_tablespace(&Nowhere, &found.entry.path, copied, before).unwrap();
         }
         fs::write(dir.path().join("changed.ibd"), [1; 100]).unwrap();

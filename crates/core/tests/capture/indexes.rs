@@ -209,9 +209,23 @@ fn words_that_are_sorted_meanwhile_are_captured(kind: ServerKind) {
     assert_eq!(found(&copy.server, "i.t"), found(&source, "i.t"));
 }
 
-/// Captures while indexes are being built, starting with a phase, and drops them when the tablespaces are
-/// copied. Returns whether they were still being built by then.
-fn captured_while_built(source: &Server, options: &ServerOptions, phase: &str, lock: &str) -> bool {
+/// What a backup that meets the build of an index has to do with it.
+#[derive(Clone, Copy)]
+struct Meeting {
+    /// What the table's definition says of its place.
+    place: &'static str,
+    /// The phase of the backup in which the build begins.
+    from: &'static str,
+    /// Where the backup waits for its end; its index is dropped then.
+    until: &'static str,
+    /// How the build locks the table.
+    lock: &'static str,
+}
+
+/// Captures while indexes are being built. Returns whether they were still being built when the tablespaces had been
+/// copied.
+fn captured_while_built(source: &Server, options: &ServerOptions, meeting: Meeting) -> bool {
+    let Meeting { from: phase, until, lock, .. } = meeting;
     let building = Mutex::default();
     let begin = || {
         let mut conn = source.conn().unwrap();
@@ -283,8 +297,7 @@ fn captured_while_built(source: &Server, options: &ServerOptions, phase: &str, l
         }
         _ => {}
     });
-    let copy =
-        at_point("backup.tablespaces.copied", end, || recovered_told(source, options.clone(), &at_events));
+    let copy = at_point(until, end, || recovered_told(source, options.clone(), &at_events));
     assert!(in_use.into_inner().unwrap().is_none(), "nothing was tried a third time");
     assert_equal_checksums(source, &copy.server).unwrap();
     let recopied = copy.stats.files_recopied;
@@ -301,25 +314,46 @@ fn captured_while_built(source: &Server, options: &ServerOptions, phase: &str, l
 /// each try to lock the tables.
 #[test]
 fn mysql_an_index_half_built_at_the_copy_and_gone_since_is_captured() {
-    an_index_half_built_at_the_copy_is_captured("", "copy", "SHARED");
+    an_index_half_built_at_the_copy_is_captured(Meeting { from: "copy", ..LOCKED });
 }
 
 /// The same for a build that is under way when the backup begins: its index has an id, and its root exists, before
 /// the redo that is followed. The server logs the end of the build.
 #[test]
 fn mysql_an_index_half_built_before_the_backup_and_gone_since_is_captured() {
-    an_index_half_built_at_the_copy_is_captured("", "start", "NONE");
+    an_index_half_built_at_the_copy_is_captured(Meeting { lock: "NONE", ..LOCKED });
+}
+
+/// The same while the table is locked: the server logs no end. All that tells of the build is that it was under way.
+#[test]
+fn mysql_an_index_half_built_on_a_locked_table_before_the_backup_is_captured() {
+    an_index_half_built_at_the_copy_is_captured(LOCKED);
+}
+
+/// The same with other tables in the tablespace, and until definitions are about to be blocked: before that, there
+/// is no moment without such a change.
+#[test]
+fn mysql_an_index_half_built_in_a_shared_tablespace_before_the_backup_is_captured() {
+    let meeting = Meeting { place: "TABLESPACE general", until: "backup.copied", ..LOCKED };
+    an_index_half_built_at_the_copy_is_captured(meeting);
 }
 
 /// The same with other tables in the tablespace: then only pages are copied again.
 #[test]
 fn mysql_an_index_half_built_in_a_shared_tablespace_is_captured() {
-    an_index_half_built_at_the_copy_is_captured("TABLESPACE general", "copy", "SHARED");
+    an_index_half_built_at_the_copy_is_captured(Meeting {
+        place: "TABLESPACE general",
+        from: "copy",
+        ..LOCKED
+    });
 }
 
-fn an_index_half_built_at_the_copy_is_captured(place: &str, phase: &str, lock: &str) {
+const LOCKED: Meeting =
+    Meeting { place: "", from: "start", until: "backup.tablespaces.copied", lock: "SHARED" };
+
+fn an_index_half_built_at_the_copy_is_captured(meeting: Meeting) {
     let mut options = ServerOptions::default().arg("--innodb-fill-factor=80");
-    if phase == "start" {
+    if meeting.from == "start" {
         // So that a checkpoint passes the beginning of the build soon.
         options = options.arg("--innodb-max-dirty-pages-pct=0");
     }
@@ -328,7 +362,10 @@ fn an_index_half_built_at_the_copy_is_captured(place: &str, phase: &str, lock: &
     source
         .exec_all([
             "USE i",
-            &format!("CREATE TABLE i.t (id INT PRIMARY KEY, v VARCHAR(300) NOT NULL) ENGINE=InnoDB {place}"),
+            &format!(
+                "CREATE TABLE i.t (id INT PRIMARY KEY, v VARCHAR(300) NOT NULL) ENGINE=InnoDB {}",
+                meeting.place
+            ),
             "CREATE TABLE i.in_use (i INT) ENGINE=MyISAM",
             "CREATE TABLE i.other (n INT, v VARCHAR(300)) ENGINE=InnoDB",
         ])
@@ -344,7 +381,7 @@ fn an_index_half_built_at_the_copy_is_captured(place: &str, phase: &str, lock: &
                 ),
             ])
             .unwrap();
-        captured_while_built(&source, &options, phase, lock)
+        captured_while_built(&source, &options, meeting)
     });
     assert!(met.is_some(), "each time it was built before its table was copied");
 }

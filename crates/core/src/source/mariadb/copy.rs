@@ -318,7 +318,7 @@ impl Capture<'_> {
             }
             None => None,
         };
-        let Copier { context, inventory, parallel } = &mut self.copier;
+        let Copier { context, inventory, parallel, .. } = &mut self.copier;
         let system_is_void = inventory.lacks_encryption_of_system();
         let judge = |found: &Found<'_>| match found.space {
             Some(SpaceId(0)) if system_is_void => Verdict::CopyAgain,

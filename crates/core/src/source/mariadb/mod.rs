@@ -164,6 +164,7 @@ impl Source for MariaDbSource {
                 },
                 inventory: Inventory::of(&self.facts),
                 parallel: self.options.parallel,
+                had_quiet: false,
             },
             follower: &follower,
             begun,

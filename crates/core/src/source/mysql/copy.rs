@@ -99,6 +99,7 @@ impl Capture<'_> {
     /// Copies what has changed, once, and returns how much that was. What may only be copied while it is
     /// closed to writes is left for the end.
     fn pass(&mut self) -> Result<Pass> {
+        self.wait_for_quiet()?;
         let listing = self.list()?;
         let spaces = self.spaces()?;
         let rescan = self.rescan(listing.tablespaces, &spaces, Look::Early)?;
@@ -181,7 +182,7 @@ impl Capture<'_> {
     ) -> Result<Rescan> {
         let noted = Noted {
             quiet: self.quiet,
-            knows_builds: self.knows_builds,
+            had_quiet: self.copier.had_quiet || matches!(look, Look::Locked { .. }),
             encryption_changes: self.follower.encryption_changes(),
             index_loads: self.follower.index_loads(),
             new_index_pages: self.follower.new_index_pages(),
@@ -193,11 +194,15 @@ impl Capture<'_> {
             },
         };
         self.quiet = noted.locked.or(self.quiet);
+        self.copier.had_quiet = noted.had_quiet;
         let follower = self.follower;
         let knows_allocations = |space| follower.knows_allocations(space);
         let judge = |found: &Found<'_>| judge(spaces, &noted, &knows_allocations, found);
-        let Copier { context, inventory, parallel } = &mut self.copier;
+        let Copier { context, inventory, parallel, .. } = &mut self.copier;
         let rescan = inventory.rescan(context.flavor, context.sink, now, *parallel, &judge)?;
+        if noted.had_quiet {
+            inventory.were_judged_after_quiet();
+        }
         self.stats.add_rescan(&rescan, self.listener);
         Ok(rescan)
     }
@@ -254,6 +259,12 @@ impl Capture<'_> {
 /// before it, and an earlier copy was judged then. Only a copy made while nothing changes is sure to be of
 /// use, so nothing is copied earlier for this.
 ///
+/// A build that began before the redo that is followed leaves nothing in it at all, if its table is locked. Such a
+/// build has ended when, for a moment, no definition is being changed. Then it has written all of its pages, so a
+/// copy that began before that moment is good if its file has not changed since; and all later builds are told of
+/// (verified on 9.7.4: a copy of a file that had changed could not be recovered). What looks like the load of an
+/// index that nothing else tells of is then a chance match.
+///
 /// Nor does anything distinguish the creation of a table, which is all in the redo, from the build of an
 /// index. A tablespace that tables share can hold much that neither touches. So of its copy only the pages
 /// are copied again that were allocated since the first page was created for such an index, which the redo
@@ -290,18 +301,22 @@ fn judge(
     let is_load = |(index, seen): (u64, Seen)| {
         let is_told =
             || was_listed(index) || is_listed(index) || noted.new_index_pages.may_have(space, index);
-        is_since(seen.newest, before.captured) && (!noted.knows_builds || is_told())
+        is_since(seen.newest, before.captured) && (!noted.had_quiet || is_told())
     };
     let is_loaded = noted.index_loads.of(space).any(is_load)
         || noted.index_loads.elsewhere().is_some_and(|at| is_since(at, before.captured));
-    if changed || is_encrypted_otherwise || is_loaded {
+    let may_be_half_built = found.entry.role != Role::Undo
+        && noted.had_quiet
+        && !before.after_quiet
+        && !file.signature.unchanged(&found.entry.entry.stat.signature);
+    if changed || is_encrypted_otherwise || is_loaded || may_be_half_built {
         return Verdict::CopyAgain;
     }
     let since_quiet = |at: Lsn| noted.quiet.is_none_or(|quiet| is_since(at, quiet));
     let voids = |(index, made): &(u64, Seen)| {
-        let may_be_half_built = || noted.locked.is_some() && since_quiet(made.newest) && !is_listed(*index);
+        let may_be_unfinished = || noted.locked.is_some() && since_quiet(made.newest) && !is_listed(*index);
         !was_listed(*index)
-            && (is_since(made.newest, before.captured) || is_listed(*index) || may_be_half_built())
+            && (is_since(made.newest, before.captured) || is_listed(*index) || may_be_unfinished())
     };
     let made = noted.new_index_pages.of(space).filter(voids).map(|(_, made)| made.first).min();
     let new = || listed.zip(then).into_iter().flat_map(|(now, then)| now.new_indexes_since(then));
@@ -321,7 +336,7 @@ fn judge(
         (Some(since), Some(end)) => {
             let since = Lsn(since.0.saturating_sub(ALLOCATION_MARGIN_BYTES));
             let since = lacks.map_or(since, |lacks| lacks.since.min(since));
-            let then = Before { captured: end, space: listed.cloned() };
+            let then = Before { captured: end, space: listed.cloned(), after_quiet: true };
             Verdict::Amend(Lacks { since, then })
         }
         // What was built by an earlier look is there; what was built since is left for the next look.
@@ -360,8 +375,8 @@ pub(super) fn ask_past_definitions<T>(
 struct Noted {
     /// Where the redo ended at the last look, before this one, while no definition was being changed.
     quiet: Option<Lsn>,
-    /// Whether no build of an index was under way when the first file was copied.
-    knows_builds: bool,
+    /// Whether there has been such a moment by now.
+    had_quiet: bool,
     encryption_changes: EncryptionChanges,
     index_loads: IndexNotes,
     new_index_pages: IndexNotes,

@@ -8,8 +8,9 @@
 //! Order of the steps, each verified on 9.7.4 (`docs/guide/hot-backup.md`):
 //!
 //! 1. register as consumer of the redo, then follow it from the newest checkpoint; `LOCK INSTANCE FOR BACKUP` for
-//!    a moment, so that no build of an index is under way;
-//! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice;
+//!    a moment, so that no build of an index is under way that began before;
+//! 2. copy tablespaces, then all other files, while the server writes; catch up once or twice, trying to have that
+//!    moment first, if it has not been had;
 //! 3. `LOCK INSTANCE FOR BACKUP`: settle names, copy again what DDL has touched;
 //! 4. `FLUSH TABLES … WITH READ LOCK` on the tables of other engines: copy what has changed;
 //! 5. `log_status`: position and end LSN together; release; cut the redo exactly there.
@@ -87,11 +88,9 @@ struct Capture<'a> {
     layout: Layout,
     copier: Copier<'a>,
     follower: &'a Follower,
+    connect: &'a ConnectOptions,
     /// Where the redo ended at the last look while no definition was being changed.
     quiet: Option<Lsn>,
-    /// Whether no build of an index was under way when the first file was copied: then all of those that matter
-    /// have begun in the redo that is followed.
-    knows_builds: bool,
     /// `ALTER INSTANCE` statements before the capture began. `None`: the lock that is held for the whole copy
     /// keeps redo logging from being switched (verified on 9.7.4), and statements that wait for this lock are
     /// counted, too.
@@ -166,23 +165,22 @@ impl Source for MySqlSource {
                     },
                     inventory: Inventory::of(&self.facts),
                     parallel: self.options.parallel,
+                    had_quiet: lock.is_some(),
                 },
                 follower: &follower,
+                connect: &self.connect,
                 quiet: None,
-                knows_builds: false,
                 alter_instance_count,
                 stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
                 listener,
                 questions: &mut self.questions,
             };
-            if lock.is_none() {
-                capture.wait_for_quiet(&self.connect)?;
-            }
+            capture.wait_for_quiet()?;
             listener.event(Event::Phase { name: "copy" });
             capture.copy_while_the_server_writes()?;
             point("backup.copied");
             listener.event(Event::Phase { name: "stop" });
-            let position = capture.stop(&self.connect, lock)?;
+            let position = capture.stop(lock)?;
             point("backup.locks.released");
             capture.copier.end_what_grew()?;
             let mut stats = capture.stats;

@@ -1,6 +1,8 @@
-//! A moment without changes of definitions, before anything is copied.
+//! A moment without changes of definitions, as early as it can be had.
 //!
-//! All builds of indexes that were under way have ended by then. The redo tells everything about those that begin
+//! All builds of indexes that were under way have ended by then, and have written all of their pages. Some of those
+//! that began before the redo that is followed leave nothing in it: a copy that began before the moment may have one
+//! half built, and is good only if its file has not changed since. The redo tells everything about those that begin
 //! later: their indexes get ids, and their first pages are created. So what looks like the load of an index that
 //! nothing else tells of is a chance match. Without this, each match would have a tablespace copied again, and redo
 //! of the dictionary is full of them (`docs/guide/hot-backup.md`).
@@ -14,7 +16,7 @@ use crate::{
     error::Result,
     event::Event,
     points::point,
-    server::{ConnectOptions, InstanceLock, LockLimits},
+    server::{InstanceLock, LockLimits},
     source::attempt::{Stopped, granted},
 };
 
@@ -22,23 +24,27 @@ use crate::{
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Capture<'_> {
-    /// Waits for such a moment. If it does not come, more is copied again than would have to be.
-    pub(super) fn wait_for_quiet(&mut self, connect: &ConnectOptions) -> Result<()> {
+    /// Waits for such a moment, unless there has been one. If it does not come, more is copied again than would
+    /// have to be.
+    pub(super) fn wait_for_quiet(&mut self) -> Result<()> {
+        if self.copier.had_quiet {
+            return Ok(());
+        }
         let wait_max = self.options.lock_wait.min(WAIT_MAX);
         let limits = LockLimits { wait_max, ..self.options.stage_limits() };
-        let mut lock = InstanceLock::open(connect, limits)?;
-        let mut looks = Looks::open(connect, wait_max)?;
+        let mut lock = InstanceLock::open(self.connect, limits)?;
+        let mut looks = Looks::open(self.connect, wait_max)?;
         let found = end_while_locked(&mut lock, &mut looks);
         if found.is_err() {
             drop(lock.release());
         }
         self.stats.add_locks(lock.records(), self.listener);
         match found {
-            Ok(end) => (self.quiet, self.knows_builds) = (Some(end), true),
+            Ok(end) => (self.quiet, self.copier.had_quiet) = (Some(end), true),
             Err(Stopped::TryAgain(error) | Stopped::HeldTooLong(error)) => {
                 let text = format!(
-                    "no moment without changes of definitions before the copy: {error}; tables may be copied twice \
-                     that need not be"
+                    "no moment without changes of definitions yet: {error}; tables that are written to until there \
+                     is one are copied again"
                 );
                 self.listener.event(Event::Note { text });
             }

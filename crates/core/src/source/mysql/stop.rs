@@ -87,7 +87,7 @@ pub(super) fn lock_for_the_copy(
 impl Capture<'_> {
     /// Runs steps 3 to 5 of the order in [`super`], and tries again if a lock is not granted or was held too
     /// long. `held` is the lock, if it is already held.
-    pub(super) fn stop(&mut self, connect: &ConnectOptions, held: Option<InstanceLock>) -> Result<Position> {
+    pub(super) fn stop(&mut self, held: Option<InstanceLock>) -> Result<Position> {
         let limits = self.options.stage_limits();
         let for_the_copy = held.is_some();
         let mut held = held;
@@ -95,9 +95,9 @@ impl Capture<'_> {
         loop {
             let mut lock = match held.take() {
                 Some(lock) => lock,
-                None => InstanceLock::open(connect, limits)?,
+                None => InstanceLock::open(self.connect, limits)?,
             };
-            let stopped = match self.try_to_stop(&mut lock, connect) {
+            let stopped = match self.try_to_stop(&mut lock) {
                 Ok(position) => {
                     drop(lock.release());
                     self.stats.add_locks(lock.records(), self.listener);
@@ -135,14 +135,10 @@ impl Capture<'_> {
         }
     }
 
-    fn try_to_stop(
-        &mut self,
-        lock: &mut InstanceLock,
-        connect: &ConnectOptions,
-    ) -> std::result::Result<Position, Stopped> {
+    fn try_to_stop(&mut self, lock: &mut InstanceLock) -> std::result::Result<Position, Stopped> {
         self.copier.context.hurry();
         self.copier.context.drain()?;
-        let mut looks = Looks::open(connect, self.options.lock_wait)?;
+        let mut looks = Looks::open(self.connect, self.options.lock_wait)?;
         // As long as this has to wait, no lock is worth taking.
         looks.status()?;
         // A redo reader that does not keep up must fail before anything is blocked.
