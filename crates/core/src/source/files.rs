@@ -25,8 +25,11 @@ use rustix::{
 
 use crate::error::{Context, Error, Result};
 
-/// File timestamps tick coarsely (4 ms on the kernels that were tried): a younger one may hide a later write.
-pub(super) const CLOCK_TICK: Duration = Duration::from_millis(10);
+/// File timestamps tick coarsely: a younger one may hide a later write. Every 4 ms on the kernels that were tried, 10 on
+/// others, and later if the host does not let the virtual processor run that keeps the time.
+pub(super) const CLOCK_TICK: Duration = Duration::from_millis(100);
+/// How long a link may dangle.
+const DANGLES_MAX: Duration = Duration::from_millis(50);
 
 /// The file itself, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -345,7 +348,7 @@ fn look_at(
 fn leads_nowhere(link: &Path) -> bool {
     let dangles = || std::fs::symlink_metadata(link).is_ok() && !link.exists();
     dangles() && {
-        std::thread::sleep(5 * CLOCK_TICK);
+        std::thread::sleep(DANGLES_MAX);
         dangles()
     }
 }

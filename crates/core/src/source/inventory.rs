@@ -568,12 +568,12 @@ fn key_of(flavor: Flavor, found: &TablespaceEntry) -> Result<Option<FileKey>> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread::sleep, time::Duration};
+    use std::{fs, thread::sleep};
 
     use super::*;
     use crate::source::{
         FileId, FileSpec, Pages,
-        files::{Signature, walk},
+        files::{CLOCK_TICK, Signature, walk},
     };
 
     struct Nowhere;
@@ -613,7 +613,7 @@ mod tests {
         for name in ["same.ibd", "changed.ibd"] {
             fs::write(dir.path().join(name), [0; 100]).unwrap();
         }
-        sleep(Duration::from_millis(50));
+        sleep(2 * CLOCK_TICK);
         let list = || -> Vec<_> {
             let found = walk(dir.path(), &|_, _| false).unwrap();
             found.into_values().map(|entry| TablespaceEntry::new(entry, Role::Tablespace)).collect()

@@ -3,7 +3,11 @@
 //! IMPORT rewrites pages without redo; DISCARD logs a deletion that makes recovery ignore later writes to the
 //! table. Without writes after the import, errors would not show, so each import is followed by some.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    io::Read,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use holdfast_testkit::encryption::Encryption;
 use holdfast_testkit::keyring::{give_keyring, with_keyring};
@@ -620,4 +624,94 @@ fn encrypted_mariadb_a_table_imported_and_renamed_meanwhile_fails_the_capture() 
             false => first.unwrap(),
         }
     }
+}
+
+/// MariaDB 11.8 imports files that nobody has made a table for. The copy of such a file can overtake the import, so
+/// that it begins with pages of the new table and ends with those of the file as it was put there.
+fn imported_without_being_made_is_whole(options: &ServerOptions) {
+    let kind = ServerKind::MariaDb118;
+    let source = Server::start(kind, options.clone()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE imp",
+            "CREATE TABLE imp.origin (id INT PRIMARY KEY, v VARCHAR(250), KEY (v)) ENGINE=InnoDB",
+            "INSERT INTO imp.origin SELECT seq, REPEAT(SHA2(seq, 256), 3) FROM imp.seq_1_to_60000",
+        ])
+        .unwrap();
+    let of = |table: &str| source.datadir().join("imp").join(table);
+    let copy = |from: PathBuf, to: PathBuf| {
+        for suffix in ["frm", "ibd", "cfg"] {
+            fs::copy(from.with_extension(suffix), to.with_extension(suffix)).unwrap();
+        }
+    };
+    let kept = tempfile::tempdir().unwrap();
+    let mut exporter = source.conn().unwrap();
+    exporter.query_drop("FLUSH TABLES imp.origin FOR EXPORT").unwrap();
+    copy(of("origin"), kept.path().join("origin"));
+    exporter.query_drop("UNLOCK TABLES").unwrap();
+    source.exec("DROP TABLE imp.origin").unwrap();
+    let put = |table: &str| copy(kept.path().join("origin"), of(table));
+    let import = |table: &str| {
+        source
+            .exec_all([
+                format!("ALTER TABLE imp.{table} IMPORT TABLESPACE"),
+                format!("UPDATE imp.{table} SET v = 'changed' WHERE id % 1000 = 0"),
+            ])
+            .unwrap();
+    };
+    let space_of = |table: &str| {
+        let mut page = [0; 38];
+        File::open(of(table).with_extension("ibd")).unwrap().read_exact(&mut page).unwrap();
+        u32::from_be_bytes(page[34..].try_into().unwrap())
+    };
+    for table in ["begun", "overtaken", "copy", "stop"] {
+        put(table);
+    }
+    thread::scope(|scope| {
+        let importing: Mutex<BTreeMap<&str, thread::ScopedJoinHandle<()>>> = Mutex::default();
+        // Returns when its first page is the new table's.
+        let begin = |table: &'static str| {
+            let before = space_of(table);
+            importing.lock().unwrap().entry(table).or_insert_with(|| scope.spawn(move || import(table)));
+            while space_of(table) == before {
+                sleep(Duration::from_micros(200));
+            }
+        };
+        let at_phases = races::OnEvents(|event| match event {
+            Event::Phase { name: "copy" } => {
+                import("copy");
+                begin("begun");
+            }
+            Event::Phase { name: "stop" } => import("stop"),
+            _ => {}
+        });
+        let overtake = |path: &str| {
+            if path == "imp/overtaken.ibd" && !importing.lock().unwrap().contains_key("overtaken") {
+                begin("overtaken");
+            }
+        };
+        let copy =
+            at_openings(&source, overtake, || races::recovered_told(&source, options.clone(), &at_phases));
+        for (_, importing) in importing.into_inner().unwrap() {
+            importing.join().unwrap();
+        }
+        for table in ["begun", "overtaken", "copy", "stop"] {
+            let count = |server: &Server| -> u64 {
+                server.value(format!("SELECT COUNT(*) FROM imp.{table}")).unwrap()
+            };
+            assert_eq!(count(&copy.server), count(&source), "{table}");
+        }
+        assert_equal_checksums(&source, &copy.server).unwrap();
+    });
+}
+
+#[test]
+fn mariadb_a_table_imported_without_being_made_is_whole() {
+    imported_without_being_made_is_whole(&ServerOptions::default());
+}
+
+#[test]
+fn encrypted_mariadb_a_table_imported_without_being_made_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    imported_without_being_made_is_whole(&encrypted(ServerKind::MariaDb118, dir.path()));
 }

@@ -6,6 +6,8 @@ use crate::error::{Error, ErrorKind};
 
 /// Server error numbers that decisions depend on.
 pub(crate) mod code {
+    /// Memory could not be allocated (the server's library).
+    pub(crate) const NO_MEMORY: u16 = 5;
     /// `max_connections` is reached.
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
     /// The account has no right to the database.
@@ -30,6 +32,12 @@ pub(crate) mod code {
     pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
     /// The row that is to be changed does not exist.
     pub(crate) const NO_SUCH_ROW: u16 = 1032;
+    /// The server is out of memory.
+    pub(crate) const OUT_OF_MEMORY: u16 = 1037;
+    /// The server is out of memory for a sort.
+    pub(crate) const OUT_OF_SORT_MEMORY: u16 = 1038;
+    /// The server is out of memory or of something else.
+    pub(crate) const OUT_OF_RESOURCES: u16 = 1041;
     /// The table does not exist.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
     /// The server has no variable of this name.
@@ -68,6 +76,8 @@ pub(crate) mod code {
     pub(crate) const PASSWORD_EXPIRED_LOGIN: u16 = 1862;
     /// The session was killed (MariaDB).
     pub(crate) const CONNECTION_KILLED: u16 = 1927;
+    /// The statement took longer than `max_execution_time` (MySQL).
+    pub(crate) const QUERY_TIMEOUT: u16 = 3024;
     /// The account is locked (MySQL).
     pub(crate) const ACCOUNT_LOCKED: u16 = 3118;
     /// The server wants TLS, or a socket.
@@ -207,6 +217,25 @@ impl SqlError {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
+    /// Whether the answer says something about the table that was asked for, not about the statement or about what the
+    /// server is short of.
+    pub(crate) fn is_of_the_table(&self) -> bool {
+        const SHORT_OF: [u16; 5] = [
+            code::OUT_OF_MEMORY,
+            code::OUT_OF_SORT_MEMORY,
+            code::OUT_OF_RESOURCES,
+            code::QUERY_TIMEOUT,
+            code::NO_MEMORY,
+        ];
+        // Memory, files of the system, files of the process: ENOMEM, ENFILE, EMFILE.
+        let errnos = ["errno: 12 ", "errno: 23 ", "errno: 24 "];
+        self.code().is_some_and(|code| !SHORT_OF.contains(&code))
+            && !self.is_lock_timeout()
+            && !self.is_interrupted()
+            && !self.is_denied()
+            && !errnos.iter().any(|errno| self.message.contains(errno))
+    }
+
     /// Whether the statement or the session was killed.
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self.code(), Some(code::QUERY_INTERRUPTED | code::CONNECTION_KILLED))
@@ -311,5 +340,23 @@ pub(in crate::server) fn shown(statement: &str) -> String {
     match statement.char_indices().nth(STATEMENT_SHOWN_MAX) {
         Some((end, _)) => format!("{} ...", &statement[..end]),
         None => statement.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_says_something_of_a_table() {
+        let of_table =
+            |code, message: &str| SqlError::new(SqlCause::Refused(code), message).is_of_the_table();
+        assert!(of_table(1168, "Unable to open underlying table"));
+        assert!(of_table(1016, "Can't open file: './d/t.MYI' (errno: 145 - Table was marked as crashed)"));
+        assert!(!of_table(1016, "Can't open file: './d/t.MYI' (errno: 24 - Too many open files)"));
+        for code in [code::QUERY_INTERRUPTED, code::QUERY_TIMEOUT, code::LOCK_WAIT_TIMEOUT, code::NO_MEMORY] {
+            assert!(!of_table(code, ""), "{code}");
+        }
+        assert!(!SqlError::new(SqlCause::Lost, "").is_of_the_table());
     }
 }

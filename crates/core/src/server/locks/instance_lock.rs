@@ -108,8 +108,8 @@ impl InstanceLock {
         let mut broken = Vec::new();
         for table in tables {
             match self.session.rows(&format!("SELECT 1 FROM {} LIMIT 0", table.quoted())) {
-                Err(error) if error.code().is_none() => return Err(error),
-                Err(error) if !error.is_lock_timeout() => broken.push((table.clone(), error)),
+                Err(error) if error.is_of_the_table() => broken.push((table.clone(), error)),
+                Err(error) if !error.is_lock_timeout() => return Err(error),
                 _ => {}
             }
         }

@@ -349,7 +349,8 @@ fn judge(notes: &FileNotes, changes: Option<&Changes<'_>>, look: Look, found: &F
     let (discarded, created) = match changes {
         None => (notes.deleted.contains(&space), notes.created.contains(&space)),
         Some(_) if !can_be_imported(found.entry) => return Verdict::Keep,
-        Some(changes) => (changes.may_be_discarded(space, found.entry), changes.created(space)),
+        // Whether the redo creates it cannot be seen, and an IMPORT can make a table without that.
+        Some(changes) => (changes.may_be_discarded(space, found.entry), false),
     };
     if discarded {
         return Verdict::CopyClosed;

@@ -124,11 +124,6 @@ pub(super) struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// Whether a tablespace was created since the start.
-    pub(super) fn created(&self, space: SpaceId) -> bool {
-        !self.before.had(space)
-    }
-
     /// Whether a deletion in the redo can be that of `space`, whose file is `found`.
     pub(super) fn may_be_discarded(&self, space: SpaceId, found: &TablespaceEntry) -> bool {
         if self.notes.is_empty() {
