@@ -14,11 +14,11 @@ use holdfast_core::{
     Result,
     source::{
         FileId, FileSpec, Pages, Role, Sink,
-        copy::CopiedTablespace,
         files::{Entry, FileKey, Inode, Signature, walk},
-        inventory::{Before, Inventory, TablespaceEntry, Verdict},
+        inventory::{Before, Inventory, Verdict},
         plain::CopiedFile,
         running_clock::RunningClock,
+        tablespace::{CopiedTablespace, TablespaceEntry},
     },
 };
 use holdfast_formats::{Flavor, Lsn, SpaceId};

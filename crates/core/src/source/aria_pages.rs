@@ -21,11 +21,13 @@ use holdfast_formats::{PageNo, PageSize, aria::AriaTable, page::PageState};
 
 use super::{
     FileId,
-    copy::{BadPage, Buffers, CopyContext, EXTENT_BYTES, REREADS_MAX},
+    context::CopyContext,
     files::{Entry, read_failed},
     page_reader::PageReader,
+    reread::{BadPage, REREADS_MAX, WRITE_MAX},
     running_clock::Moment,
-    unproven::{WRITE_MAX, at_rest},
+    unproven::at_rest,
+    workers::{Buffers, EXTENT_BYTES},
 };
 use crate::error::{Error, Result};
 
@@ -135,7 +137,7 @@ impl CopyContext<'_> {
         let mut doubts = Doubts::default();
         let mut offset = 0;
         loop {
-            self.may_go_on()?;
+            self.check_not_stopped()?;
             let extent = self.aria_extent(entry, reader, pages, (offset, EXTENT_BYTES), buffers)?;
             let (len, read_at) = (extent.len, extent.read_at);
             self.send(file, offset, len, buffers)?;
@@ -167,7 +169,7 @@ impl CopyContext<'_> {
     ) -> Result<()> {
         for mut doubt in std::mem::take(&mut doubts.extents) {
             for reads in 1.. {
-                self.may_go_on()?;
+                self.check_not_stopped()?;
                 self.clock.wait(doubt.read_at, WRITE_MAX);
                 let extent = self.aria_extent(entry, reader, pages, (doubt.offset, doubt.len), buffers)?;
                 let (len, read_at) = (extent.len, extent.read_at);

@@ -6,11 +6,13 @@ use holdfast_formats::redo::page_allocation::AllocationByte;
 
 use super::{
     Role,
-    copy::{Buffers, CopyContext, on_threads},
+    context::CopyContext,
     files::Entry,
-    inventory::{Amend, Before, Inventory, Spaces, TablespaceEntry},
+    inventory::{Amend, Before, Inventory, Spaces},
     plain::{Manner, PlainFile},
     rewritten::Rewritten,
+    tablespace::TablespaceEntry,
+    workers::{Buffers, on_threads},
 };
 use crate::{error::Result, points::point_of};
 

@@ -5,7 +5,7 @@
 //! such a page: it reads the page itself, and fails.
 
 use std::{
-    collections::{BTreeMap, hash_map::RandomState},
+    collections::{BTreeMap, HashMap, hash_map::RandomState},
     hash::BuildHasher,
     sync::Mutex,
 };
@@ -18,10 +18,7 @@ use crate::{
     error::{Error, Result},
     event::{Event, Listener},
     server::{ConnectOptions, Purpose, Session, SqlError},
-    source::{
-        files::{Entry, Inode},
-        inventory::Inventory,
-    },
+    source::files::{Entry, Inode},
 };
 
 /// More than this is not a damaged page or two, but a disk or a copy that is beyond saving.
@@ -173,13 +170,13 @@ impl<'a> Damage<'a> {
     }
 
     /// The damaged pages that are in the backup, under the names that it has for their files: what was copied
-    /// may have been renamed or removed since.
-    pub(super) fn pages(&self, held: &Inventory) -> Vec<DamagedPage> {
+    /// may have been renamed or removed since. `paths` is called only if there are any.
+    pub(super) fn pages<'p>(&self, paths: impl FnOnce() -> HashMap<Inode, &'p str>) -> Vec<DamagedPage> {
         let found = self.found();
         if found.is_empty() {
             return Vec::new();
         }
-        let paths = held.paths();
+        let paths = paths();
         let mut pages = BTreeMap::new();
         for (inode, OfFile { now, .. }) in &*found {
             let Some(path) = paths.get(inode) else { continue };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use holdfast_formats::table_name::TableFile;
 
-use super::inventory::TablespaceEntry;
+use super::tablespace::TablespaceEntry;
 use crate::{
     error::{Error, Result},
     event::{Event, Listener},

@@ -8,62 +8,21 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs::File,
     io,
-    path::PathBuf,
 };
 
 use holdfast_formats::{Flavor, Lsn, SpaceId, tablespace::Geometry};
 
 use super::{
-    FileId, Role, Sink,
-    copy::{CopiedTablespace, Unended, on_threads},
+    FileId, Sink,
     files::{Entry, FileKey, Inode, Stat, read_failed},
     plain::CopiedFile,
+    tablespace::{CopiedTablespace, TablespaceEntry, Unended},
+    workers::on_threads,
 };
 use crate::{
     error::{Error, Result},
     server::{ServerFacts, tables::TablespaceRow},
 };
-
-/// A tablespace file and what it is to the server.
-#[derive(Clone, Debug)]
-pub struct TablespaceEntry {
-    /// The file.
-    pub entry: Entry,
-    /// Its role.
-    pub role: Role,
-    /// Set for every file of a tablespace but its first.
-    pub continues: Option<Continues>,
-}
-
-/// A file that continues where another file of its tablespace ends: `ibdata2`.
-#[derive(Clone, Debug)]
-pub struct Continues {
-    /// The first file: its page 0 tells the geometry.
-    pub first_file: PathBuf,
-    /// The number of this file's first page.
-    pub first_page: u64,
-}
-
-impl TablespaceEntry {
-    /// The first, or only, file of a tablespace.
-    #[must_use]
-    pub fn new(entry: Entry, role: Role) -> Self {
-        Self { entry, role, continues: None }
-    }
-
-    /// The same, if the file of that name is another one than was listed.
-    pub(super) fn opened(&self, inode: Inode) -> Self {
-        let mut opened = self.clone();
-        opened.entry.stat.inode = inode;
-        opened
-    }
-
-    /// The tablespace it belongs to, given the space id `own` in its own page 0, if it has one. Only the
-    /// system tablespace has further files, which have none.
-    pub(super) fn space(&self, own: Option<SpaceId>) -> Option<SpaceId> {
-        own.or_else(|| self.continues.as_ref().map(|_| SpaceId(0)))
-    }
-}
 
 /// Fails if two files would have the same path in the backup: one of them would be lost.
 pub(super) fn each_path_once(found: &[TablespaceEntry]) -> Result<()> {
@@ -572,7 +531,7 @@ mod tests {
 
     use super::*;
     use crate::source::{
-        FileId, FileSpec, Pages,
+        FileId, FileSpec, Pages, Role,
         files::{CLOCK_TICK, Signature, walk},
     };
 

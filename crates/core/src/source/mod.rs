@@ -26,6 +26,7 @@ use crate::{
 
 mod aria_pages;
 pub(crate) mod attempt;
+pub mod context;
 pub mod copier;
 pub mod copy;
 mod damage;
@@ -43,10 +44,13 @@ pub mod page_reader;
 pub mod plain;
 mod questions;
 pub mod redo;
+mod reread;
 mod rewritten;
 pub mod running_clock;
 pub mod spool;
+pub mod tablespace;
 mod unproven;
+pub mod workers;
 
 pub use damage::DamagedPage;
 pub use options::CaptureOptions;
@@ -213,7 +217,7 @@ impl CaptureStats {
     }
 
     /// Adds the counters of the copies.
-    pub(crate) fn count(&mut self, counters: &copy::CopyCounters) {
+    pub(crate) fn count(&mut self, counters: &context::CopyCounters) {
         use std::sync::atomic::Ordering::Relaxed;
         self.pages_read += counters.pages.load(Relaxed);
         self.bytes_read += counters.bytes.load(Relaxed);

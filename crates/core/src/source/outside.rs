@@ -11,7 +11,7 @@ use std::{
 use super::{
     CaptureOptions, Role,
     files::{Entry, Stat, read_failed},
-    inventory::{Continues, TablespaceEntry},
+    tablespace::{Continues, TablespaceEntry},
 };
 use crate::{
     error::{Error, Result},

@@ -12,11 +12,13 @@ use holdfast_formats::PageSize;
 use super::{
     FileId, FileSpec, Pages, Role,
     aria_pages::{AriaPages, Doubts},
-    copy::{Buffers, CopyContext, EXTENT_BYTES},
+    context::CopyContext,
     files::{Entry, Inode, Signature, path_text, read_failed},
     page_reader::{PageReader, ReadMode},
+    reread::WRITE_MAX,
     running_clock::Moment,
-    unproven::{WRITE_MAX, at_rest},
+    unproven::at_rest,
+    workers::{Buffers, EXTENT_BYTES},
 };
 use crate::error::{Error, Result};
 
@@ -209,7 +211,7 @@ impl CopyContext<'_> {
         let hashing = RandomState::new();
         let mut before = None;
         for _ in 0..SETTLING_READS_MAX {
-            self.may_go_on()?;
+            self.check_not_stopped()?;
             let mut hasher = hashing.build_hasher();
             let mut offset = start;
             while offset < copied.size_bytes {
@@ -283,7 +285,7 @@ impl CopyContext<'_> {
     ) -> Result<u64> {
         let mut offset = start;
         loop {
-            self.may_go_on()?;
+            self.check_not_stopped()?;
             let got = reader
                 .read(offset, EXTENT_BYTES, &mut buffers.extent)
                 .map_err(|error| read_failed(&entry.real, error))?;

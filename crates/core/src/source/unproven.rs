@@ -20,42 +20,27 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_formats::{
-    PageNo,
-    page::{PageState, check_page},
-    tablespace::Geometry,
-};
+use holdfast_formats::page::{PageState, check_page};
 
 use super::{
-    FileId, Pages, Role,
-    copy::{Buffers, CopyContext, holes},
+    Pages, Role,
+    context::CopyContext,
     files::{clock_tick, read_failed},
-    inventory::TablespaceEntry,
     page_reader::PageReader,
+    reread::WRITE_MAX,
     running_clock::{Moment, RunningClock},
+    tablespace::OpenTablespace,
+    workers::Buffers,
 };
 use crate::error::{Error, Result};
 
-/// No write of a page takes this long.
-pub(super) const WRITE_MAX: Duration = Duration::from_millis(250);
 /// This many bytes are read before the first of them are read again: most of the wait is spent reading.
 const ROUND_BYTES: usize = 128 << 20;
 /// A page that the server writes all the time is the same twice in a row sooner than this.
 const ROUNDS_MAX: u32 = 200;
 
-/// What is being read.
-#[derive(Clone, Copy)]
-struct Read<'a> {
-    found: &'a TablespaceEntry,
-    reader: &'a PageReader,
-    geometry: &'a Geometry,
-    file: FileId,
-}
-
 /// Pages of one file that were sent and have yet to be proved.
 pub(super) struct Unproven {
-    /// The number of the file's first page in its tablespace.
-    space_page: u64,
     extents: Vec<Extent>,
     bytes: usize,
     /// Only compared with other hashes of this process. Two different pages collide as rarely as with any
@@ -72,8 +57,8 @@ struct Extent {
 }
 
 impl Unproven {
-    pub(super) fn new(space_page: u64) -> Self {
-        Self { space_page, extents: Vec::new(), bytes: 0, hasher: RandomState::new() }
+    pub(super) fn new() -> Self {
+        Self { extents: Vec::new(), bytes: 0, hasher: RandomState::new() }
     }
 
     /// Records pages of an extent whose read was over at `read_at`, by where they begin in it.
@@ -122,14 +107,10 @@ impl CopyContext<'_> {
     /// on, in rounds, so that all pages that need it share each wait.
     pub(super) fn prove(
         &self,
-        found: &TablespaceEntry,
-        reader: &PageReader,
-        geometry: &Geometry,
-        file: FileId,
+        source: &OpenTablespace<'_>,
         unproven: &mut Unproven,
         buffers: &mut Buffers,
     ) -> Result<()> {
-        let source = Read { found, reader, geometry, file };
         for _ in 0..ROUNDS_MAX {
             unproven.bytes = 0;
             let extents = std::mem::take(&mut unproven.extents);
@@ -137,8 +118,8 @@ impl CopyContext<'_> {
                 return Ok(());
             }
             for extent in extents {
-                for start in self.changed(&source, &extent, unproven, buffers)? {
-                    if !self.send_anew(&source, extent.offset + start as u64, unproven, buffers)? {
+                for start in self.changed(source, &extent, unproven, buffers)? {
+                    if !self.send_anew(source, extent.offset + start as u64, unproven, buffers)? {
                         // The file was dropped, so it is not part of the backup.
                         unproven.extents.clear();
                         return Ok(());
@@ -149,7 +130,7 @@ impl CopyContext<'_> {
         Err(Error::failed(format!(
             "{}: pages that cannot be checked without a key changed between every two reads, so no consistent copy \
              could be verified",
-            found.entry.path
+            source.found.entry.path
         ))
         .hinted("take the backup when the server writes less"))
     }
@@ -157,12 +138,12 @@ impl CopyContext<'_> {
     /// Which pages of an extent have changed, once enough time has passed.
     fn changed(
         &self,
-        source: &Read<'_>,
+        source: &OpenTablespace<'_>,
         extent: &Extent,
         unproven: &Unproven,
         buffers: &mut Buffers,
     ) -> Result<Vec<usize>> {
-        self.may_go_on()?;
+        self.check_not_stopped()?;
         self.clock.wait(extent.read_at, WRITE_MAX);
         let page_bytes = source.geometry.page_size().bytes();
         // A single page may begin where direct reads cannot.
@@ -186,24 +167,22 @@ impl CopyContext<'_> {
     /// file was dropped.
     fn send_anew(
         &self,
-        source: &Read<'_>,
+        source: &OpenTablespace<'_>,
         offset: u64,
         unproven: &mut Unproven,
         buffers: &mut Buffers,
     ) -> Result<bool> {
-        let Read { found, reader, geometry, file } = *source;
+        let OpenTablespace { found, reader, geometry, file, .. } = *source;
         let entry = &found.entry;
         let failed = |error| read_failed(&entry.real, error);
         let page_size = geometry.page_size();
         let page_bytes = page_size.bytes();
         let first = offset / page_bytes as u64;
-        let number = u32::try_from(unproven.space_page + first)
-            .map(PageNo)
-            .map_err(|_| Error::failed(format!("{}: more pages than a tablespace can have", entry.path)))?;
+        let number = source.page_no(first)?;
         self.counters.torn_reads.fetch_add(1, Ordering::Relaxed);
         let mut page = reader.read_again(offset, page_bytes, &mut buffers.second).map_err(failed)?;
         if page.as_deref().is_some_and(|page| check_page(geometry, number, page) == PageState::Bad) {
-            page = self.read_until_good(entry, reader, geometry, number, offset, buffers)?;
+            page = self.read_until_good(source, number, offset, buffers)?;
         }
         let Some(page) = page else {
             if reader.file().metadata().map_err(failed)?.nlink() == 0 {
@@ -215,7 +194,7 @@ impl CopyContext<'_> {
             }
             return Err(Error::failed(format!("{}: became shorter while it was copied", entry.path)));
         };
-        let holes = holes(reader, offset, page_bytes, page_bytes).map_err(failed)?;
+        let holes = source.holes(offset, page_bytes).map_err(failed)?;
         self.sink.pages(file, Pages { first, page_size, bytes: &page, holes: &holes })?;
         if check_page(geometry, number, &page) == PageState::Unverifiable {
             unproven.add(offset, &page, page_bytes, &[0], self.clock.now());
@@ -236,11 +215,12 @@ pub(super) mod tests {
         event::{Cancel, Silent},
         meter::Meter,
         source::{
-            FileSpec, RedoProgress, Sink,
-            copy::CopyCounters,
+            FileId, FileSpec, RedoProgress, Sink,
+            context::CopyCounters,
             damage::{Damage, Indexes},
             files::{Entry, Stat},
             page_reader::ReadMode,
+            tablespace::TablespaceEntry,
         },
     };
 

@@ -9,7 +9,7 @@ use std::{
 use holdfast_pipe::{Compression, Headroom};
 use holdfast_repo::{SourceName, data::writer::WriterOptions, hooks::Hooks, log::run::RunOptions};
 
-use crate::{points::point, server::ConnectOptions, source::copy::BUFFERS_BYTES};
+use crate::{points::point, server::ConnectOptions, source::workers::BUFFERS_BYTES};
 
 /// Default directory of the redo spool. Not `/tmp`, which is often in memory.
 const SPOOL_DIR: &str = "/var/tmp";

@@ -21,16 +21,16 @@ use crate::{
     source::{
         Role,
         copier::Copier,
-        copy::{Buffers, zeroed_first_page},
+        copy::zeroed_first_page,
         files::{Entry, Stat, read_failed, walk},
-        inventory::{
-            Found, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once, keep_the_servers_names,
-        },
+        inventory::{Found, Rescan, Spaces, Verdict, each_path_once, keep_the_servers_names},
         keys::leave_keys,
         outside::{OutsideFiles, number_system_files},
         plain::{Manner, PlainFile},
         redo::mariadb::FileNotes,
         rewritten::{LITTLE_BYTES, Limit, Rewritten},
+        tablespace::TablespaceEntry,
+        workers::Buffers,
     },
 };
 

@@ -31,9 +31,9 @@ use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use crate::{
     server::{Session, SqlError, status::MariaDbLsns, tables},
     source::{
-        inventory::TablespaceEntry,
         page_reader::{PageReader, ReadMode},
         redo::mariadb::HiddenNotes,
+        tablespace::TablespaceEntry,
     },
 };
 

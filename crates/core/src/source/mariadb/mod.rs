@@ -24,8 +24,8 @@ use holdfast_pipe::throttle::Throttle;
 
 use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
+    context::{CopyContext, CopyCounters},
     copier::Copier,
-    copy::{CopyContext, CopyCounters},
     damage::{Damage, OfServer},
     files::Entry,
     inventory::Inventory,
@@ -194,7 +194,7 @@ impl Source for MariaDbSource {
         point("backup.locks.released");
         capture.copier.end_what_grew()?;
 
-        let damaged_pages = damage.pages(&capture.copier.inventory);
+        let damaged_pages = damage.pages(|| capture.copier.inventory.paths());
         let mut stats = capture.stats;
         let header = follower.header().clone();
         // Without this, the end may reach the disk only a second later.

@@ -28,12 +28,14 @@ use crate::{
         CaptureOptions, Role,
         attempt::{Stopped, Tries, granted},
         copier::Copier,
-        copy::{Buffers, zeroed_first_page},
+        copy::zeroed_first_page,
         files::walk,
         imported::Imported,
-        inventory::{Spaces, TablespaceEntry},
+        inventory::Spaces,
         plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
+        tablespace::TablespaceEntry,
+        workers::Buffers,
     },
 };
 
@@ -125,7 +127,7 @@ impl Capture<'_> {
                 let relies_on_logs = matches!(when, When::Early(Role::Aria) | When::Late(Role::Aria));
                 relies_on_logs || matches!(when, When::AriaControl | When::AriaLog)
             })?;
-            self.copier.context.take_time(self.options.read_bytes_per_s_max);
+            self.copier.context.restore_limits(self.options.read_bytes_per_s_max);
             let rewritten = self.catch_up()?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
@@ -151,7 +153,7 @@ impl Capture<'_> {
         connect: &ConnectOptions,
         writing_max: Duration,
     ) -> std::result::Result<Position, Stopped> {
-        self.copier.context.hurry();
+        self.copier.context.lift_limits();
         self.copier.context.drain()?;
         // A redo reader that does not keep up must fail before anything is blocked.
         let now = stages.session().with(MariaDbLsns::read)?.flushed;

@@ -19,7 +19,7 @@ use crate::{
         copier::Copier,
         files::{Entry, Stat, path_text, walk},
         inventory::{
-            Amend, Before, Copied, Found, Lacks, Rescan, Spaces, TablespaceEntry, Verdict, each_path_once,
+            Amend, Before, Copied, Found, Lacks, Rescan, Spaces, Verdict, each_path_once,
             keep_the_servers_names,
         },
         keys::leave_keys,
@@ -28,6 +28,7 @@ use crate::{
         questions::Questions,
         redo::mysql::{EncryptionChanges, IndexNotes, Seen},
         rewritten::{LITTLE_BYTES, Limit, Rewritten},
+        tablespace::TablespaceEntry,
     },
 };
 

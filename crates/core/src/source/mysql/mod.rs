@@ -27,8 +27,8 @@ use holdfast_pipe::throttle::Throttle;
 
 use super::{
     CaptureOptions, CaptureStats, Captured, Sink, Source,
+    context::{CopyContext, CopyCounters},
     copier::Copier,
-    copy::{CopyContext, CopyCounters},
     damage::{Damage, OfServer},
     inventory::Inventory,
     not_this_server,
@@ -184,7 +184,7 @@ impl Source for MySqlSource {
             point("backup.locks.released");
             capture.copier.end_what_grew()?;
             let mut stats = capture.stats;
-            stats.damaged_pages = damage.pages(&capture.copier.inventory);
+            stats.damaged_pages = damage.pages(|| capture.copier.inventory.paths());
             drop(advancing);
             Ok::<_, Error>((position, stats))
         })?;

@@ -23,8 +23,9 @@ use crate::{
         attempt::{Stopped, Tries, granted},
         copy::zeroed_first_page,
         imported::Imported,
-        inventory::{Spaces, TablespaceEntry},
+        inventory::Spaces,
         redo::mysql::Start,
+        tablespace::TablespaceEntry,
     },
 };
 
@@ -125,7 +126,7 @@ impl Capture<'_> {
             }
             self.listener.event(again.told(tries.count()));
             drop(lock);
-            self.copier.context.take_time(self.options.read_bytes_per_s_max);
+            self.copier.context.restore_limits(self.options.read_bytes_per_s_max);
             again.wait(self.copier.context.cancel)?;
             let rewritten = self.catch_up()?;
             if again.was_held {
@@ -136,7 +137,7 @@ impl Capture<'_> {
     }
 
     fn try_to_stop(&mut self, lock: &mut InstanceLock) -> std::result::Result<Position, Stopped> {
-        self.copier.context.hurry();
+        self.copier.context.lift_limits();
         self.copier.context.drain()?;
         let mut looks = Looks::open(self.connect, self.options.lock_wait)?;
         // As long as this has to wait, no lock is worth taking.
