@@ -1,4 +1,4 @@
-//! What an operation reports while it runs. Command line, web page and tests listen to the same events.
+//! What an operation reports while it runs. Command line and tests listen to the same events.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub enum Event {
     /// A named phase of the operation begins; the previous one has ended.
     Phase {
-        /// `start`, `copy`, `stop`, `complete`; `plan`, `assemble`, `prepare`, `place` …
+        /// A backup: `start`, `copy`, `stop`, `complete`. A restore: `plan`, `assemble`, `place`, `prepare` …
         name: &'static str,
     },
     /// Progress of the current phase. At most a few times per second.

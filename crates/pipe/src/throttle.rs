@@ -1,4 +1,4 @@
-//! A token bucket whose rate can change while it is used: the throttle obeys, the governor decides.
+//! A token bucket whose rate can change while it is used: whoever uses it decides on the rate.
 
 use std::{
     sync::{Condvar, Mutex, PoisonError},

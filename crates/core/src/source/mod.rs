@@ -1,8 +1,7 @@
 //! Where a backup's bytes come from.
 //!
 //! A [`Source`] pushes events, addressed by file id, into a [`Sink`]. It exposes neither file descriptors nor
-//! paths of the host, so the same pipeline serves a local data directory, the far end of an SSH connection,
-//! or a server that sends its own pages. The last write of (file, page) wins: a source may send a page, or a
+//! paths of the host, so that a source need not be on this host. The last write of (file, page) wins: a source may send a page, or a
 //! whole file, again.
 
 use std::{

@@ -5,6 +5,7 @@
 //! expected and counted.
 
 mod imports;
+mod in_use;
 mod shared;
 mod undo;
 
@@ -53,6 +54,8 @@ pub struct StormOptions {
     /// Whether tablespaces are discarded and imported.
     /// Before the server is compared with a copy, the copy must [`finish_imports`].
     pub imports: bool,
+    /// Whether indexes of the tables in `shop`, which others write to, come and go, too.
+    pub in_use: bool,
     /// Whether all tables are InnoDB tables, including those of the server's other clients.
     pub innodb_only: bool,
     /// The most changes that each connection begins in a second; `None`: as many as the server lets it.
@@ -63,7 +66,14 @@ impl StormOptions {
     /// A storm of tables of all engines without imports, at a rate that leaves the machine room for more.
     pub fn new(connections: u32, seed: u64) -> StormOptions {
         const PER_SECOND: u32 = 5;
-        StormOptions { connections, seed, imports: false, innodb_only: false, per_second: Some(PER_SECOND) }
+        StormOptions {
+            connections,
+            seed,
+            imports: false,
+            in_use: false,
+            innodb_only: false,
+            per_second: Some(PER_SECOND),
+        }
     }
 }
 
@@ -110,6 +120,7 @@ impl DdlStorm {
                 prefix: format!("t{number}_"),
                 mariadb: server.kind().is_mariadb(),
                 traits,
+                in_use: options.in_use,
                 innodb_only: options.innodb_only,
                 schema_dir: server.datadir().join("ddl"),
                 exports: exports.clone(),
@@ -277,6 +288,7 @@ struct Connection {
     prefix: String,
     mariadb: bool,
     traits: Traits,
+    in_use: bool,
     innodb_only: bool,
     /// The directory of the schema `ddl` in the data directory.
     schema_dir: PathBuf,
@@ -362,6 +374,9 @@ impl Connection {
     fn step(&mut self) -> Result<()> {
         if self.tables.len() < TABLES_MIN {
             return self.create();
+        }
+        if self.in_use && self.rng.below(8) == 0 {
+            return self.index_in_use();
         }
         let at = self.rng.index(self.tables.len());
         let table = self.tables[at].name.clone();

@@ -178,6 +178,7 @@ impl Work {
             connections => {
                 let options = StormOptions {
                     imports,
+                    in_use: true,
                     per_second: None,
                     ..StormOptions::new(connections, rng.next_u64())
                 };
