@@ -53,7 +53,10 @@ use crate::{
     },
     points::point,
     recovery::Recovery,
-    restore::{self, Apart, BackupId, Errand, MissingTablespaces, Part, Piece, RestoreOptions, Transactions},
+    restore::{
+        self, BackupId, MissingTablespaces, Part, Piece, RecoveryHooks, RestoreOptions, ScratchRestore,
+        Transactions,
+    },
     server::{ConnectOptions, Purpose, ServerFacts, Session, TableName},
     taking::BackupOptions,
     watch::Watch,
@@ -376,15 +379,17 @@ impl<'a> Extraction<'a> {
         };
         let base = self.origin.base();
         let transactions = transactions.as_mut().map(|it| it as &mut dyn Transactions);
-        let done = restore::run_apart(self.repo, base, &options, transactions, &mut reading, watch, cancel);
+        let done =
+            restore::run_in_scratch(self.repo, base, &options, transactions, &mut reading, watch, cancel);
         let Reading { taken, more, is_filtered, .. } = reading;
-        let apart = match done {
-            Ok(apart) => apart,
+        let scratch = match done {
+            Ok(scratch) => scratch,
             Err(error) => return Err(self.stopped(error, more, is_filtered, attempt, cancel)),
         };
         let Some(read) = taken else { return Err(Error::failed("nothing was read").into()) };
         work.remove_data()?;
-        let Apart { server_version, position, prepared, loaded, replayed, written, redo_bytes } = apart;
+        let ScratchRestore { server_version, position, prepared, loaded, replayed, written, redo_bytes } =
+            scratch;
         let report = ExtractReport {
             backup: self.id.clone(),
             server_version,
@@ -499,8 +504,8 @@ struct Reading<'a, 'b> {
     is_filtered: bool,
 }
 
-impl Errand for Reading<'_, '_> {
-    fn recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>> {
+impl RecoveryHooks for Reading<'_, '_> {
+    fn on_recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>> {
         let mut session = Session::open(connect, Purpose::Control)?;
         let there = BTreeSet::from_iter(selected(&mut session, &self.extraction.options.selection)?);
         let mut wanted = BTreeSet::from_iter(self.extraction.wanted_tables());
@@ -525,7 +530,7 @@ impl Errand for Reading<'_, '_> {
         Ok(Some(tables))
     }
 
-    fn arrived(&mut self, connect: &ConnectOptions) -> Result<()> {
+    fn on_arrived(&mut self, connect: &ConnectOptions) -> Result<()> {
         // The transactions were applied: a failure from here on would also occur with all tables.
         self.is_filtered = false;
         self.watch.phase("read");

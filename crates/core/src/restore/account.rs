@@ -5,7 +5,7 @@ use std::io::Write;
 use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
-use super::{layout::own_path, own_server::Ground, target::io_failed};
+use super::{layout::own_path, own_server::PrivateFiles, target::io_failed};
 use crate::{
     error::Result,
     server::{Session, programs::OwnAccount},
@@ -18,10 +18,14 @@ const UNLOGGED: &str = "SET SESSION sql_log_bin = 0";
 
 /// Writes what creates the account where a server that is started on the target finds it. `as_root`: with all
 /// that accounts of an installation may do.
-pub(super) fn write_creation(account: &OwnAccount, ground: &Ground<'_>, as_root: bool) -> Result<ItemPath> {
-    let tree = ground.tree;
+pub(super) fn write_creation(
+    account: &OwnAccount,
+    files: &PrivateFiles<'_>,
+    as_root: bool,
+) -> Result<ItemPath> {
+    let tree = files.tree;
     let init = own_path(INIT_FILE)?;
-    let proxy = match ground.server.flavor() {
+    let proxy = match files.server.flavor() {
         _ if !as_root => String::new(),
         // Whoever executes this file may not grant it (verified on 10.11 and 11.8).
         Flavor::MariaDb => format!(
@@ -34,7 +38,7 @@ pub(super) fn write_creation(account: &OwnAccount, ground: &Ground<'_>, as_root:
     let statements = format!("{UNLOGGED};\n{}{proxy}", account.creation());
     let write = || {
         tree.create_file(&init, 0o600)?.write_all(statements.as_bytes())?;
-        ground.owner.map_or(Ok(()), |owner| tree.give(&init, owner))
+        files.owner.map_or(Ok(()), |owner| tree.give(&init, owner))
     };
     write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     Ok(init)

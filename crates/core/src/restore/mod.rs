@@ -53,7 +53,7 @@ use holdfast_repo::{Kind, LogName, Repo, RunNo};
 use self::{
     claim::{Claim, Marker},
     opened::Opened,
-    own_server::Ground,
+    own_server::PrivateFiles,
     plan::Plan,
     roots::Roots,
     serve::Serving,
@@ -133,14 +133,14 @@ pub fn run_and_replay(
     let (mut prepared, mut replayed) = (None, None);
     if let Some(binary) = &plan.binary {
         watch.phase("prepare");
-        let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
+        let files = PrivateFiles::enter(&opened, &plan, &roots, binary, options)?;
         point("restore.private.entered");
-        prepared = Some(prepare::run(&ground, (&opened, &plan, &roots), listener, cancel)?);
+        prepared = Some(prepare::run(&files, (&opened, &plan, &roots), listener, cancel)?);
         if let Some(transactions) = transactions {
             watch.phase("replay");
-            replayed = Some(replay::run(&ground, transactions, None, listener, cancel)?);
+            replayed = Some(replay::run(&files, transactions, None, listener, cancel)?);
         }
-        ground.leave()?;
+        files.leave()?;
         roots.sync_contents()?;
     }
     point("restore.prepared");
@@ -169,17 +169,17 @@ pub fn run_and_replay(
 }
 
 /// Work on restored files while only our own servers find them.
-pub(crate) trait Errand {
+pub(crate) trait RecoveryHooks {
     /// Called when the files are recovered and nothing is replayed yet. Returns the tables to which
     /// transactions are to be applied; `None`: to all.
-    fn recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>>;
+    fn on_recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>>;
 
     /// Called when the files are at the requested moment.
-    fn arrived(&mut self, connect: &ConnectOptions) -> Result<()>;
+    fn on_arrived(&mut self, connect: &ConnectOptions) -> Result<()>;
 }
 
-/// The result of [`run_apart`].
-pub(crate) struct Apart {
+/// The result of [`run_in_scratch`].
+pub(crate) struct ScratchRestore {
     pub(crate) server_version: String,
     pub(crate) position: Position,
     pub(crate) prepared: Option<Prepared>,
@@ -189,20 +189,20 @@ pub(crate) struct Apart {
     pub(crate) redo_bytes: u64,
 }
 
-/// Restores a backup, or a [`Part`] of it, for an errand. No other server ever starts on the target, and
+/// Restores a backup, or a [`Part`] of it, for the hooks. No other server ever starts on the target, and
 /// removing it is up to the caller.
-pub(crate) fn run_apart(
+pub(crate) fn run_in_scratch(
     repo: &Arc<Repo>,
     (log, which): (&LogName, RunNo),
     options: &RestoreOptions,
     transactions: Option<&mut dyn Transactions>,
-    errand: &mut dyn Errand,
+    hooks: &mut dyn RecoveryHooks,
     listener: &dyn Listener,
     cancel: &Cancel,
-) -> Result<Apart> {
+) -> Result<ScratchRestore> {
     let watch = Watch::new(listener);
     if log.kind == Kind::Logical {
-        return rebuild::run_apart(repo, (log, which), options, transactions, errand, &watch, cancel);
+        return rebuild::run_in_scratch(repo, (log, which), options, transactions, hooks, &watch, cancel);
     }
     let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     let Some(binary) = &plan.binary else {
@@ -210,10 +210,10 @@ pub(crate) fn run_apart(
     };
     let (_claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
     watch.phase("prepare");
-    let ground = Ground::enter(&opened, &plan, &roots, binary, options)?;
-    let prepared = prepare::run(&ground, (&opened, &plan, &roots), listener, cancel)?;
-    let replayed = run_errand(&ground, transactions, errand, &watch, cancel)?;
-    Ok(Apart {
+    let files = PrivateFiles::enter(&opened, &plan, &roots, binary, options)?;
+    let prepared = prepare::run(&files, (&opened, &plan, &roots), listener, cancel)?;
+    let replayed = run_hooks(&files, transactions, hooks, &watch, cancel)?;
+    Ok(ScratchRestore {
         server_version: opened.server.version.to_string(),
         position: continuing::position_after(&opened.position, replayed.as_ref()),
         prepared: Some(prepared),
@@ -224,26 +224,26 @@ pub(crate) fn run_apart(
     })
 }
 
-/// Lets the errand look at the files, has the server replay the transactions, if any are given, and lets the
-/// errand look again.
-fn run_errand(
-    ground: &Ground<'_>,
+/// Calls a hook on the recovered files, has the server replay the transactions, if any are given, and calls the
+/// other.
+fn run_hooks(
+    files: &PrivateFiles<'_>,
     transactions: Option<&mut dyn Transactions>,
-    errand: &mut dyn Errand,
+    hooks: &mut dyn RecoveryHooks,
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Option<Replayed>> {
     let mut replayed = None;
     if let Some(transactions) = transactions {
         let mut only = None;
-        serve::run(ground, Serving::answers(ground.options), cancel, &mut |connect| {
-            only = errand.recovered(connect)?;
+        serve::run(files, Serving::answers(files.options), cancel, &mut |connect| {
+            only = hooks.on_recovered(connect)?;
             Ok(())
         })?;
         watch.phase("replay");
-        replayed = Some(replay::run(ground, transactions, only.as_deref(), watch, cancel)?);
+        replayed = Some(replay::run(files, transactions, only.as_deref(), watch, cancel)?);
     }
-    serve::run(ground, Serving::answers(ground.options), cancel, &mut |connect| errand.arrived(connect))?;
+    serve::run(files, Serving::answers(files.options), cancel, &mut |connect| hooks.on_arrived(connect))?;
     Ok(replayed)
 }
 

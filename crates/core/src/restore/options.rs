@@ -53,7 +53,7 @@ pub struct RestoreOptions {
     /// Make holes for all pages of zeros, not only for those that were holes.
     pub sparse: bool,
     /// The part of the backup to restore; `None`: all of it.
-    /// A part is only for a server of ours ([`super::run_apart`]).
+    /// A part is only for a server of ours ([`super::run_in_scratch`]).
     pub part: Option<Part>,
     /// MySQL: the most bytes in one file of the laid-out redo.
     pub redo_file_bytes_max: u64,

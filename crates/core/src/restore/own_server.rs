@@ -47,7 +47,7 @@ const SCRATCH: &str = "#holdfast-prepare";
 const NO_PLUGINS: &str = "no-plugins";
 
 /// The files, while only our own servers may find them.
-pub(super) struct Ground<'a> {
+pub(super) struct PrivateFiles<'a> {
     /// The data directory.
     pub(super) tree: &'a Tree,
     /// The source.
@@ -63,7 +63,7 @@ pub(super) struct Ground<'a> {
     moved: Option<(Keyring<'a>, Private<'a>)>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> PrivateFiles<'a> {
     /// Moves what other servers must not find, and puts in place what ours need.
     pub(super) fn enter(
         opened: &'a Opened,
@@ -88,7 +88,7 @@ impl<'a> Ground<'a> {
     }
 
     /// A data directory where no other server looks for one.
-    pub(super) fn apart(
+    pub(super) fn elsewhere(
         tree: &'a Tree,
         (server, position): (&'a ServerFacts, &'a Position),
         owner: Option<(u32, u32)>,

@@ -19,7 +19,7 @@ use super::{
     layout::{REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
-    own_server::{Ground, is_of_replication, uses_gtids},
+    own_server::{PrivateFiles, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
     plan::Plan,
     report::Prepared,
@@ -100,12 +100,12 @@ fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
 
 /// Lets the server recover the target.
 pub(super) fn run(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     (opened, plan, roots): (&Opened, &Plan, &Roots),
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<Prepared> {
-    let Ground { tree, options, .. } = ground;
+    let PrivateFiles { tree, options, .. } = files;
     let flavor = opened.server.version.flavor;
     let init = own_path(INIT_FILE)?;
     if flavor == Flavor::MySql {
@@ -113,14 +113,14 @@ pub(super) fn run(
             || tree.create_file(&init, 0o644)?.write_all(&init_file(&opened.server, &opened.position));
         write().map_err(|error| io_failed("write", tree.path_of(&init), error))?;
     }
-    let undecided = may_be_undecided(opened).then(|| Undecided::of(ground)).transpose()?;
+    let undecided = may_be_undecided(opened).then(|| Undecided::of(files)).transpose()?;
     let mut orders = orders(flavor, tree, &init);
     orders.extend(undecided.iter().map(Undecided::order));
-    let mut exit = recover(ground, (opened, plan), &orders, listener, cancel)?;
+    let mut exit = recover(files, (opened, plan), &orders, listener, cancel)?;
     if flavor == Flavor::MySql {
         exit.log.retain(|line| !is_of_replication(line));
     }
-    ground.forget_absent(&mut exit.log);
+    files.forget_absent(&mut exit.log);
     if let Some(part) = &options.part {
         let missing = missing_tablespaces(flavor, &exit.log);
         if !missing.is_empty() {
@@ -145,8 +145,8 @@ pub(super) fn run(
     }
     point("restore.recovered");
     Ok(Prepared {
-        program: ground.binary.path.clone(),
-        version: ground.binary.version.to_string(),
+        program: files.binary.path.clone(),
+        version: files.binary.version.to_string(),
         lsn: recovered.lsn.0,
         binlog: recovered.binlog,
         rows_rolled_back: recovered.rows_rolled_back,
@@ -159,19 +159,19 @@ pub(super) fn run(
 /// pages are left that hold a part of their redo, like after any crash. No page is torn, since a server that
 /// stands still writes nothing.
 fn recover(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     (opened, plan): (&Opened, &Plan),
     orders: &[OsString],
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<ServerExit> {
-    let options = ground.options;
+    let options = files.options;
     let mut buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
     let mut orders = orders.to_vec();
     loop {
         let (mut watch, mut stands_still) = (Watch::default(), false);
-        let running = ground.start(buffer_pool, orders.clone(), None)?;
+        let running = files.start(buffer_pool, orders.clone(), None)?;
         point("restore.recovering");
         let result = running.wait_and_tell(cancel, &mut |log| {
             tell_progress(opened, log, listener);

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use super::{account, options::RestoreOptions, own_server::Ground, prepare, target::io_failed};
+use super::{account, options::RestoreOptions, own_server::PrivateFiles, prepare, target::io_failed};
 use crate::{
     error::{Error, Result},
     event::Cancel,
@@ -36,19 +36,19 @@ impl Serving {
 
 /// Starts the server, lets `ask` talk to it, and shuts it down.
 pub(super) fn run(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     serving: Serving,
     cancel: &Cancel,
     ask: &mut dyn FnMut(&ConnectOptions) -> Result<()>,
 ) -> Result<()> {
     const DOING: &str = "start a server on the restored files";
-    let tree = ground.tree;
+    let tree = files.tree;
     let own = OwnAccount::random()?;
-    let init = account::write_creation(&own, ground, serving.makes_accounts)?;
+    let init = account::write_creation(&own, files, serving.makes_accounts)?;
     let mut orders = vec![option_of("--init-file=", &tree.path_of(&init))];
     orders.extend(serving.orders);
-    orders.extend(ground.without_plugins());
-    let mut server = ground.start(serving.buffer_pool_bytes, orders, None)?;
+    orders.extend(files.without_plugins());
+    let mut server = files.start(serving.buffer_pool_bytes, orders, None)?;
     // An idle session would not survive hours of asking.
     drop(own.connect(&mut server, DOING, cancel)?);
     point("restore.serving");

@@ -20,7 +20,7 @@ use holdfast_repo::format::item::ItemPath;
 use super::{
     layout::own_path,
     opened::Opened,
-    own_server::Ground,
+    own_server::PrivateFiles,
     target::{Tree, io_failed},
 };
 use crate::{error::Result, server::programs::option_of};
@@ -56,18 +56,18 @@ pub(super) enum Undecided {
 
 impl Undecided {
     /// Prepares for what the recovering server understands.
-    pub(super) fn of(ground: &Ground<'_>) -> Result<Self> {
-        let version = &ground.binary.version;
+    pub(super) fn of(files: &PrivateFiles<'_>) -> Result<Self> {
+        let version = &files.binary.version;
         if (version.major, version.minor) < TWO_ENGINES_SINCE {
             return Ok(Self::ByOption);
         }
-        let (tree, item) = (ground.tree, own_path(DECISIONS)?);
+        let (tree, item) = (files.tree, own_path(DECISIONS)?);
         let make = || {
             tree.remove(&item)?;
             let file = tree.create_file(&item, 0o600)?;
             file.write_all_at(&MAGIC, 0)?;
             file.set_len(DECISIONS_BYTES)?;
-            ground.owner.map_or(Ok(()), |owner| tree.give(&item, owner))
+            files.owner.map_or(Ok(()), |owner| tree.give(&item, owner))
         };
         let path = tree.path_of(&item);
         make().map_err(|error| io_failed("write", &path, error))?;

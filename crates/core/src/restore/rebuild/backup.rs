@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_repo::{LogName, Repo, RunNo, data::reader::Backup, log::history::History};
 
 use super::{
-    super::{BackupId, continuing, options::RestoreOptions, own_server::Ground, target::Tree},
+    super::{BackupId, continuing, options::RestoreOptions, own_server::PrivateFiles, target::Tree},
     plan::Plan,
 };
 use crate::{
@@ -49,13 +49,20 @@ impl LogicalBackup {
         })
     }
     /// The new data directory of its server.
-    pub(super) fn ground<'a>(
+    pub(super) fn files<'a>(
         &'a self,
         plan: &'a Plan,
-        apart: &'a Tree,
+        new_dir: &'a Tree,
         options: &'a RestoreOptions,
-    ) -> Ground<'a> {
+    ) -> PrivateFiles<'a> {
         let of_source = (&self.server, &self.position);
-        Ground::apart(apart, of_source, plan.owner, &plan.binary, options, &plan.shown.server_options)
+        PrivateFiles::elsewhere(
+            new_dir,
+            of_source,
+            plan.owner,
+            &plan.binary,
+            options,
+            &plan.shown.server_options,
+        )
     }
 }

@@ -8,7 +8,7 @@ use holdfast_repo::{LogName, Repo, RunNo};
 use super::super::{
     continuing::set_gtids,
     options::RestoreOptions,
-    own_server::Ground,
+    own_server::PrivateFiles,
     prepare,
     report::Loaded,
     serve::{self, Serving},
@@ -29,29 +29,29 @@ use crate::{
 const BUFFER_POOL_BYTES: u64 = 1 << 30;
 
 pub(super) fn run(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<Loaded> {
     let mut orders = ["--local-infile=ON", "--max-allowed-packet=1G"].map(OsString::from).to_vec();
-    if ground.server.flavor() == Flavor::MySql {
+    if files.server.flavor() == Flavor::MySql {
         // Accounts may have passwords of the old kind.
         orders.push("--loose-mysql-native-password=ON".into());
-        if gtids(ground).is_some() {
+        if gtids(files).is_some() {
             orders.extend(["--gtid-mode=ON", "--enforce-gtid-consistency=ON"].map(OsString::from));
         }
     }
     let serving = Serving {
-        buffer_pool_bytes: prepare::buffer_pool_bytes(ground.options, BUFFER_POOL_BYTES),
+        buffer_pool_bytes: prepare::buffer_pool_bytes(files.options, BUFFER_POOL_BYTES),
         orders,
         makes_accounts: true,
     };
     let begun = watch.elapsed();
     let mut done = None;
-    serve::run(ground, serving, cancel, &mut |connect| {
-        done = Some(load_into(ground, repo, base, connect, watch, cancel)?);
+    serve::run(files, serving, cancel, &mut |connect| {
+        done = Some(load_into(files, repo, base, connect, watch, cancel)?);
         Ok(())
     })?;
     let (report, in_memory) = done.ok_or_else(|| Error::failed("nothing was loaded"))?;
@@ -62,8 +62,8 @@ pub(super) fn run(
         watch.event(Event::Warning { text: text.to_owned() });
     }
     Ok(Loaded {
-        program: ground.binary.path.clone(),
-        version: ground.binary.version.to_string(),
+        program: files.binary.path.clone(),
+        version: files.binary.version.to_string(),
         tables: report.plan.tables,
         rows: report.rows_loaded,
         row_bytes: report.row_bytes_loaded,
@@ -76,7 +76,7 @@ pub(super) fn run(
 }
 
 fn load_into(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     repo: &Arc<Repo>,
     (log, which): (&LogName, RunNo),
     connect: &ConnectOptions,
@@ -90,25 +90,25 @@ fn load_into(
     // It would not survive hours of loading.
     drop(session);
     let options = LoadOptions {
-        disable_redo: ground.server.flavor() == Flavor::MySql,
-        leave_out: ground.options.leave_out,
-        events_as_of: ground.position.at,
-        parallel: ground.options.parallel.max(1),
+        disable_redo: files.server.flavor() == Flavor::MySql,
+        leave_out: files.options.leave_out,
+        events_as_of: files.position.at,
+        parallel: files.options.parallel.max(1),
         ..LoadOptions::new(connect.clone())
     };
     let report = load::run(repo, log, which, &options, watch, cancel).map_err(|error| match error.kind() {
         // Refused before anything was loaded. The hints of a load into a running server do not help here.
-        ErrorKind::Usage if !ground.options.leave_out => error.hinted("--leave-out restores without it, and names it"),
+        ErrorKind::Usage if !files.options.leave_out => error.hinted("--leave-out restores without it, and names it"),
         _ => error.also_hinted(
             "a restore into a directory begins again each time: options for the server that loads are given by \
              --prepare-option (such as --partial-revokes=ON), and what it cannot make is left out by --leave-out",
         ),
     })?;
     let mut session = Session::open(connect, Purpose::Control)?;
-    for statement in gtids(ground).into_iter().flatten() {
+    for statement in gtids(files).into_iter().flatten() {
         session.exec(&statement)?;
     }
-    if let Some(text) = full_text(&mut session, ground.options)? {
+    if let Some(text) = full_text(&mut session, files.options)? {
         watch.event(Event::Warning { text });
     }
     Ok((report, in_memory(&mut session)?))
@@ -135,9 +135,9 @@ fn full_text(session: &mut Session, options: &RestoreOptions) -> Result<Option<S
 }
 
 /// The statements by which a MySQL server learns which transactions it has.
-fn gtids(ground: &Ground<'_>) -> Option<[String; 3]> {
-    ground.position.gtid.as_ref().filter(|gtid| !gtid.trim().is_empty())?;
-    set_gtids(&ground.server.version, ground.position)
+fn gtids(files: &PrivateFiles<'_>) -> Option<[String; 3]> {
+    files.position.gtid.as_ref().filter(|gtid| !gtid.trim().is_empty())?;
+    set_gtids(&files.server.version, files.position)
 }
 
 /// Tables whose rows end with the server.

@@ -22,13 +22,13 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use self::{backup::LogicalBackup, plan::Plan};
 use super::{
-    Apart, Errand, Loaded, RestorePlan, RestoreReport, Transactions,
+    Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions,
     claim::{Claim, Marker},
     continuing,
     layout::{PRIVATE, own_path},
     options::RestoreOptions,
-    own_server::{Ground, is_of_absent_plugin},
-    replay, run_errand,
+    own_server::{PrivateFiles, is_of_absent_plugin},
+    replay, run_hooks,
     target::{DIRECTORY_MODE, Tree, io_failed},
     warn_of_root, write_report,
 };
@@ -59,18 +59,18 @@ pub(super) fn run(
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<RestoreReport> {
-    let Site { backup, plan, claim, target, apart } =
+    let Site { backup, plan, claim, target, new_dir } =
         Site::prepare(repo, base, options, transactions.is_some(), watch)?;
-    let ground = backup.ground(&plan, &apart, options);
-    let loaded = make(&ground, &target, repo, base, watch, cancel)?;
+    let files = backup.files(&plan, &new_dir, options);
+    let loaded = make(&files, &target, repo, base, watch, cancel)?;
     let mut replayed = None;
     if let Some(transactions) = transactions {
         watch.phase("replay");
-        replayed = Some(replay::run(&ground, transactions, None, watch, cancel)?);
+        replayed = Some(replay::run(&files, transactions, None, watch, cancel)?);
     }
 
     watch.phase("complete");
-    let written = place::run(&target, &apart, &plan)?;
+    let written = place::run(&target, &new_dir, &plan)?;
     let position = continuing::position_after(&backup.position, replayed.as_ref());
     let position = Some(position).filter(|_| backup.knows_position);
     let mut report = RestoreReport {
@@ -88,35 +88,35 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// The same for an errand. No other server ever starts on the target, and removing it is up to the caller.
-pub(super) fn run_apart(
+/// The same for hooks. No other server ever starts on the target, and removing it is up to the caller.
+pub(super) fn run_in_scratch(
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
     options: &RestoreOptions,
     transactions: Option<&mut dyn Transactions>,
-    errand: &mut dyn Errand,
+    hooks: &mut dyn RecoveryHooks,
     watch: &Watch<'_>,
     cancel: &Cancel,
-) -> Result<Apart> {
-    let Site { backup, plan, claim: _claim, target, apart } =
+) -> Result<ScratchRestore> {
+    let Site { backup, plan, claim: _claim, target, new_dir } =
         Site::prepare(repo, base, options, transactions.is_some(), watch)?;
-    let ground = backup.ground(&plan, &apart, options);
-    let loaded = make(&ground, &target, repo, base, watch, cancel)?;
-    let replayed = run_errand(&ground, transactions, errand, watch, cancel)?;
-    Ok(Apart {
+    let files = backup.files(&plan, &new_dir, options);
+    let loaded = make(&files, &target, repo, base, watch, cancel)?;
+    let replayed = run_hooks(&files, transactions, hooks, watch, cancel)?;
+    Ok(ScratchRestore {
         server_version: backup.server.version.to_string(),
         position: continuing::position_after(&backup.position, replayed.as_ref()),
         prepared: None,
         loaded: Some(loaded),
         replayed,
-        written: place::measure(&apart)?,
+        written: place::measure(&new_dir)?,
         redo_bytes: 0,
     })
 }
 
 /// Makes a new data directory, and loads the rows into it.
 fn make(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     target: &Tree,
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
@@ -124,12 +124,12 @@ fn make(
     cancel: &Cancel,
 ) -> Result<Loaded> {
     watch.phase("install");
-    let making = |orders, stdin| ground.installation(target, orders, stdin);
+    let making = |orders, stdin| files.installation(target, orders, stdin);
     let doing = "make a new data directory";
-    install(ground.binary, &making, doing, &is_of_absent_plugin, cancel)?;
+    install(files.binary, &making, doing, &is_of_absent_plugin, cancel)?;
     point("rebuild.installed");
     watch.phase("load");
-    let loaded = load::run(ground, repo, base, watch, cancel)?;
+    let loaded = load::run(files, repo, base, watch, cancel)?;
     point("rebuild.loaded");
     Ok(loaded)
 }
@@ -141,7 +141,7 @@ struct Site {
     claim: Claim,
     target: Tree,
     /// The directory below the target in which everything is made.
-    apart: Tree,
+    new_dir: Tree,
 }
 
 impl Site {
@@ -165,9 +165,9 @@ impl Site {
         let plan = plan::make(&backup, options)?;
         warn_of_root(plan.owner, options, watch);
         point("rebuild.planned");
-        let (claim, target, apart) = claim(&backup, &plan, options)?;
+        let (claim, target, new_dir) = claim(&backup, &plan, options)?;
         point("rebuild.claimed");
-        Ok(Self { backup, plan, claim, target, apart })
+        Ok(Self { backup, plan, claim, target, new_dir })
     }
 }
 
@@ -184,13 +184,13 @@ fn claim(backup: &LogicalBackup, plan: &Plan, options: &RestoreOptions) -> Resul
     let make = || {
         target.create_dir(&directory, DIRECTORY_MODE)?;
         // Opened while nobody else can put a link there.
-        let apart = Tree::open(&target.path_of(&directory))?;
+        let new_dir = Tree::open(&target.path_of(&directory))?;
         if let Some(owner) = plan.owner {
             target.give_root(owner)?;
-            apart.give_root(owner)?;
+            new_dir.give_root(owner)?;
         }
-        Ok(apart)
+        Ok(new_dir)
     };
-    let apart = make().map_err(|error| io_failed("make", target.path_of(&directory), error))?;
-    Ok((claim, target, apart))
+    let new_dir = make().map_err(|error| io_failed("make", target.path_of(&directory), error))?;
+    Ok((claim, target, new_dir))
 }

@@ -28,9 +28,9 @@ pub(super) fn clear(target: &Tree, plan: &Plan) -> Result<()> {
 }
 
 /// The number and size of the files.
-pub(super) fn measure(apart: &Tree) -> Result<Written> {
+pub(super) fn measure(new_dir: &Tree) -> Result<Written> {
     let mut written = Written::default();
-    let found = apart.walk().map_err(|error| io_failed("list", apart.path(), error))?;
+    let found = new_dir.walk().map_err(|error| io_failed("list", new_dir.path(), error))?;
     for found in found.values().filter(|found| found.kind == FoundKind::File) {
         written.files += 1;
         written.bytes += found.size_bytes;
@@ -40,15 +40,15 @@ pub(super) fn measure(apart: &Tree) -> Result<Written> {
 }
 
 /// Makes everything durable, and moves it.
-pub(super) fn run(target: &Tree, apart: &Tree, plan: &Plan) -> Result<Written> {
-    apart.sync_all().map_err(|error| io_failed("write", apart.path(), error))?;
-    let written = measure(apart)?;
+pub(super) fn run(target: &Tree, new_dir: &Tree, plan: &Plan) -> Result<Written> {
+    new_dir.sync_all().map_err(|error| io_failed("write", new_dir.path(), error))?;
+    let written = measure(new_dir)?;
     point("rebuild.durable");
     let move_to = |path: &ItemPath| {
         let moved = target.rename(&private_of(path)?, path);
         moved.map_err(|error| io_failed("rename a file to", target.path_of(path), error))
     };
-    let listed = target.list(PRIVATE.as_bytes()).map_err(|error| io_failed("list", apart.path(), error))?;
+    let listed = target.list(PRIVATE.as_bytes()).map_err(|error| io_failed("list", new_dir.path(), error))?;
     for (name, _) in listed {
         let path = ItemPath::new(name).context("read the name of a file")?;
         if !plan.held.contains(&path) {

@@ -29,7 +29,7 @@ use self::{
 use super::{
     account,
     options::RestoreOptions,
-    own_server::{Ground, is_of_absent_plugin, is_of_replication, uses_gtids},
+    own_server::{PrivateFiles, is_of_absent_plugin, is_of_replication, uses_gtids},
     prepare,
     report::{Reached, Replayed},
     target::io_failed,
@@ -73,13 +73,13 @@ pub enum Piece<'a> {
 
 /// Has the server replay the transactions on the recovered target.
 pub(super) fn run(
-    ground: &Ground<'_>,
+    files: &PrivateFiles<'_>,
     transactions: &mut dyn Transactions,
     only: Option<&[TableName]>,
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<Replayed> {
-    let Ground { tree, server: facts, options, owner, .. } = ground;
+    let PrivateFiles { tree, server: facts, options, owner, .. } = files;
     let flavor = facts.flavor();
     let (logs, reached) = RelayLogs::write(tree, flavor, *owner, transactions, cancel)?;
     point("restore.relay.written");
@@ -89,7 +89,7 @@ pub(super) fn run(
     };
 
     let own = OwnAccount::random()?;
-    let init = account::write_creation(&own, ground, false)?;
+    let init = account::write_creation(&own, files, false)?;
     let mut orders = vec![
         option_of("--init-file=", &tree.path_of(&init)),
         option_of("--relay-log=", &logs.base(tree)),
@@ -100,8 +100,8 @@ pub(super) fn run(
         // MySQL is given no such directory at all.
         orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
     }
-    orders.extend(ground.without_plugins());
-    if ground.is_rebuilt() {
+    orders.extend(files.without_plugins());
+    if files.is_rebuilt() {
         let ignored = OF_PROVIDERS.map(|tables| format!("--replicate-wild-ignore-table={tables}"));
         orders.extend(ignored.map(OsString::from));
     }
@@ -111,12 +111,12 @@ pub(super) fn run(
         }),
     );
     let mut server =
-        ground.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
+        files.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
     let goal = Goal {
         reached: &reached,
-        from: ground.position.gtid.as_deref(),
+        from: files.position.gtid.as_deref(),
         names_all: uses_gtids(facts),
-        is_rebuilt: ground.is_rebuilt(),
+        is_rebuilt: files.is_rebuilt(),
     };
     if let Network::Shared(why) = server.network() {
         let text = format!(
@@ -136,7 +136,7 @@ pub(super) fn run(
     applier.end(&own)?;
     let mut exit = server.wait(cancel)?;
     exit.log.retain(|line| !is_of_replication(line) && !is_of_absent_plugin(line));
-    ground.forget_absent(&mut exit.log);
+    files.forget_absent(&mut exit.log);
     if let Some(part) = &options.part {
         part.forget_absent(&mut exit.log);
     }
