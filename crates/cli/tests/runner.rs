@@ -21,4 +21,5 @@ mod servers;
 mod stores;
 mod surroundings;
 mod terminal;
+mod tidy;
 mod usage;

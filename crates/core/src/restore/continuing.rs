@@ -6,7 +6,7 @@ use holdfast_formats::{
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 
-use super::report::Replayed;
+use super::done::Replayed;
 use crate::{
     physical::{BinlogPosition, Position, Precision},
     server::ServerVersion,

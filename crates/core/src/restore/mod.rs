@@ -19,6 +19,7 @@ mod assemble;
 mod backup_id;
 mod claim;
 mod continuing;
+mod done;
 mod judge;
 mod keyring;
 mod layout;
@@ -70,6 +71,7 @@ use crate::{
 };
 
 pub use backup_id::BackupId;
+pub use done::{LeftOut, Loaded, Prepared, Reached, Replayed, Written};
 pub use options::RestoreOptions;
 pub use part::Part;
 pub(crate) use part::{MissingTablespaces, Named, named};
@@ -78,7 +80,7 @@ pub use plan::{
     RestorePlan,
 };
 pub use replay::{Piece, Transactions};
-pub use report::{LeftOut, Loaded, Prepared, RESTORE_SCHEMA, Reached, Replayed, RestoreReport, Written};
+pub use report::{RESTORE_SCHEMA, RestoreReport};
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
 pub fn plan(

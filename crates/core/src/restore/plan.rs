@@ -18,12 +18,12 @@ use serde::Serialize;
 use super::{
     backup_id::BackupId,
     claim::{Standing, Survey, survey},
+    done::LeftOut,
     keyring,
     layout::{Decision, Layout, MARKER, Place, Pointer, Root, partial_of},
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, RestOfRedo, lay_out},
-    report::LeftOut,
     target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
 };
 use crate::{

@@ -14,6 +14,7 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     continuing::set_gtids,
+    done::Prepared,
     judge::{Expected, FalseAlarms, judge, recovered_up_to},
     keyring,
     layout::{REDO_MARIADB, own_path, private_of},
@@ -22,7 +23,6 @@ use super::{
     own_server::{PrivateFiles, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
     plan::Plan,
-    report::Prepared,
     roots::Roots,
     standstill::Watch,
     target::{Tree, io_failed},

@@ -27,12 +27,12 @@ use self::{
     window::{Progress, Window},
 };
 use super::{
+    done::Written,
     layout::{Decision, Layout, Place, Root, partial_of},
     opened::Opened,
     options::RestoreOptions,
     plan::{Plan, is_reusable},
     redo::{REDO_MODE, relocate, split},
-    report::Written,
     roots::Roots,
     target::io_failed,
     undo::UndoFiles,

@@ -4,10 +4,7 @@ use std::sync::Arc;
 
 use holdfast_repo::{LogName, Repo, RunNo, data::reader::Backup, log::history::History};
 
-use super::{
-    super::{BackupId, continuing, options::RestoreOptions, own_server::PrivateFiles, target::Tree},
-    plan::Plan,
-};
+use super::super::{BackupId, continuing};
 use crate::{
     error::{Error, ErrorKind, Result},
     head,
@@ -47,22 +44,5 @@ impl LogicalBackup {
             read: ReadFacts::of(manifest),
             id,
         })
-    }
-    /// The new data directory of its server.
-    pub(super) fn files<'a>(
-        &'a self,
-        plan: &'a Plan,
-        new_dir: &'a Tree,
-        options: &'a RestoreOptions,
-    ) -> PrivateFiles<'a> {
-        let of_source = (&self.server, &self.position);
-        PrivateFiles::elsewhere(
-            new_dir,
-            of_source,
-            plan.owner,
-            &plan.binary,
-            options,
-            &plan.shown.server_options,
-        )
     }
 }

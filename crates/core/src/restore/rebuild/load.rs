@@ -7,10 +7,10 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use super::super::{
     continuing::set_gtids,
+    done::Loaded,
     options::RestoreOptions,
     own_server::PrivateFiles,
     prepare,
-    report::Loaded,
     serve::{self, Serving},
 };
 use super::zones;

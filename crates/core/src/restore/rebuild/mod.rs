@@ -61,7 +61,7 @@ pub(super) fn run(
 ) -> Result<RestoreReport> {
     let Site { backup, plan, claim, target, new_dir } =
         Site::prepare(repo, base, options, transactions.is_some(), watch)?;
-    let files = backup.files(&plan, &new_dir, options);
+    let files = plan.files(&backup, &new_dir, options);
     let loaded = make(&files, &target, repo, base, watch, cancel)?;
     let mut replayed = None;
     if let Some(transactions) = transactions {
@@ -100,7 +100,7 @@ pub(super) fn run_in_scratch(
 ) -> Result<ScratchRestore> {
     let Site { backup, plan, claim: _claim, target, new_dir } =
         Site::prepare(repo, base, options, transactions.is_some(), watch)?;
-    let files = backup.files(&plan, &new_dir, options);
+    let files = plan.files(&backup, &new_dir, options);
     let loaded = make(&files, &target, repo, base, watch, cancel)?;
     let replayed = run_hooks(&files, transactions, hooks, watch, cancel)?;
     Ok(ScratchRestore {

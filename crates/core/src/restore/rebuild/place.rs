@@ -4,8 +4,8 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
+        done::Written,
         layout::{PRIVATE, own_path, partial_of, private_of},
-        report::Written,
         target::{FoundKind, Tree, io_failed},
     },
     plan::{Plan, is_removed},

@@ -10,14 +10,14 @@ use super::{
         claim::{Standing, Survey, survey},
         layout::{MARKER, REDO_MARIADB, own_path},
         options::RestoreOptions,
-        own_server::{new_options, system_files},
+        own_server::{PrivateFiles, new_options, system_files},
         plan::{
             PlannedOwner, PlannedPrepare, PlannedRoom, PlannedRows, ROOM_EXTRA_BYTES, RestoreMode,
             RestorePlan, absolute, check_options, find_binary, owner_of, room_at, too_little,
         },
         prepare,
         private::ARIA_CONTROL,
-        target::LOST_AND_FOUND,
+        target::{LOST_AND_FOUND, Tree},
     },
     backup::LogicalBackup,
 };
@@ -37,6 +37,20 @@ pub(super) struct Plan {
     pub(super) held: Vec<ItemPath>,
     /// MariaDB's redo, which a server that finds it alone would take for its own.
     pub(super) redo: ItemPath,
+}
+
+impl Plan {
+    /// The new data directory of the backup's server.
+    pub(super) fn files<'a>(
+        &'a self,
+        backup: &'a LogicalBackup,
+        new_dir: &'a Tree,
+        options: &'a RestoreOptions,
+    ) -> PrivateFiles<'a> {
+        let of_source = (&backup.server, &backup.position);
+        let server_options = &self.shown.server_options;
+        PrivateFiles::elsewhere(new_dir, of_source, self.owner, &self.binary, options, server_options)
+    }
 }
 
 /// Plans; changes nothing.

@@ -15,7 +15,7 @@ use super::{
         continuing::{gtid_text, in_file_name},
     },
     Reached,
-    relay_logs::RelayLogs,
+    relay_logs::{CHANNEL, RelayLogs},
 };
 use crate::{
     error::{Context, Error, Result},
@@ -27,9 +27,6 @@ use crate::{
         programs::{OwnAccount, RunningServer},
     },
 };
-
-/// The replication channel, so that none of the source's own is touched. Part of file names.
-pub(super) const CHANNEL: &str = "holdfast_replay";
 
 const POLL: Duration = Duration::from_millis(50);
 /// An applier that has read everything and does nothing for this long is not where it should be.

@@ -28,10 +28,10 @@ use self::{
 };
 use super::{
     account,
+    done::{Reached, Replayed},
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_absent_plugin, is_of_replication, uses_gtids},
     prepare,
-    report::{Reached, Replayed},
     target::io_failed,
 };
 use crate::{

@@ -20,7 +20,6 @@ use super::{
         target::{DIRECTORY_MODE, Tree, io_failed},
     },
     Piece, Reached, Transactions,
-    applier::CHANNEL,
 };
 use crate::{
     error::{Context, Error, Result},
@@ -29,6 +28,8 @@ use crate::{
 
 /// A directory of the target, for the duration of the replay.
 const DIRECTORY: &str = "#holdfast-relay";
+/// The replication channel, so that none of the source's own is touched. Part of file names.
+pub(super) const CHANNEL: &str = "holdfast_replay";
 /// Servers put the channel's name between this and the number.
 const BASE: &str = "relay";
 /// They contain users' rows.

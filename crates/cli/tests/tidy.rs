@@ -1,0 +1,147 @@
+//! What holds of the source itself.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Modules that import each other, not always directly, by crate. None may come; those that go are to be removed here.
+const CIRCLES: [(&str, &[&[&str]]); 7] = [
+    ("cli", &[]),
+    ("core", &[]),
+    ("formats", &[]),
+    ("pipe", &[]),
+    (
+        "repo",
+        &[
+            &["data::writer::rows::leaf", "data::writer::rows::table"],
+            &["error", "keys"],
+            &["keys::manage", "keys::rotation"],
+            &["log::history", "log::hold", "log::lease", "log::room", "log::run"],
+            &["ops::check::maps", "ops::check::rows"],
+            &["ops::copy::files", "ops::copy::window"],
+        ],
+    ),
+    ("stores", &[&["bucket::azure", "bucket::connect"]]),
+    ("testkit", &[&["checksum", "tables"], &["pitr::clients", "pitr::model"]]),
+];
+
+/// The modules of a crate, by path, each with its source up to its unit tests.
+fn modules(root: &Path) -> BTreeMap<String, String> {
+    let mut modules = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let below = path.strip_prefix(root).unwrap().with_extension("");
+                let mut parts: Vec<&str> = below.iter().map(|part| part.to_str().unwrap()).collect();
+                if matches!(parts.last(), Some(&("mod" | "lib" | "main"))) {
+                    parts.pop();
+                }
+                let source = fs::read_to_string(&path).unwrap();
+                let end = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
+                modules.insert(parts.join("::"), source[..end].to_owned());
+            }
+        }
+    }
+    modules
+}
+
+/// The paths of a `use` item's tree.
+fn paths(tree: &str) -> Vec<String> {
+    let Some((before, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
+    let mut depth = 0;
+    let mut parts = vec![String::new()];
+    for c in rest.strip_suffix('}').unwrap_or(rest).chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        if c == ',' && depth == 0 {
+            parts.push(String::new());
+        } else {
+            parts.last_mut().unwrap().push(c);
+        }
+    }
+    parts.iter().filter(|part| !part.is_empty()).flat_map(|part| paths(&format!("{before}{part}"))).collect()
+}
+
+/// The module that a path leads to from `module`; `None`: to another crate.
+fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Option<String> {
+    let mut here: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
+    let mut parts = path.split("::").peekable();
+    match parts.peek() {
+        Some(&"crate") => here.clear(),
+        Some(&("self" | "super")) => {}
+        _ if modules.contains_key(&[module, path.split("::").next()?].join("::")) => {}
+        _ => return None,
+    }
+    for part in parts {
+        match part {
+            "crate" | "self" => {}
+            "super" => drop(here.pop()),
+            part => here.push(part),
+        }
+    }
+    while !here.is_empty() && !modules.contains_key(&here.join("::")) {
+        here.pop();
+    }
+    Some(here.join("::"))
+}
+
+/// Which modules each imports, besides those that contain it or that it contains.
+fn imports(modules: &BTreeMap<String, String>) -> BTreeMap<&str, BTreeSet<String>> {
+    let within = |one: &str, other: &str| one.is_empty() || other.starts_with(&format!("{one}::"));
+    modules
+        .iter()
+        .map(|(module, source)| {
+            let starts = source.match_indices("use ").filter(|(at, _)| {
+                let line = source[..*at].rsplit('\n').next().unwrap_or_default();
+                line.is_empty() || line.starts_with("pub")
+            });
+            let trees = starts.filter_map(|(at, _)| source[at + 4..].split_once(';')).map(|(tree, _)| tree);
+            let paths = trees.flat_map(|tree| paths(&tree.split_whitespace().collect::<String>()));
+            let targets = paths.filter_map(|path| target(modules, module, &path));
+            let others = targets.filter(|other| {
+                other != module && !within(other, module) && !within(module, other) && !other.is_empty()
+            });
+            (module.as_str(), others.collect())
+        })
+        .collect()
+}
+
+/// Everything that a module imports, directly or not.
+fn reached(imports: &BTreeMap<&str, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![from.to_owned()];
+    while let Some(module) = open.pop() {
+        for other in imports.get(&*module).into_iter().flatten() {
+            if reached.insert(other.clone()) {
+                open.push(other.clone());
+            }
+        }
+    }
+    reached
+}
+
+/// Dependencies point one way, inside the crates, too.
+#[test]
+fn no_module_imports_itself_through_others() {
+    for (name, known) in CIRCLES {
+        let modules = modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"));
+        let imports = imports(&modules);
+        assert!(imports.values().any(|others| !others.is_empty()), "{name}: nothing was understood");
+        let reached: BTreeMap<&str, BTreeSet<String>> =
+            imports.keys().map(|module| (*module, reached(&imports, module))).collect();
+        let circles: BTreeSet<Vec<&str>> = reached
+            .iter()
+            .filter(|(module, others)| others.contains(**module))
+            .map(|(module, others)| {
+                let is_back = |other: &&&str| others.contains(**other) && reached[**other].contains(*module);
+                reached.keys().filter(is_back).copied().collect()
+            })
+            .collect();
+        assert_eq!(circles, known.iter().map(|circle| circle.to_vec()).collect(), "{name}");
+    }
+}
