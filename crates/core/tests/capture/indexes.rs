@@ -218,14 +218,12 @@ struct Meeting {
     from: &'static str,
     /// Where the backup waits for its end; its index is dropped then.
     until: &'static str,
-    /// How the build locks the table.
-    lock: &'static str,
 }
 
 /// Captures while indexes are being built. Returns whether they were still being built when the tablespaces had been
 /// copied.
 fn captured_while_built(source: &Server, options: &ServerOptions, meeting: Meeting) -> bool {
-    let Meeting { from: phase, until, lock, .. } = meeting;
+    let Meeting { from: phase, until, .. } = meeting;
     let building = Mutex::default();
     let begin = || {
         let mut conn = source.conn().unwrap();
@@ -235,7 +233,7 @@ fn captured_while_built(source: &Server, options: &ServerOptions, meeting: Meeti
         )
         .unwrap();
         let keys = ["k", "l", "m", "n", "o"].map(|key| format!("ADD KEY {key} (v), ")).concat();
-        let statement = format!("ALTER TABLE i.t {keys} ALGORITHM=INPLACE, LOCK={lock}");
+        let statement = format!("ALTER TABLE i.t {keys} ALGORITHM=INPLACE, LOCK=SHARED");
         let build = move || conn.query_drop(statement).unwrap();
         let build = thread::spawn(build);
         // The roots are created before this state is reached.
@@ -314,27 +312,21 @@ fn captured_while_built(source: &Server, options: &ServerOptions, meeting: Meeti
 /// each try to lock the tables.
 #[test]
 fn mysql_an_index_half_built_at_the_copy_and_gone_since_is_captured() {
-    an_index_half_built_at_the_copy_is_captured(Meeting { from: "copy", ..LOCKED });
+    an_index_half_built_at_the_copy_is_captured(Meeting { from: "copy", ..BEFORE_THE_BACKUP });
 }
 
 /// The same for a build that is under way when the backup begins: its index has an id, and its root exists, before
-/// the redo that is followed. The server logs the end of the build.
-#[test]
-fn mysql_an_index_half_built_before_the_backup_and_gone_since_is_captured() {
-    an_index_half_built_at_the_copy_is_captured(Meeting { lock: "NONE", ..LOCKED });
-}
-
-/// The same while the table is locked: the server logs no end. All that tells of the build is that it was under way.
+/// the redo that is followed. All that tells of the build is that it was under way.
 #[test]
 fn mysql_an_index_half_built_on_a_locked_table_before_the_backup_is_captured() {
-    an_index_half_built_at_the_copy_is_captured(LOCKED);
+    an_index_half_built_at_the_copy_is_captured(BEFORE_THE_BACKUP);
 }
 
 /// The same with other tables in the tablespace, and until definitions are about to be blocked: before that, there
 /// is no moment without such a change.
 #[test]
 fn mysql_an_index_half_built_in_a_shared_tablespace_before_the_backup_is_captured() {
-    let meeting = Meeting { place: "TABLESPACE general", until: "backup.copied", ..LOCKED };
+    let meeting = Meeting { place: "TABLESPACE general", until: "backup.copied", ..BEFORE_THE_BACKUP };
     an_index_half_built_at_the_copy_is_captured(meeting);
 }
 
@@ -344,12 +336,11 @@ fn mysql_an_index_half_built_in_a_shared_tablespace_is_captured() {
     an_index_half_built_at_the_copy_is_captured(Meeting {
         place: "TABLESPACE general",
         from: "copy",
-        ..LOCKED
+        ..BEFORE_THE_BACKUP
     });
 }
 
-const LOCKED: Meeting =
-    Meeting { place: "", from: "start", until: "backup.tablespaces.copied", lock: "SHARED" };
+const BEFORE_THE_BACKUP: Meeting = Meeting { place: "", from: "start", until: "backup.tablespaces.copied" };
 
 fn an_index_half_built_at_the_copy_is_captured(meeting: Meeting) {
     let mut options = ServerOptions::default().arg("--innodb-fill-factor=80");
