@@ -163,8 +163,9 @@ fn meet(deed: &Deed) {
         }
         Deed::Freeze => {
             kill_process(getpid(), Signal::STOP).unwrap();
-            // The signal may reach another thread first; this thread must not get any further meanwhile.
-            sleep(Duration::from_millis(200));
+            // The signal may reach another thread first, on a busy machine much later; this thread must not get any
+            // further meanwhile.
+            sleep(Duration::from_secs(1));
         }
         Deed::Hold(file) => {
             File::create(file).unwrap();
