@@ -345,12 +345,13 @@ fn a_run_is_refused_with_the_name_of_the_host_that_is_active() {
     let roles = Roles::new();
     for (active, refused) in [(&roles.operator, &roles.writer), (&roles.writer, &roles.operator)] {
         let process = ProcessId { host: Hex([7; 16]), pid: 4711, started: 1 };
-        let client = Client { host: "db7".to_owned(), process: Some(process) };
+        // A name that random digits cannot contain.
+        let client = Client { host: "shop-db".to_owned(), process: Some(process) };
         let run = Run::begin(&active.repo, &active.log, &RunOptions { client, ..run_options() }).unwrap();
         let error = Run::begin(&refused.repo, &refused.log, &run_options()).err().unwrap().to_string();
-        assert!(error.contains("a backup (process 4711 on db7) began at "), "{error}");
+        assert!(error.contains("a backup (process 4711 on shop-db) began at "), "{error}");
         let lease = read_all(&roles.operator.store, &active.log.lease(run.no(), 0), 4096).unwrap();
-        assert!(!String::from_utf8(lease).unwrap().contains("db7"));
+        assert!(!String::from_utf8(lease).unwrap().contains("shop-db"));
         run.abandon("").unwrap();
     }
 }
