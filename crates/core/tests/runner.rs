@@ -5,6 +5,7 @@
 mod binlog;
 mod capture;
 mod extract;
+mod freeze;
 mod fuzz_seeds;
 mod import;
 mod listeners;

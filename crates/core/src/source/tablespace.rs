@@ -1,10 +1,9 @@
 //! A file of a tablespace: as it was found, while it is read, and once it is copied.
 
-use std::{io, path::PathBuf};
+use std::{io, os::unix::fs::MetadataExt, path::PathBuf};
 
 use holdfast_formats::{PageNo, PageSize, SpaceId, tablespace::Geometry};
 use rustix::fs::{SeekFrom, seek};
-use std::os::unix::fs::MetadataExt;
 
 use super::{
     FileId, Role,

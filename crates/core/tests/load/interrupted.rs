@@ -21,7 +21,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::*;
-use crate::physical::password;
+use crate::{freeze::freeze_here, physical::password};
 
 const ORDERS: &str = "HOLDFAST_TEST_LOAD_ORDERS";
 
@@ -128,8 +128,7 @@ fn operation() {
             && passings.fetch_add(1, Ordering::SeqCst) + 1 == *nth
         {
             if freezes {
-                kill_process(getpid(), Signal::STOP).unwrap();
-                return;
+                return freeze_here();
             }
             die();
         }

@@ -40,7 +40,7 @@ use super::{
     super::{log, password},
     prune::prune_everything,
 };
-use crate::server::backup_options;
+use crate::{freeze::freeze_here, server::backup_options};
 
 const ORDERS: &str = "HOLDFAST_TEST_ORDERS";
 /// No step of a small backup takes this long, however busy the machine is.
@@ -161,12 +161,7 @@ fn meet(deed: &Deed) {
                 kill_process(getpid(), Signal::KILL).unwrap();
             });
         }
-        Deed::Freeze => {
-            kill_process(getpid(), Signal::STOP).unwrap();
-            // The signal may reach another thread first, on a busy machine much later; this thread must not get any
-            // further meanwhile.
-            sleep(Duration::from_secs(1));
-        }
+        Deed::Freeze => freeze_here(),
         Deed::Hold(file) => {
             File::create(file).unwrap();
             while file.exists() {
