@@ -8,11 +8,11 @@ use std::{
 use holdfast_core::{
     Result,
     logical::{
-        definition::ColumnDefinition,
+        delimited::values::{JsonRow, JsonValue, sql_literal},
         diff::{
             self, DiffOptions, DiffSink, DiffTotals, ObjectChange, RowChange, Side, TableDiff, TablePair,
         },
-        values::{JsonRow, JsonValue, sql_literal},
+        stored::definition::ColumnDefinition,
     },
 };
 use holdfast_repo::{Act, Kind, Repo, data::reader::Backup};

@@ -1,52 +1,42 @@
 //! Logical backups: rows and statements of a running server, from one consistent view.
 //!
-//! [`run_to`] takes one, into one repository or several. `view` makes one view for several connections by one
-//! of the methods of `method`; `objects`, `accounts` and `tables` read which objects exist and how they were
-//! created; `reading` brings the rows into the repository in key order, as the server sends them.
-//! [`definition`] is what is stored of each object besides its rows. `script` turns a backup back into SQL,
-//! [`load`] brings one into a running server, and [`import`] makes one from another tool's dump.
+//! [`run_to`] takes one, into one repository or several. What it does is in the folders, of which each uses those
+//! before it:
+//!
+//! 1. `sql`: text of statements. [`selection`]: what is wanted.
+//! 2. [`stored`]: what a backup holds.
+//! 3. `catalog`: what is on a server, and how it is described.
+//! 4. `view`: one moment for several connections, by one of the methods of [`Method`].
+//! 5. `reading`: the rows of all tables in key order, as the server sends them, into the repository.
+//! 6. `take`: all of this in its order.
+//!
+//! And what is made of a backup: [`script`] turns it back into SQL, [`delimited`] into CSV and JSON, [`export`] into
+//! files for other tools; [`diff`] compares two; [`load`] brings one into a running server. [`import`] makes one from
+//! another tool's dump.
 //!
 //! Invariants: all rows are of one moment, or the table is named; objects that the account may not see fail
 //! the backup; a value is stored as the bytes that the server holds, never converted.
 
-mod accounts;
-mod charset;
-mod computed;
-mod contents;
+mod catalog;
 mod crew;
-pub mod definition;
 pub mod delimited;
 pub mod diff;
 pub mod export;
 pub mod import;
-mod in_the_way;
-mod key;
 pub mod load;
-mod members;
-mod method;
-mod objects;
-mod omitted;
-mod origin;
-mod position;
-mod privileges;
 mod reading;
-mod references;
-mod report;
-mod room;
-mod rows;
 pub mod script;
 pub mod selection;
-mod settings;
-mod tables;
+mod sql;
+pub mod stored;
 mod take;
-mod tee;
-mod uses;
-pub mod values;
 mod view;
 
-pub(crate) use contents::table_name;
-pub use method::Method;
-pub(crate) use objects::quoted_text;
-pub use report::{LogicalReport, ReadFacts, TableFacts, ViewFacts};
 pub use selection::Selection;
-pub use take::{run, run_to};
+pub(crate) use sql::quoted_text;
+pub(crate) use stored::contents::table_name;
+pub use take::{
+    report::{LogicalReport, ReadFacts, TableFacts, ViewFacts},
+    run, run_to,
+};
+pub use view::method::Method;

@@ -1,8 +1,8 @@
 //! Text becomes the characters that a server takes it for, in every character set that is converted.
 
 use holdfast_core::logical::{
-    definition::{ColumnDefinition, Form},
-    values::{Shown, can_show, shown},
+    delimited::values::{Shown, can_show, shown},
+    stored::definition::{ColumnDefinition, Form},
 };
 
 use super::*;

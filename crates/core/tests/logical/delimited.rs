@@ -3,8 +3,8 @@
 use std::io::Cursor;
 
 use holdfast_core::logical::{
-    definition::{ColumnDefinition, Definition, Form, TableDefinition},
     delimited::{RowFormat, write},
+    stored::definition::{ColumnDefinition, Definition, Form, TableDefinition},
 };
 use mysql::LocalInfileHandler;
 use serde_json::Value as Json;

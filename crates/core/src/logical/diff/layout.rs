@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use crate::{
     error::{Error, Result},
     logical::{
-        charset,
-        definition::{ColumnDefinition, Form, TableDefinition},
-        key::Values,
-        members,
+        catalog::members,
+        stored::{
+            charset,
+            definition::{ColumnDefinition, Form, TableDefinition},
+            rows::Values,
+        },
     },
 };
 

@@ -23,7 +23,7 @@ use self::{
     rows::{Rows, Told},
     windows::{Alike, windows},
 };
-use super::{definition::TableDefinition, selection::TablePattern};
+use super::{selection::TablePattern, stored::definition::TableDefinition};
 use crate::{
     error::{Error, Result},
     event::Cancel,

@@ -11,9 +11,11 @@ use serde::Serialize;
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
-        contents::definition,
-        definition::{Context, Definition, Sql, TableDefinition},
         selection::TablePattern,
+        stored::{
+            contents::definition,
+            definition::{Context, Definition, Sql, TableDefinition},
+        },
     },
 };
 
@@ -155,7 +157,7 @@ fn lasting(definition: &Definition) -> Definition {
     match &mut definition {
         Definition::Table(table) => {
             table.create = without_counter(&table.create);
-            table.rows = crate::logical::definition::Rows::Consistent;
+            table.rows = crate::logical::stored::definition::Rows::Consistent;
             table.computed = None;
         }
         // Not every backup has it.

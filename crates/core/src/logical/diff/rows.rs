@@ -19,7 +19,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     event::Cancel,
-    logical::rows::each_row,
+    logical::stored::rows::each_row,
 };
 
 /// Memory that a row takes besides its bytes.

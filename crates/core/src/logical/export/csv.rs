@@ -14,11 +14,10 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     logical::{
-        contents::Contents,
-        definition::Form,
         delimited::{self, RowFormat},
-        objects::{quoted, quoted_text},
         script::{Script, write_failed},
+        sql::{quoted, quoted_text},
+        stored::{contents::Contents, definition::Form},
     },
 };
 

@@ -17,10 +17,12 @@ use serde::Serialize;
 pub use self::place::Packing;
 use self::place::Place;
 use super::{
-    contents::definition,
-    definition::{Definition, TableDefinition},
     script,
     selection::TablePattern,
+    stored::{
+        contents::definition,
+        definition::{Definition, TableDefinition},
+    },
 };
 use crate::{
     error::{Error, Result},

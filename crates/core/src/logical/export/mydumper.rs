@@ -19,10 +19,12 @@ use crate::{
     event::Cancel,
     head,
     logical::{
-        contents::Contents,
-        definition::{Context, Sql, TriggerDefinition, ViewDefinition, opening},
-        objects::{quoted, quoted_text},
         script::{Inserts, accounts, write_failed},
+        sql::{quoted, quoted_text},
+        stored::{
+            contents::Contents,
+            definition::{Context, Sql, TriggerDefinition, ViewDefinition, opening},
+        },
     },
     physical::{BinlogPosition, Position},
 };

@@ -21,7 +21,7 @@ use super::{ExportOptions, Exported, Table, place::Place};
 use crate::{
     error::{Error, Result},
     event::Cancel,
-    logical::rows::{as_stored, each_row},
+    logical::stored::rows::{as_stored, each_row},
     meter::Meter,
 };
 

@@ -26,7 +26,7 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
-    logical::objects::{quoted, quoted_text},
+    logical::sql::{quoted, quoted_text},
     points::point,
     server::{
         Session,

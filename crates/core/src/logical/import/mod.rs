@@ -35,7 +35,12 @@ use self::{
     server::{PrivateServer, STATEMENT_BYTES_MAX, Wanted},
     source::Directory,
 };
-use super::{Selection, objects::quoted, report::LogicalReport, selection::is_like_own_schema, take};
+use super::{
+    Selection,
+    selection::is_like_own_schema,
+    sql::quoted,
+    take::{self, report::LogicalReport},
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
@@ -48,7 +53,7 @@ use crate::{
     watch::Watch,
 };
 
-pub use super::origin::{Origin, OriginPosition};
+pub use super::stored::origin::{Origin, OriginPosition};
 pub use source::Input;
 
 /// How much of a dump to read to learn what made it.

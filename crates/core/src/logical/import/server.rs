@@ -28,8 +28,8 @@ use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
     logical::{
-        objects::{quoted, quoted_text},
         selection::is_like_own_schema,
+        sql::{quoted, quoted_text},
     },
     server::{
         ConnectOptions, Purpose, ServerVersion, Session,

@@ -6,14 +6,14 @@
 
 use holdfast_formats::sql::{self, BEFORE_KIND, Comments, Modes};
 
-use super::{
-    plan::Adaptation,
-    tokens::{Kind, TableSql, Token, tokens},
-};
+use super::{elements::TableSql, plan::Adaptation};
 use crate::logical::{
-    contents::Contents,
-    definition::{AccountDefinition, Context, Rows, TableDefinition},
-    tables::EngineKind,
+    catalog::tables::EngineKind,
+    sql::{Kind, Token, tokens},
+    stored::{
+        contents::Contents,
+        definition::{AccountDefinition, Context, Rows, TableDefinition},
+    },
 };
 
 pub(super) const STRANGE: &str = "its definition contains something that is not allowed";

@@ -17,10 +17,11 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     logical::{
-        definition::{ColumnDefinition, Form},
-        key::Values,
-        objects,
-        rows::each_row,
+        catalog,
+        stored::{
+            definition::{ColumnDefinition, Form},
+            rows::{Values, each_row},
+        },
     },
     server::bulk::{RawReader, RowPart},
 };
@@ -72,7 +73,7 @@ pub(super) fn compare(
         Ok(())
     })?;
     let mut link = Link::open(options, target, 0)?;
-    objects::settle(&mut link.session)?;
+    catalog::settle(&mut link.session)?;
     let mut raw = RawReader::default();
     let query = planned.select();
     let mut answer = raw.query(&mut link.session, &query)?;

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tokens::{Element, ElementKind, Kind, TableSql, Token, tokens};
+use super::elements::{Element, ElementKind, TableSql};
+use crate::logical::sql::{Kind, Token, tokens};
 
 /// The parts of a table that are stored and depend on the zone: columns, and indexes on expressions, by name.
 pub(super) fn by_zone(sql: &TableSql) -> Vec<String> {

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    elements::{Element, ElementKind},
     link::Link,
     object::Stage,
     plan::{Adaptation, Plan},
     progress::Progress,
     target::Target,
-    tokens::{Element, ElementKind, Kind, tokens},
 };
 use crate::{
     error::{Error, Result},
     event::Cancel,
-    logical::objects::quoted_text,
+    logical::sql::{Kind, quoted_text, tokens},
     points::point,
     server::{Session, SqlError, TableName, code::NOT_UNIQUE},
 };

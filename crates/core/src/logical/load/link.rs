@@ -152,7 +152,7 @@ impl Link {
     /// Makes a database the current one.
     pub(super) fn enter(&mut self, schema: &str) -> Result<(), SqlError> {
         if self.schema.as_deref() != Some(schema) {
-            self.session.exec(&format!("USE {}", crate::logical::objects::quoted(schema)))?;
+            self.session.exec(&format!("USE {}", crate::logical::sql::quoted(schema)))?;
             self.schema = Some(schema.to_owned());
         }
         Ok(())

@@ -12,6 +12,7 @@ mod accept;
 mod adapt;
 mod alike;
 mod computed;
+mod elements;
 mod keys;
 mod link;
 mod local_infile;
@@ -24,7 +25,6 @@ mod redo;
 mod report;
 mod rows;
 mod target;
-pub(super) mod tokens;
 mod verify;
 
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) use progress::Unfinished;
 use target::Target;
 use verify::Verifying;
 
-use super::{origin::Origin, selection::Selection};
+use super::{selection::Selection, stored::origin::Origin};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},

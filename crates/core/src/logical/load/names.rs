@@ -2,10 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use super::tokens::tokens;
 use crate::{
     error::{Error, ErrorKind},
-    logical::objects::quoted,
+    logical::sql::{quoted, tokens},
 };
 
 /// A database or a table under another name: `shop=shop_copy`, `shop.orders=shop.orders_old`.

@@ -14,10 +14,10 @@ use crate::{
     error::{Error, Result},
     event::Cancel,
     logical::{
-        accounts::{PUBLIC, names},
-        definition::{AccountDefinition, opening},
-        objects::{quoted, quoted_text},
+        catalog::accounts::{PUBLIC, names},
         script::accounts,
+        sql::{quoted, quoted_text},
+        stored::definition::{AccountDefinition, opening},
     },
     points::point,
     server::{

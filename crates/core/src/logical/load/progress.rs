@@ -17,8 +17,8 @@ use super::{
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
-        objects::{quoted, quoted_text},
         selection::LOAD_SCHEMA,
+        sql::{quoted, quoted_text},
     },
     points::point,
     server::{Session, SqlError},

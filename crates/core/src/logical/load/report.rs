@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{plan::Adaptation, target::Way};
-use crate::{logical::origin::Origin, watch::PhaseTime};
+use crate::{logical::stored::origin::Origin, watch::PhaseTime};
 
 /// What a load would do.
 #[derive(Clone, Debug, Serialize)]

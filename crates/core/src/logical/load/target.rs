@@ -9,11 +9,13 @@ use super::object::ObjectKind;
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
-        objects::quoted_text,
-        omitted::general_tablespaces,
-        privileges::Privileges,
+        catalog::{
+            omitted::general_tablespaces,
+            privileges::Privileges,
+            settings::{self, Settings},
+        },
         selection::SYSTEM_SCHEMAS,
-        settings::{self, Settings},
+        sql::quoted_text,
     },
     server::{ServerVersion, Session, SqlError, TableName, facts::membership},
 };

@@ -30,7 +30,10 @@ use super::{
 use crate::{
     error::{Error, Result},
     event::{Cancel, Listener},
-    logical::{computed::ComputedRows, crew, key::Place, objects, tables::Table},
+    logical::{
+        catalog::{self, computed::ComputedRows, key::Place, tables::Table},
+        crew,
+    },
     meter::Meter,
     server::{
         Session, SqlError,
@@ -337,7 +340,7 @@ impl Rest<'_> {
     }
 
     fn work(&self, verifying: &Verifying<'_>, session: &mut Session) -> Result<()> {
-        objects::settle(session)?;
+        catalog::settle(session)?;
         let mut raw = RawReader::default();
         loop {
             verifying.cancel.check()?;

@@ -1,7 +1,11 @@
 //! The rows between two places of a table: the clauses that select them, and what the server says of them.
 
 use crate::{
-    logical::{definition::Direction, key::Place, objects::quoted, tables::Table},
+    logical::{
+        catalog::{key::Place, tables::Table},
+        sql::quoted,
+        stored::definition::Direction,
+    },
     server::{Session, SqlError},
 };
 

@@ -13,7 +13,10 @@ use super::{
 };
 use crate::{
     error::Result,
-    logical::{key::Place, objects::quoted, tables::Table},
+    logical::{
+        catalog::{key::Place, tables::Table},
+        sql::quoted,
+    },
     server::{Session, SqlError},
 };
 

@@ -15,10 +15,9 @@ use super::{
 };
 use crate::{
     logical::{
-        definition::{Direction, Form},
-        key::Place,
-        objects::quoted,
-        tables::Table,
+        catalog::{key::Place, tables::Table},
+        sql::quoted,
+        stored::definition::{Direction, Form},
     },
     server::{Session, SqlError},
 };

@@ -14,6 +14,7 @@ mod cut;
 mod guess;
 mod queue;
 mod range;
+pub(super) mod tee;
 
 use std::{
     sync::{
@@ -26,7 +27,7 @@ use std::{
 use holdfast_pipe::throttle::Throttle;
 use holdfast_repo::format::rows::{RowTotals, RowsChecksum};
 
-use super::{crew, tables::Table, tee::Tee};
+use super::{catalog::tables::Table, crew, reading::tee::Tee};
 use crate::{
     error::{Error, Result},
     event::{Cancel, Listener},

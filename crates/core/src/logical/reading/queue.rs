@@ -18,10 +18,9 @@ use holdfast_repo::{
 use crate::{
     error::{Context, Error, Result},
     logical::{
-        definition::{Definition, Rows},
-        key::Place,
-        tables::Table,
-        tee::{ReservedRange, Tee, TeeTable},
+        catalog::{key::Place, tables::Table},
+        reading::tee::{ReservedRange, Tee, TeeTable},
+        stored::definition::{Definition, Rows},
     },
 };
 
@@ -416,7 +415,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        logical::definition::{ColumnDefinition, Direction, Form, KeyDefinition, Sql, TableDefinition},
+        logical::stored::definition::{
+            ColumnDefinition, Direction, Form, KeyDefinition, Sql, TableDefinition,
+        },
         server::TableName,
         taking::Writers,
     };

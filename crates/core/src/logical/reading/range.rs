@@ -12,11 +12,9 @@ use super::{
 use crate::{
     error::{Error, Result},
     logical::{
-        computed::ComputedRows,
-        definition::Rows,
-        key::{Place, Values},
-        tables::Table,
-        tee::{TeeRange, TeeTable},
+        catalog::{computed::ComputedRows, key::Place, tables::Table},
+        reading::tee::{TeeRange, TeeTable},
+        stored::{definition::Rows, rows::Values},
     },
     server::{
         Session, SqlError,

@@ -3,15 +3,14 @@
 //! An account that exists already keeps its password: whoever loads a script uses one.
 
 use crate::logical::{
-    accounts::PUBLIC,
-    definition::AccountDefinition,
-    load::tokens::{Kind, Token, tokens},
-    objects::quoted_text,
+    catalog::accounts::PUBLIC,
+    sql::{Kind, Token, quoted_text, tokens},
+    stored::definition::AccountDefinition,
 };
 
 /// The statements that make accounts, each with its account's name. Default roles come before the accounts
 /// that have them.
-pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn creations(accounts: &[AccountDefinition]) -> Vec<(String, Vec<u8>)> {
     let mut statements = Vec::new();
     let mut left: Vec<&AccountDefinition> = accounts.iter().filter(|account| !account.is_role).collect();
     while !left.is_empty() {
@@ -44,9 +43,7 @@ pub(in crate::logical) fn creations(accounts: &[AccountDefinition]) -> Vec<(Stri
 
 /// The statements that give an account just made its two passwords, also if repeated; `None` if it has only
 /// one. Fails if its statement has no password in hex digits.
-pub(in crate::logical) fn second_password(
-    account: &AccountDefinition,
-) -> Result<Option<[String; 2]>, &'static str> {
+pub(crate) fn second_password(account: &AccountDefinition) -> Result<Option<[String; 2]>, &'static str> {
     let Some(second) = &account.second_password else { return Ok(None) };
     let is_hex = |text: &[u8]| {
         !text.is_empty() && text.len().is_multiple_of(2) && text.iter().all(u8::is_ascii_hexdigit)
@@ -78,7 +75,7 @@ pub(in crate::logical) fn second_password(
 }
 
 /// An SQL expression that is true if there is no such account.
-pub(in crate::logical) fn is_missing(account: &AccountDefinition) -> String {
+pub(crate) fn is_missing(account: &AccountDefinition) -> String {
     let quoted = |column: &str| {
         format!("CONCAT('''', REPLACE(REPLACE({column}, '\\\\', '\\\\\\\\'), '''', ''''''), '''')")
     };
@@ -90,13 +87,13 @@ pub(in crate::logical) fn is_missing(account: &AccountDefinition) -> String {
 }
 
 /// The statements that grant what accounts may do, and their roles.
-pub(in crate::logical) fn grants(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
+pub(crate) fn grants(accounts: &[AccountDefinition]) -> Vec<Vec<u8>> {
     let grants = accounts.iter().flat_map(|account| &account.grants);
     grants.map(|grant| without_password(&grant.0)).collect()
 }
 
 /// Splits a grant of several privileges into one for each; empty if there is nothing to split.
-pub(in crate::logical) fn each_privilege(grant: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn each_privilege(grant: &[u8]) -> Vec<Vec<u8>> {
     let all = tokens(grant);
     let is_of_all = |token: &Token<'_>, depth: i32, word: &str| depth == 0 && token.is_word(word);
     let (mut depth, mut privileges, mut on) = (0, vec![Vec::new()], None);
@@ -153,7 +150,7 @@ fn without_password(grant: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logical::definition::Sql;
+    use crate::logical::stored::definition::Sql;
 
     fn account(name: &str, create: &str) -> AccountDefinition {
         AccountDefinition {

@@ -6,7 +6,7 @@
 
 use std::io::{self, Write};
 
-use crate::logical::definition::{ColumnDefinition, Form};
+use crate::logical::stored::definition::{ColumnDefinition, Form};
 
 /// Character sets that encode ASCII characters as ASCII.
 const ASCII_COMPATIBLE: [&str; 14] = [
@@ -15,11 +15,7 @@ const ASCII_COMPATIBLE: [&str; 14] = [
 ];
 
 /// Writes a value of a column; `None` is NULL.
-pub(in crate::logical) fn write(
-    out: &mut impl Write,
-    column: &ColumnDefinition,
-    value: Option<&[u8]>,
-) -> io::Result<()> {
+pub(crate) fn write(out: &mut impl Write, column: &ColumnDefinition, value: Option<&[u8]>) -> io::Result<()> {
     let Some(value) = value else { return out.write_all(b"NULL") };
     match column.form {
         Form::Number | Form::Members if is_number(value) => out.write_all(value),
@@ -65,7 +61,7 @@ fn quoted(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
 
 /// The place of the first of these characters. Most values have none of them: each is looked for in a whole
 /// block without a branch, which compilers do for many bytes at a time.
-pub(in crate::logical) fn first_of<const N: usize>(bytes: &[u8], characters: [u8; N]) -> Option<usize> {
+pub(crate) fn first_of<const N: usize>(bytes: &[u8], characters: [u8; N]) -> Option<usize> {
     const BLOCK: usize = 32;
     let has =
         |block: &[u8; BLOCK], it: u8| block.iter().fold(0, |has, byte| has | u8::from(*byte == it)) != 0;
@@ -76,7 +72,7 @@ pub(in crate::logical) fn first_of<const N: usize>(bytes: &[u8], characters: [u8
 }
 
 /// Writes bytes in hex.
-pub(in crate::logical) fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
+pub(crate) fn hex(out: &mut impl Write, value: &[u8]) -> io::Result<()> {
     const PIECE: usize = 512;
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     out.write_all(b"x'")?;

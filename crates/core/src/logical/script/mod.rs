@@ -17,15 +17,16 @@ use holdfast_formats::Flavor;
 use holdfast_repo::{data::reader::Backup, format::item::Item};
 
 use super::{
-    contents::{Contents, definition},
-    definition::{
-        AccountDefinition, Context as MadeUnder, Definition, SchemaDefinition, SequenceDefinition,
-        ServerDefinition, Sql, TableDefinition, ViewDefinition, opening,
-    },
-    key::Values,
-    objects::{quoted, quoted_text},
-    rows::all_rows,
     selection::{Selection, TablePattern},
+    sql::{quoted, quoted_text},
+    stored::{
+        contents::{Contents, definition},
+        definition::{
+            AccountDefinition, Context as MadeUnder, Definition, SchemaDefinition, SequenceDefinition,
+            ServerDefinition, Sql, TableDefinition, ViewDefinition, opening,
+        },
+        rows::{Values, all_rows},
+    },
 };
 use crate::{
     error::{Error, Result},

@@ -12,16 +12,17 @@ use std::{
 
 use super::{
     super::{
+        elements::{Element, ElementKind, TableSql},
         target::Target,
-        tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
     },
     collations, drop_options, type_word,
 };
 use crate::{
     error::{Error, ErrorKind},
     logical::{
-        definition::{ColumnDefinition, Form, Rows, TableDefinition},
-        tables::EngineKind,
+        catalog::tables::EngineKind,
+        sql::{Kind, Token, tokens},
+        stored::definition::{ColumnDefinition, Form, Rows, TableDefinition},
     },
 };
 

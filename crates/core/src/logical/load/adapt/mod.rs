@@ -18,16 +18,16 @@ pub(super) use asked::Seen;
 pub use asked::{Conversion, Conversions};
 
 use super::{
+    elements::{Element, ElementKind, TableSql},
     names::Renames,
     object::ObjectKind,
     plan::Program,
     target::Target,
-    tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
 };
 use crate::{
     logical::{
-        definition::{SchemaDefinition, ServerDefinition, TableDefinition},
-        objects::quoted,
+        sql::{Kind, Token, quoted, tokens},
+        stored::definition::{SchemaDefinition, ServerDefinition, TableDefinition},
     },
     server::ServerVersion,
 };

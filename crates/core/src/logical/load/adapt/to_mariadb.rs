@@ -1,9 +1,10 @@
 //! Adapts tables of MySQL for MariaDB.
 
 use super::{
-    super::tokens::{Element, ElementKind, Kind, TableSql, tokens},
+    super::elements::{Element, ElementKind, TableSql},
     drop_options, type_word,
 };
+use crate::logical::sql::{Kind, tokens};
 
 /// Options that MariaDB does not know.
 const UNKNOWN: [&str; 7] = [

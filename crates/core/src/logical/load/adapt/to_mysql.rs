@@ -2,13 +2,16 @@
 
 use super::{
     super::{
+        elements::{Element, ElementKind, TableSql},
         object::ObjectKind,
         plan::Program,
-        tokens::{Element, ElementKind, Kind, TableSql, Token, tokens},
     },
     drop_options, joined, type_word,
 };
-use crate::logical::definition::TableDefinition;
+use crate::logical::{
+    sql::{Kind, Token, tokens},
+    stored::definition::TableDefinition,
+};
 
 /// Options that MySQL does not know.
 const UNKNOWN: [&str; 8] = [

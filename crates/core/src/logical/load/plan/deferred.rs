@@ -1,7 +1,7 @@
 //! Decides which parts of a table wait until its rows are in.
 
-use super::super::tokens::{Element, ElementKind, TableSql};
-use crate::logical::definition::TableDefinition;
+use super::super::elements::{Element, ElementKind, TableSql};
+use crate::logical::stored::definition::TableDefinition;
 
 /// Which elements are added after the rows.
 pub(super) fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: bool) -> Vec<bool> {

@@ -7,10 +7,11 @@ use holdfast_repo::{data::reader::Backup, format::item::Item};
 
 use super::{
     super::{
-        LoadOptions, Rename, accept, adapt, computed, keys,
+        LoadOptions, Rename, accept, adapt, computed,
+        elements::{ElementKind, TableSql},
+        keys,
         object::{Object, ObjectKind},
         target::Target,
-        tokens::{ElementKind, TableSql, tokens},
     },
     Adaptation, Plan, PlannedSchema, PlannedSequence, PlannedTable,
     deferred::deferred,
@@ -20,10 +21,12 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
     logical::{
-        contents::{Contents, definition, table_name},
-        definition::{Definition, Form, ZoneDefinition},
-        objects::quoted,
-        settings::Settings,
+        catalog::settings::Settings,
+        sql::{quoted, tokens},
+        stored::{
+            contents::{Contents, definition, table_name},
+            definition::{Definition, Form, ZoneDefinition},
+        },
     },
     server::{Session, TableName},
 };

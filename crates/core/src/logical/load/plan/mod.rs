@@ -16,19 +16,19 @@ use serde::Serialize;
 
 use super::{
     LoadOptions,
+    elements::{Element, ElementKind, TableSql},
     object::{Object, ObjectKind, Stage},
     target::Target,
-    tokens::{Element, ElementKind, TableSql},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     logical::{
-        accounts,
-        definition::{AccountDefinition, ColumnDefinition, Context as MadeUnder, Rows, TableDefinition},
-        objects::quoted,
+        catalog::{accounts, settings::Settings, tables::Table},
         selection::is_own_schema,
-        settings::Settings,
-        tables::Table,
+        sql::quoted,
+        stored::definition::{
+            AccountDefinition, ColumnDefinition, Context as MadeUnder, Rows, TableDefinition,
+        },
     },
     server::{Session, TableName},
 };

@@ -2,24 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    super::{
-        object::ObjectKind,
-        tokens::{Kind, Token, tokens},
-    },
-    MadeUnder, PlannedAccount, Program,
-    make::Maker,
-};
+use super::{super::object::ObjectKind, MadeUnder, PlannedAccount, Program, make::Maker};
 use crate::{
     logical::{
-        contents::Contents,
-        definition::{
-            AccountDefinition, Definition, EventDefinition, ProgramDefinition, ServerDefinition,
-            TriggerDefinition, ViewDefinition,
-        },
         script::accounts::second_password,
         selection::is_own_schema,
-        uses::{self, Used},
+        sql::{Kind, Token, tokens},
+        stored::{
+            contents::Contents,
+            definition::{
+                AccountDefinition, Definition, EventDefinition, ProgramDefinition, ServerDefinition,
+                TriggerDefinition, ViewDefinition,
+            },
+            uses::{self, Used},
+        },
     },
     server::TableName,
 };

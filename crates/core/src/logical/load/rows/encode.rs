@@ -11,10 +11,12 @@ use super::super::plan::PlannedTable;
 use crate::{
     error::{Error, Result},
     logical::{
-        definition::{ColumnDefinition, Form},
-        key::Values,
-        objects::quoted,
         script::literal,
+        sql::quoted,
+        stored::{
+            definition::{ColumnDefinition, Form},
+            rows::Values,
+        },
     },
     server::bulk::for_many::{ForMany, ParameterType},
 };

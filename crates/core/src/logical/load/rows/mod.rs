@@ -33,10 +33,9 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Listener},
     logical::{
-        crew,
-        definition::ColumnDefinition,
-        objects::{self, quoted},
-        rows::each_row,
+        catalog, crew,
+        sql::quoted,
+        stored::{definition::ColumnDefinition, rows::each_row},
     },
     meter::Meter,
     points::point,
@@ -154,7 +153,7 @@ pub(super) fn load(
 
 impl Loading<'_> {
     fn work(&self, link: &mut Link, worker: usize) -> Result<()> {
-        objects::settle(&mut link.session)?;
+        catalog::settle(&mut link.session)?;
         let mut raw = RawReader::default();
         loop {
             self.cancel.check()?;
