@@ -10,7 +10,7 @@ export RUST_LIB_BACKTRACE ?= 0
 export RUST_TEST_THREADS ?= $(shell expr $$(nproc) \* 5 / 2)
 
 .DEFAULT_GOAL := help
-.PHONY: lint help servers build check test demo bench soak pitr fuzz corpus seeds scale
+.PHONY: lint help servers build tests check test demo bench soak pitr fuzz corpus seeds scale
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,7 +30,14 @@ check: lint ## format, lints, links of the documentation, and the tests that nee
 	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
 	$(CARGO) test -p holdfast-core -p holdfast-stores -p holdfast-testkit -p holdfast-bench -p holdfast --lib --bins
 
-test: servers ## every test, on real servers
+# Goals in a make of their own, at the same time: one waits for the network where the other computes.
+at_once = @$(MAKE) --no-print-directory --jobs
+
+tests:
+	$(CARGO) test --workspace --no-run
+
+test: ## every test, on real servers
+	$(at_once) servers tests
 	scripts/in-memory $(CARGO) test --workspace --no-fail-fast
 
 demo: ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')
