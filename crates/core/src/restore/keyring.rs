@@ -22,10 +22,9 @@ use holdfast_repo::format::item::ItemPath;
 use serde_json::{Value, json};
 
 use super::{
-    layout::own_path,
     opened::Opened,
     options::RestoreOptions,
-    target::{Tree, io_failed},
+    target::{Tree, io_failed, names::own_path},
 };
 use crate::error::{Error, ErrorKind, Result};
 

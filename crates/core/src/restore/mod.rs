@@ -1,50 +1,43 @@
 //! Restores a backup into a data directory that a server can be started on.
 //!
-//! [`run`] is the outline for a physical one: plan → assemble → place → prepare → replay → complete. A logical
-//! one has no files; [`rebuild`] makes them. Invariants:
+//! [`run`] is the outline for a physical one, whose phases are folders: [`plan`](mod@plan) → [`assemble`] →
+//! [`place`] → [`prepare`] → [`replay`] → complete ([`report`], [`continuing`]). A logical one has no files;
+//! [`rebuild`] makes them. All of them write through [`target`], and run servers as [`own_server`] does.
+//! Invariants:
 //!
 //! - Nothing outside the target and the places that the user's mappings name is ever written, and nothing
 //!   restored leads outside: no path of the manifest, no link in the target, not the redo, and no file that
-//!   the source kept elsewhere ([`target`], [`layout`], [`redo`]).
+//!   the source kept elsewhere ([`target`], [`plan::layout`], [`redo`]).
 //! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup,
-//!   or on request, and never while a server runs on it ([`claim`]).
+//!   or on request, and never while a server runs on it ([`target::claim`]).
 //! - No server starts on a half-restored directory, whenever the restore stops: until the recovery has been
 //!   judged, the files without which no server starts have other names, and something else is in their places
-//!   ([`claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
+//!   ([`target::claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
 //! - A restore that stopped anywhere can be run again, and completes what is there.
-//! - Every page is verified by its hash, and recovery by where it ends ([`judge`]).
+//! - Every page is verified by its hash, and recovery by where it ends ([`prepare`]).
 
-mod account;
 mod assemble;
 mod backup_id;
-mod claim;
 mod continuing;
 mod done;
-mod judge;
 mod keyring;
-mod layout;
 mod opened;
 mod options;
 mod own_server;
 mod part;
 mod place;
 mod plan;
-mod pointers;
 mod prepare;
-mod primaries;
-mod private;
 mod rebuild;
 mod redo;
 mod replay;
 mod report;
 mod roots;
 mod serve;
-mod standstill;
+mod server_options;
 mod target;
 #[cfg(test)]
 mod tests;
-mod undecided;
-mod undo;
 
 use std::{io::Write, sync::Arc};
 
@@ -52,13 +45,17 @@ use holdfast_formats::Flavor;
 use holdfast_repo::{Kind, LogName, Repo, RunNo};
 
 use self::{
-    claim::{Claim, Marker},
     opened::Opened,
     own_server::PrivateFiles,
     plan::Plan,
     roots::Roots,
     serve::Serving,
-    target::{Tree, io_failed},
+    target::{
+        Tree,
+        claim::{Claim, Marker},
+        io_failed,
+        names::{REPORT, own_path},
+    },
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -151,7 +148,7 @@ pub fn run_and_replay(
 
     watch.phase("complete");
     if prepared.is_some() {
-        pointers::write(&plan, &roots, pointers::When::AfterRecovery)?;
+        place::pointers::write(&plan, &roots, place::pointers::When::AfterRecovery)?;
         place::give_new(&plan, &roots)?;
     }
     place::give_names(&plan, &roots)?;
@@ -287,8 +284,8 @@ fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn L
             listener.event(Event::Warning { text });
         }
     }
-    if !options.prepare && undecided::may_be_undecided(opened) {
-        listener.event(Event::Warning { text: undecided::BY_HAND.to_owned() });
+    if !options.prepare && prepare::may_be_undecided(opened) {
+        listener.event(Event::Warning { text: prepare::BY_HAND.to_owned() });
     }
     if opened.server.flavor() == Flavor::MySql
         && let Some(first) = opened.position.replica_of.first()
@@ -337,7 +334,7 @@ fn write(
 
 /// Writes into the target what it is.
 fn write_report(tree: &Tree, report: &RestoreReport, owner: Option<(u32, u32)>) -> Result<()> {
-    let path = layout::own_path(layout::REPORT)?;
+    let path = own_path(REPORT)?;
     let text = serde_json::to_vec_pretty(report).context("write the report")?;
     let write = || {
         tree.remove(&path)?;

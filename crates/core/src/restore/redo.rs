@@ -26,9 +26,9 @@ use holdfast_repo::format::{
     item::{Item, ItemPath},
 };
 
-use super::{
-    layout::{REDO_MARIADB, REDO_MYSQL_DIR, own_path, partial_of},
-    target::{Tree, io_failed},
+use super::target::{
+    Tree, io_failed,
+    names::{REDO_MARIADB, REDO_MYSQL_DIR, own_path, partial_of},
 };
 use crate::{
     error::{Context, Error, Result},
@@ -279,7 +279,7 @@ pub(super) fn each_piece(
 mod tests {
     use holdfast_repo::format::item::{FileRole, ItemType};
 
-    use super::{super::layout::tests::item, *};
+    use super::{super::plan::layout::tests::item, *};
 
     /// A mini-transaction of one FILE_MODIFY record.
     fn modify(path: &str) -> Vec<u8> {

@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     backup_id::BackupId,
-    continuing::{continue_statement, replicate_statement},
+    continuing::{continue_statement, primaries::primary_statements, replicate_statement},
     done::{LeftOut, Loaded, Prepared, Replayed, Written},
     plan::RestorePlan,
-    primaries::primary_statements,
 };
 use crate::{physical::Position, server::ServerVersion, watch::PhaseTime};
 

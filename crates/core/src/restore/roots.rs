@@ -5,9 +5,8 @@ use std::{collections::BTreeSet, os::unix::ffi::OsStrExt, path::Path};
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
-    layout::Root,
     options::RestoreOptions,
-    plan::Plan,
+    plan::{Plan, layout::Root},
     target::{FoundKind, Tree, create_durably, io_failed},
 };
 use crate::error::{Error, Result};

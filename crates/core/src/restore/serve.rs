@@ -3,7 +3,12 @@
 
 use std::ffi::OsString;
 
-use super::{account, options::RestoreOptions, own_server::PrivateFiles, prepare, target::io_failed};
+use super::{
+    options::RestoreOptions,
+    own_server::{PrivateFiles, account},
+    plan::recovery,
+    target::io_failed,
+};
 use crate::{
     error::{Error, Result},
     event::Cancel,
@@ -27,7 +32,7 @@ impl Serving {
     /// For questions.
     pub(super) fn answers(options: &RestoreOptions) -> Self {
         Self {
-            buffer_pool_bytes: prepare::buffer_pool_bytes(options, 0),
+            buffer_pool_bytes: recovery::buffer_pool_bytes(options, 0),
             orders: Vec::new(),
             makes_accounts: false,
         }

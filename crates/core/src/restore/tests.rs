@@ -28,7 +28,7 @@ use serde_json::json;
 use super::{
     RestoreMode, RestoreOptions, RestoreReport,
     assemble::least_bytes,
-    layout::{MARKER, REPORT},
+    target::names::{MARKER, REPORT},
 };
 use crate::{
     error::{ErrorKind, Result},

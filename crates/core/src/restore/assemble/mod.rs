@@ -6,10 +6,11 @@
 //! target are read and hashed first, and only those that differ are fetched.
 //!
 //! Writeback is started early, and complete files are synced while the next are written. No server starts on
-//! these files yet, see [`super::claim`].
+//! these files yet, see [`super::target::claim`].
 
 mod file;
 mod syncer;
+mod undo;
 mod window;
 
 use std::fs::File;
@@ -24,18 +25,20 @@ use holdfast_repo::format::{
 pub(super) use self::window::least_bytes;
 use self::{
     file::{DIRECT_FILE_BYTES_MIN, FileSpec, TargetFile},
+    undo::UndoFiles,
     window::{Progress, Window},
 };
 use super::{
     done::Written,
-    layout::{Decision, Layout, Place, Root, partial_of},
     opened::Opened,
     options::RestoreOptions,
-    plan::{Plan, is_reusable},
+    plan::{
+        Plan, is_reusable,
+        layout::{Decision, Layout, Place, Root},
+    },
     redo::{REDO_MODE, relocate, split},
     roots::Roots,
-    target::io_failed,
-    undo::UndoFiles,
+    target::{io_failed, names::partial_of},
 };
 use crate::{
     error::Result,

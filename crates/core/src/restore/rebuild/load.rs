@@ -10,7 +10,7 @@ use super::super::{
     done::Loaded,
     options::RestoreOptions,
     own_server::PrivateFiles,
-    prepare,
+    plan::recovery,
     serve::{self, Serving},
 };
 use super::zones;
@@ -44,7 +44,7 @@ pub(super) fn run(
         }
     }
     let serving = Serving {
-        buffer_pool_bytes: prepare::buffer_pool_bytes(files.options, BUFFER_POOL_BYTES),
+        buffer_pool_bytes: recovery::buffer_pool_bytes(files.options, BUFFER_POOL_BYTES),
         orders,
         makes_accounts: true,
     };

@@ -22,14 +22,16 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use self::{backup::LogicalBackup, plan::Plan};
 use super::{
-    Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions,
-    claim::{Claim, Marker},
-    continuing,
-    layout::{PRIVATE, own_path},
+    Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions, continuing,
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_absent_plugin},
     replay, run_hooks,
-    target::{DIRECTORY_MODE, Tree, io_failed},
+    target::{
+        DIRECTORY_MODE, Tree,
+        claim::{Claim, Marker},
+        io_failed,
+        names::{PRIVATE, own_path},
+    },
     warn_of_root, write_report,
 };
 use crate::{

@@ -5,8 +5,10 @@ use holdfast_repo::format::item::ItemPath;
 use super::{
     super::{
         done::Written,
-        layout::{PRIVATE, own_path, partial_of, private_of},
-        target::{FoundKind, Tree, io_failed},
+        target::{
+            FoundKind, Tree, io_failed,
+            names::{PRIVATE, own_path, partial_of, private_of},
+        },
     },
     plan::{Plan, is_removed},
 };

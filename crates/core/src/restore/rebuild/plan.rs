@@ -7,17 +7,19 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
-        claim::{Standing, Survey, survey},
-        layout::{MARKER, REDO_MARIADB, own_path},
         options::RestoreOptions,
-        own_server::{PrivateFiles, new_options, system_files},
+        own_server::{PrivateFiles, private::ARIA_CONTROL},
+        plan::recovery,
         plan::{
             PlannedOwner, PlannedPrepare, PlannedRoom, PlannedRows, ROOM_EXTRA_BYTES, RestoreMode,
             RestorePlan, absolute, check_options, find_binary, owner_of, room_at, too_little,
         },
-        prepare,
-        private::ARIA_CONTROL,
-        target::{LOST_AND_FOUND, Tree},
+        server_options::{new_options, system_files},
+        target::{
+            LOST_AND_FOUND, Tree,
+            claim::{Standing, Survey, survey},
+            names::{MARKER, REDO_MARIADB, own_path},
+        },
     },
     backup::LogicalBackup,
 };
@@ -110,8 +112,8 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         prepare: Some(PlannedPrepare {
             program: binary.path.clone(),
             version: binary.version.clone(),
-            buffer_pool_bytes: prepare::buffer_pool_bytes(options, u64::MAX),
-            least_ms: prepare::least_ms(server.flavor(), 0),
+            buffer_pool_bytes: recovery::buffer_pool_bytes(options, u64::MAX),
+            least_ms: recovery::least_ms(server.flavor(), 0),
         }),
         server_options: new_options(server),
         target_dir,

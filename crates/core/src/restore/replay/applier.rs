@@ -11,8 +11,8 @@ use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
 
 use super::{
     super::{
-        account,
         continuing::{gtid_text, in_file_name},
+        own_server::account,
     },
     Reached,
     relay_logs::{CHANNEL, RelayLogs},

@@ -27,11 +27,10 @@ use self::{
     relay_logs::RelayLogs,
 };
 use super::{
-    account,
     done::{Reached, Replayed},
     options::RestoreOptions,
-    own_server::{PrivateFiles, is_of_absent_plugin, is_of_replication, uses_gtids},
-    prepare,
+    own_server::{PrivateFiles, account, is_of_absent_plugin, is_of_replication, uses_gtids},
+    plan::recovery,
     target::io_failed,
 };
 use crate::{
@@ -111,7 +110,7 @@ pub(super) fn run(
         }),
     );
     let mut server =
-        files.start(prepare::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
+        files.start(recovery::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
     let goal = Goal {
         reached: &reached,
         from: files.position.gtid.as_deref(),

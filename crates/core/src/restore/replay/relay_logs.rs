@@ -15,10 +15,7 @@ use holdfast_formats::{
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
-    super::{
-        layout::own_path,
-        target::{DIRECTORY_MODE, Tree, io_failed},
-    },
+    super::target::{DIRECTORY_MODE, Tree, io_failed, names::own_path},
     Piece, Reached, Transactions,
 };
 use crate::{

@@ -35,7 +35,7 @@ impl Search {
 
 /// Watches the log of a recovery.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// Since when nothing has been done, and what the server said last.
     stuck: Option<(Instant, Search)>,
 }
@@ -43,7 +43,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Whether the recovery has come to a standstill, given what it has logged until `now`.
     /// The server must have gone on saying so: its last words stay in the log after it has gone on working.
-    pub(super) fn stands_still(&mut self, log: &[String], now: Instant) -> bool {
+    pub(crate) fn stands_still(&mut self, log: &[String], now: Instant) -> bool {
         let Some(search) = Search::last(log) else { return false };
         match &mut self.stuck {
             Some((since, last)) if last.done == search.done && last.line != search.line => {

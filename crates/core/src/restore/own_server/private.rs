@@ -7,19 +7,21 @@ use std::path::PathBuf;
 use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
-use super::{
-    layout::{PRIVATE, REDO_MYSQL_DIR, own_path, partial_of, private_of},
-    plan::Plan,
-    target::{DIRECTORY_MODE, Tree, io_failed},
-};
 use crate::error::{Context, Result};
+use crate::restore::{
+    plan::Plan,
+    target::{
+        DIRECTORY_MODE, Tree, io_failed,
+        names::{PRIVATE, REDO_MYSQL_DIR, own_path, partial_of, private_of},
+    },
+};
 
 /// The control file of Aria's log.
-pub(super) const ARIA_CONTROL: &str = "aria_log_control";
+pub(crate) const ARIA_CONTROL: &str = "aria_log_control";
 const ARIA_LOG: &str = "aria_log.";
 
 /// What only the recovering server may find.
-pub(super) struct Private<'a> {
+pub(crate) struct Private<'a> {
     tree: &'a Tree,
     plan: &'a Plan,
     flavor: Flavor,
@@ -27,7 +29,7 @@ pub(super) struct Private<'a> {
 
 impl<'a> Private<'a> {
     /// Moves everything there.
-    pub(super) fn enter(
+    pub(crate) fn enter(
         tree: &'a Tree,
         plan: &'a Plan,
         flavor: Flavor,
@@ -58,7 +60,7 @@ impl<'a> Private<'a> {
     }
 
     /// Moves back what the server has made of it, still under names with which no server starts.
-    pub(super) fn leave(self) -> Result<()> {
+    pub(crate) fn leave(self) -> Result<()> {
         match self.flavor {
             Flavor::MySql => {
                 let redo = own_path(REDO_MYSQL_DIR)?;
@@ -87,7 +89,7 @@ impl<'a> Private<'a> {
     }
 
     /// Where it is.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.tree.path().join(PRIVATE)
     }
 

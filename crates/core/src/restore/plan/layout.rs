@@ -5,7 +5,7 @@
 //! not even on the source's own host.
 //!
 //! - MariaDB: a table with DATA DIRECTORY becomes an ordinary one: its file goes where its `.isl` was, the
-//!   `.isl` is dropped, and the captured redo is rewritten to say so ([`super::redo`]).
+//!   `.isl` is dropped, and the captured redo is rewritten to say so ([`crate::restore::redo`]).
 //! - MySQL: the dictionary remembers absolute paths, and the server finds a moved file by its space id when
 //!   it scans its data directory ("is moved to"). A general tablespace must not be in a subdirectory of it,
 //!   but may be directly in it. Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces were
@@ -20,32 +20,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_formats::{Flavor, SpaceId, redo};
+use holdfast_formats::{Flavor, SpaceId};
 use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
-use super::{
+use crate::error::{Error, ErrorKind, Result};
+use crate::restore::{
     opened::Opened,
     options::RestoreOptions,
     part::{FLAG_SHARED, Part},
-    target::LOST_AND_FOUND,
+    target::{
+        LOST_AND_FOUND,
+        names::{MARKER, PARTIAL, REDO_MARIADB, REDO_MYSQL_DIR, REPORT, is_of_a_restore},
+    },
 };
-use crate::error::{Error, ErrorKind, Result};
-
-/// The file that says a restore is not complete.
-pub(super) const MARKER: &str = "holdfast-restore.incomplete";
-/// The report of a finished restore.
-pub(super) const REPORT: &str = "holdfast-restore.json";
-/// The directory for what no server but the recovering one may find: redo, and the log of Aria.
-pub(super) const PRIVATE: &str = "holdfast-restore.partial";
-/// Prefix of the names of everything that a restore puts at the top of its target for itself.
-const OWN_PREFIX: &str = "holdfast-restore.";
-/// Suffix of the names of files without which no server starts, until all others are durable.
-pub(super) const PARTIAL: &str = ".partial";
-
-/// MariaDB's redo log.
-pub(super) const REDO_MARIADB: &str = "ib_logfile0";
-/// The directory of MySQL's redo log.
-pub(super) const REDO_MYSQL_DIR: &str = redo::mysql::DIRECTORY;
 
 /// MySQL: prefix of the paths, in a backup, of files from outside of the data directory.
 const OUTSIDE: &[u8] = b"#outside/";
@@ -54,7 +41,7 @@ const OUTSIDE_LAST: &[u8] = b"#outside0";
 
 /// One of the trees that a restore writes into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Root {
+pub(crate) enum Root {
     /// The target directory.
     Target,
     /// The place that this mapping names.
@@ -63,9 +50,9 @@ pub(super) enum Root {
 
 /// A place to put something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Place {
-    pub(super) root: Root,
-    pub(super) path: ItemPath,
+pub(crate) struct Place {
+    pub(crate) root: Root,
+    pub(crate) path: ItemPath,
 }
 
 impl Place {
@@ -76,7 +63,7 @@ impl Place {
 
 /// How the target leads to a file in a mapped place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Pointer {
+pub(crate) enum Pointer {
     /// An `.isl` file in the place of this path's `.ibd`; a link in that place while the server recovers, because the
     /// redo leads there.
     Isl { data: ItemPath, isl: ItemPath },
@@ -90,7 +77,7 @@ pub(super) enum Pointer {
 
 /// What is done with an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(crate) enum Decision {
     /// A directory of the target.
     Directory(ItemPath),
     /// A file of the target. `held`: no server starts without it, so it gets its name last.
@@ -106,7 +93,7 @@ pub(super) enum Decision {
 }
 
 /// Decides item by item, and ensures that no two go to the same place.
-pub(super) struct Layout<'a> {
+pub(crate) struct Layout<'a> {
     flavor: Flavor,
     redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
@@ -118,12 +105,12 @@ pub(super) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    pub(super) fn new(flavor: Flavor, redo_encrypted: bool, maps: &'a [(PathBuf, PathBuf)]) -> Self {
+    pub(crate) fn new(flavor: Flavor, redo_encrypted: bool, maps: &'a [(PathBuf, PathBuf)]) -> Self {
         Self { flavor, redo_encrypted, maps, part: None, contested: HashSet::new(), taken: HashSet::new() }
     }
 
     /// A layout for the items of a backup.
-    pub(super) fn of(opened: &Opened, options: &'a RestoreOptions) -> Result<Self> {
+    pub(crate) fn of(opened: &Opened, options: &'a RestoreOptions) -> Result<Self> {
         let mut layout = Self::new(opened.server.version.flavor, opened.redo_encrypted(), &options.maps);
         layout.part = options.part.as_ref();
         let mut claims: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
@@ -149,7 +136,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Decides on an item.
-    pub(super) fn decide(&mut self, item: &Item) -> Result<Decision> {
+    pub(crate) fn decide(&mut self, item: &Item) -> Result<Decision> {
         if item.item_type != ItemType::CapturedRedo && is_of_a_restore(&item.path) {
             return Ok(Decision::Dropped("an earlier restore had left it on the source"));
         }
@@ -318,14 +305,6 @@ fn is_held(item: &Item) -> bool {
     system || matches!(item.role, FileRole::SystemTablespace | FileRole::AriaControl)
 }
 
-/// Whether only a restore gives such a name. Backups leave these files out now; older backups may hold some,
-/// which mean nothing there.
-fn is_of_a_restore(path: &ItemPath) -> bool {
-    let path = path.as_bytes();
-    let of_ours = |part: &[u8]| part.ends_with(PARTIAL.as_bytes());
-    path.starts_with(OWN_PREFIX.as_bytes()) || path.split(|byte| *byte == b'/').any(of_ours)
-}
-
 /// Why a file must not come back, even if a backup has it: it would make the restored server start by itself
 /// what nobody asked for, or point outside.
 fn never_restored(flavor: Flavor, path: &ItemPath) -> Option<&'static str> {
@@ -361,35 +340,18 @@ fn isl_of(data: &ItemPath) -> Result<ItemPath> {
     ItemPath::new([stem, b".isl"].concat()).map_err(|error| Error::damaged(format!("{data}: {error}")))
 }
 
-/// The name of a held file until it gets its final one.
-pub(super) fn partial_of(path: &ItemPath) -> Result<ItemPath> {
-    ItemPath::new([path.as_bytes(), PARTIAL.as_bytes()].concat())
-        .map_err(|error| Error::damaged(format!("{path}: {error}")))
-}
-
-/// The path of something while only the recovering server may find it.
-pub(super) fn private_of(path: &ItemPath) -> Result<ItemPath> {
-    ItemPath::new([PRIVATE.as_bytes(), b"/", path.as_bytes()].concat())
-        .map_err(|error| Error::damaged(format!("{path}: {error}")))
-}
-
-/// A path that this program chose.
-pub(super) fn own_path(path: &str) -> Result<ItemPath> {
-    ItemPath::new(path).map_err(|error| Error::failed(format!("path {path}")).caused_by(error))
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use holdfast_formats::PageSize;
     use holdfast_repo::format::item::{ItemMap, Tablespace};
 
     use super::*;
 
-    pub(in super::super) fn path(text: &str) -> ItemPath {
+    pub(crate) fn path(text: &str) -> ItemPath {
         ItemPath::new(text).unwrap()
     }
 
-    pub(in super::super) fn item(text: &str, role: FileRole, flags: u32, outside: Option<&str>) -> Item {
+    pub(crate) fn item(text: &str, role: FileRole, flags: u32, outside: Option<&str>) -> Item {
         let space = matches!(role, FileRole::Tablespace | FileRole::UndoTablespace);
         Item {
             path: path(text),

@@ -19,7 +19,7 @@ use std::{
 use holdfast_formats::{Lsn, SpaceId, redo::mariadb::MtrWalker};
 use holdfast_repo::format::item::{FileRole, Item};
 
-use super::{
+use crate::restore::{
     opened::Opened,
     redo::{RedoLayout, each_piece},
     target::io_failed,
@@ -31,7 +31,7 @@ const EXTENT_BYTES_MAX: u64 = 4 << 20;
 
 /// The undo tablespaces that were written.
 #[derive(Default)]
-pub(super) struct UndoFiles(BTreeMap<SpaceId, UndoFile>);
+pub(crate) struct UndoFiles(BTreeMap<SpaceId, UndoFile>);
 
 struct UndoFile {
     file: File,
@@ -44,7 +44,7 @@ struct UndoFile {
 
 impl UndoFiles {
     /// Takes note of a file, if it is an undo tablespace that may need room.
-    pub(super) fn note(&mut self, opened: &Opened, item: &Item, file: &File, path: &Path) -> Result<()> {
+    pub(crate) fn note(&mut self, opened: &Opened, item: &Item, file: &File, path: &Path) -> Result<()> {
         let (CapturedRedo::MariaDb { encrypted: false, .. }, FileRole::UndoTablespace, Some(tablespace)) =
             (&opened.redo, item.role, item.tablespace)
         else {
@@ -62,7 +62,7 @@ impl UndoFiles {
     }
 
     /// Makes the files longer that are too short for the redo in `file`.
-    pub(super) fn make_room(mut self, layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<()> {
+    pub(crate) fn make_room(mut self, layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
         }

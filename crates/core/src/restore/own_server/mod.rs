@@ -4,12 +4,15 @@
 //! Such a server has no network, binlog, event scheduler, persisted settings, or general logs, and a
 //! temporary directory of its own. No other server can start on the files meanwhile. Restored ones are in
 //! their final places, but the system tablespace keeps the name that it was assembled under, redo and the log
-//! of Aria are in a directory of their own ([`super::private`]), and only this server is told so. Rebuilt ones
+//! of Aria are in a directory of their own ([`super::own_server::private`]), and only this server is told so. Rebuilt ones
 //! are all in that directory.
 //!
 //! Durability is not needed while it runs: if it is cut off, everything starts over from the repository.
 //! After it ends, the whole filesystem is synced,
 //! because MyISAM and others never sync what they were told to write.
+
+pub(super) mod account;
+pub(super) mod private;
 
 use std::{
     ffi::OsString,
@@ -20,20 +23,20 @@ use holdfast_formats::Flavor;
 
 use super::{
     keyring::Keyring,
-    layout::{PARTIAL, REDO_MARIADB},
     opened::Opened,
     options::RestoreOptions,
     plan::Plan,
-    private::Private,
     roots::Roots,
-    target::Tree,
+    server_options::set_aside,
+    target::{Tree, names::REDO_MARIADB},
 };
+use private::Private;
+
 use crate::{
     error::Result,
     physical::Position,
     server::{
         ServerFacts,
-        facts::Plugin,
         programs::{
             RunAs, RunningServer, SHORT_PLACE, ServerBinary, ServerRun, option_of, own_options, takes_socket,
         },
@@ -268,111 +271,6 @@ pub(super) fn is_of_replication(line: &str) -> bool {
     line.contains("[ERROR]") && line.contains("[Repl]")
 }
 
-/// Options that overrule the source's own where those lead out of the data directory: a server started with
-/// the source's would take what is left there, such as redo and undo of the lost server, for its own.
-fn home_options(server: &ServerFacts) -> Vec<String> {
-    let (innodb, aria) = (&server.innodb, server.aria.as_ref());
-    let elsewhere =
-        |dir: Option<&PathBuf>| dir.is_some_and(|dir| server.resolved(dir) != server.paths.datadir);
-    [
-        ("innodb-data-home-dir", innodb.data_home_dir.as_ref()),
-        ("innodb-undo-directory", innodb.undo_directory.as_ref()),
-        ("innodb-log-group-home-dir", innodb.log_group_home_dir.as_ref()),
-        ("innodb-doublewrite-dir", innodb.doublewrite_dir.as_ref()),
-        ("aria-log-dir-path", aria.and_then(|aria| aria.log_dir_path.as_ref())),
-    ]
-    .into_iter()
-    .filter(|(_, dir)| elsewhere(*dir))
-    .map(|(option, _)| format!("--{option}=."))
-    .collect()
-}
-
-/// Options without which a server does not start on these files, or reads them wrongly, or reads others.
-pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
-    let mut options = shape_options(server);
-    // What was ciphertext on the source must not be written in clear.
-    match server.version.flavor {
-        Flavor::MariaDb if server.encryption.redo => options.push("--innodb-encrypt-log=ON".to_owned()),
-        Flavor::MySql => {
-            let kinds = [("redo", server.encryption.redo), ("undo", server.encryption.undo)];
-            let encrypted = kinds.iter().filter(|(_, encrypted)| *encrypted);
-            options.extend(encrypted.map(|(kind, _)| format!("--innodb-{kind}-log-encrypt=ON")));
-        }
-        Flavor::MariaDb => {}
-    }
-    options
-}
-
-/// Plugins of the servers' own packages without which tables or accounts of a source cannot be made. Others are
-/// not loaded because a backup says so: it would choose code that runs here.
-const PLUGINS_NEEDED: [&str; 13] = [
-    "auth_ed25519",
-    "auth_pam",
-    "auth_parsec",
-    "auth_socket",
-    "ha_archive",
-    "ha_blackhole",
-    "ha_mroonga",
-    "ha_rocksdb",
-    "provider_bzip2",
-    "provider_lz4",
-    "provider_lzma",
-    "provider_lzo",
-    "provider_snappy",
-];
-
-/// Options for a new data directory that the source's own configuration fits. It has no list of plugins.
-pub(super) fn new_options(server: &ServerFacts) -> Vec<String> {
-    let mut options = shape_options(server);
-    let loaded = |library: &&str| {
-        let name = |plugin: &Plugin| plugin.library.strip_suffix(".so").map(str::to_owned);
-        server.plugins.iter().any(|plugin| name(plugin).as_deref() == Some(*library))
-    };
-    let needed = PLUGINS_NEEDED.iter().filter(|library| loaded(library));
-    options.extend(needed.map(|library| format!("--plugin-load-add={library}")));
-    options
-}
-
-/// The files of the system tablespace, by their names in the data directory.
-pub(super) fn system_files(server: &ServerFacts) -> Vec<String> {
-    let path = at_home(&server.innodb.data_file_path);
-    path.split(';').map(|file| file.split(':').next().unwrap_or(file).to_owned()).collect()
-}
-
-/// The size of pages, the case of names, and where files are.
-fn shape_options(server: &ServerFacts) -> Vec<String> {
-    let innodb = &server.innodb;
-    let mut options = vec![
-        format!("--innodb-page-size={}", innodb.page_size),
-        format!("--innodb-data-file-path={}", at_home(&innodb.data_file_path)),
-        format!("--lower-case-table-names={}", server.sql.lower_case_table_names),
-    ];
-    options.extend(home_options(server));
-    if let Some(count) = innodb.undo_tablespaces {
-        options.push(format!("--innodb-undo-tablespaces={count}"));
-    }
-    if let Some(aria) = &server.aria {
-        options.push(format!("--aria-block-size={}", aria.block_size));
-    }
-    options
-}
-
-/// `innodb_data_file_path` with every file in the data directory.
-fn at_home(data_file_path: &str) -> String {
-    let home = |file: &str| file.rsplit_once('/').map_or(file, |(_, name)| name).to_owned();
-    data_file_path.split(';').map(home).collect::<Vec<_>>().join(";")
-}
-
-/// `innodb_data_file_path` with every file under the name that it has until the restore is done.
-fn set_aside(data_file_path: &str) -> String {
-    let aside = |file: &str| {
-        let (name, rest) = file.split_once(':').map_or((file, None), |(name, rest)| (name, Some(rest)));
-        let rest = rest.map(|rest| format!(":{rest}")).unwrap_or_default();
-        format!("{name}{PARTIAL}{rest}")
-    };
-    at_home(data_file_path).split(';').map(aside).collect::<Vec<_>>().join(";")
-}
-
 /// Where such a server keeps what is not data.
 fn scratch(target: &Path) -> PathBuf {
     let scratch = target.join(SCRATCH);
@@ -389,25 +287,6 @@ fn scratch(target: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// System tablespaces that were elsewhere are looked for at home.
-    #[test]
-    fn system_tablespaces() {
-        for (path, home) in [
-            ("ibdata1:12M:autoextend", "ibdata1:12M:autoextend"),
-            ("sub/ibdata1:12M", "ibdata1:12M"),
-            (
-                "/a/ibdata1:10M;/b/c/ibdata2:50M:autoextend:max:2G",
-                "ibdata1:10M;ibdata2:50M:autoextend:max:2G",
-            ),
-        ] {
-            assert_eq!(at_home(path), home);
-        }
-        assert_eq!(
-            set_aside("/a/ibdata1:10M;/b/ibdata2:50M:autoextend:max:2G"),
-            "ibdata1.partial:10M;ibdata2.partial:50M:autoextend:max:2G"
-        );
-    }
 
     /// What a killed process leaves in a shared directory is in nobody's way.
     #[test]

@@ -18,25 +18,25 @@ const MYSQL_BLOCK_BYTES: u64 = 512;
 
 /// Where recovery must arrive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Expected {
-    pub(super) flavor: Flavor,
-    pub(super) stop_lsn: Lsn,
-    pub(super) precision: Precision,
+pub(crate) struct Expected {
+    pub(crate) flavor: Flavor,
+    pub(crate) stop_lsn: Lsn,
+    pub(crate) precision: Precision,
 }
 
 /// What a good recovery reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Recovered {
-    pub(super) lsn: Lsn,
+pub(crate) struct Recovered {
+    pub(crate) lsn: Lsn,
     /// The binlog position that InnoDB had stored with its last transaction (MariaDB).
-    pub(super) binlog: Option<BinlogPosition>,
+    pub(crate) binlog: Option<BinlogPosition>,
     /// Rows that uncommitted transactions had changed, and that were changed back.
-    pub(super) rows_rolled_back: u64,
+    pub(crate) rows_rolled_back: u64,
 }
 
 /// Why a recovery is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     #[error("the server reported errors:\n{}", .lines.join("\n"))]
     Errors { lines: Vec<String> },
     #[error("the server recovered up to LSN {recovered}, but the backup ends at {expected}")]
@@ -50,7 +50,7 @@ pub(super) enum Refused {
 }
 
 /// Judges the log of one start and stop.
-pub(super) fn judge(log: &str, expected: &Expected) -> Result<Recovered, Refused> {
+pub(crate) fn judge(log: &str, expected: &Expected) -> Result<Recovered, Refused> {
     let false_alarms = FalseAlarms::of(log);
     let bad: Vec<String> = log
         .lines()
@@ -110,16 +110,16 @@ fn is_bad(line: &str) -> bool {
 /// Tablespaces that MySQL reports in a wrong directory, because it does not know its own spelling of schemas
 /// that are named like devices: `CON` is in `CON@@@`. It says so at each start, on the source's files too,
 /// and then also calls the file missing; yet it recovers and opens it like any other (verified on 9.7.4).
-pub(super) struct FalseAlarms<'a>(BTreeSet<&'a str>);
+pub(crate) struct FalseAlarms<'a>(BTreeSet<&'a str>);
 
 impl<'a> FalseAlarms<'a> {
     /// Those in a log.
-    pub(super) fn of(log: &'a str) -> Self {
+    pub(crate) fn of(log: &'a str) -> Self {
         Self(log.lines().filter_map(false_alarm_about).collect())
     }
 
     /// Whether a line is one of them, or what follows from it.
-    pub(super) fn has(&self, line: &str) -> bool {
+    pub(crate) fn has(&self, line: &str) -> bool {
         let missing = line.contains("[MY-012351]").then(|| between(line, "name '", "'")).flatten();
         missing.or_else(|| false_alarm_about(line)).is_some_and(|name| self.0.contains(name))
     }
@@ -146,7 +146,7 @@ fn leading_number(text: &str) -> Option<u64> {
 
 /// How far a running recovery has got, if it has said so yet.
 /// MariaDB says so only if it takes several passes.
-pub(super) fn recovered_up_to(flavor: Flavor, log: &str) -> Option<Lsn> {
+pub(crate) fn recovered_up_to(flavor: Flavor, log: &str) -> Option<Lsn> {
     match flavor {
         Flavor::MariaDb => last_number(log, "To recover: LSN "),
         Flavor::MySql => last_number(log, "scanned up to log sequence number "),

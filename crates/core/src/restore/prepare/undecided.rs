@@ -17,16 +17,15 @@ use std::{ffi::OsString, os::unix::fs::FileExt, path::PathBuf};
 use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
-use super::{
-    layout::own_path,
+use crate::restore::{
     opened::Opened,
     own_server::PrivateFiles,
-    target::{Tree, io_failed},
+    target::{Tree, io_failed, names::own_path},
 };
 use crate::{error::Result, server::programs::option_of};
 
 /// What to do about them on a server that was not recovered here.
-pub(super) const BY_HAND: &str = "the source was a replica, whose appliers may have prepared transactions after the \
+pub(crate) const BY_HAND: &str = "the source was a replica, whose appliers may have prepared transactions after the \
     backup's position: if the restored server refuses to start because it has found some, start it once with \
     --tc-heuristic-recover=ROLLBACK, which makes it roll them back and end, and then as usual";
 /// Where the log of decisions is. The server removes it when it ends in good order.
@@ -40,12 +39,12 @@ const TWO_ENGINES_SINCE: (u16, u16) = (11, 2);
 
 /// Whether a backup may have such transactions. Elsewhere they would mean that the backup is not what it says, and
 /// the recovering server may refuse them.
-pub(super) fn may_be_undecided(opened: &Opened) -> bool {
+pub(crate) fn may_be_undecided(opened: &Opened) -> bool {
     opened.server.flavor() == Flavor::MariaDb && !opened.position.replica_of.is_empty()
 }
 
 /// How a server is told to roll them back.
-pub(super) enum Undecided {
+pub(crate) enum Undecided {
     ByOption,
     /// By a log without decisions.
     ByLog {
@@ -56,7 +55,7 @@ pub(super) enum Undecided {
 
 impl Undecided {
     /// Prepares for what the recovering server understands.
-    pub(super) fn of(files: &PrivateFiles<'_>) -> Result<Self> {
+    pub(crate) fn of(files: &PrivateFiles<'_>) -> Result<Self> {
         let version = &files.binary.version;
         if (version.major, version.minor) < TWO_ENGINES_SINCE {
             return Ok(Self::ByOption);
@@ -75,7 +74,7 @@ impl Undecided {
     }
 
     /// The option for it.
-    pub(super) fn order(&self) -> OsString {
+    pub(crate) fn order(&self) -> OsString {
         match self {
             Self::ByOption => "--tc-heuristic-recover=ROLLBACK".into(),
             Self::ByLog { path, .. } => option_of("--log-tc=", path),
@@ -83,7 +82,7 @@ impl Undecided {
     }
 
     /// Leaves nothing of it.
-    pub(super) fn end(self, tree: &Tree) -> Result<()> {
+    pub(crate) fn end(self, tree: &Tree) -> Result<()> {
         match self {
             Self::ByOption => Ok(()),
             Self::ByLog { item, path } => {

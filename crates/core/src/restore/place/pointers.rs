@@ -6,11 +6,15 @@
 
 use std::{io::Write, os::unix::ffi::OsStrExt};
 
-use super::{layout::Pointer, plan::Plan, roots::Roots, target::io_failed};
 use crate::error::Result;
+use crate::restore::{
+    plan::{Plan, layout::Pointer},
+    roots::Roots,
+    target::io_failed,
+};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
+pub(crate) enum When {
     /// What a server needs, whether it recovers now or is started by the user.
     BeforeRecovery,
     /// What replaces the links that recovery needed.
@@ -18,7 +22,7 @@ pub(super) enum When {
 }
 
 /// Makes the pointers that are due at this time.
-pub(super) fn write(plan: &Plan, roots: &Roots, when: When) -> Result<()> {
+pub(crate) fn write(plan: &Plan, roots: &Roots, when: When) -> Result<()> {
     let tree = roots.target();
     for (pointer, goes_to) in &plan.pointers {
         let (link, isl) = match (pointer, when) {

@@ -6,6 +6,9 @@
 //! files and directories are made, except for the links that a mapping asks for,
 //! and no mode has more than permission bits.
 
+pub(super) mod claim;
+pub(super) mod names;
+
 use std::{
     collections::BTreeMap,
     ffi::OsStr,

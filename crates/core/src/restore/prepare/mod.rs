@@ -1,8 +1,12 @@
 //! Lets the server recover the restored files: its own crash recovery, once, with nothing else.
 //!
 //! The server runs as [`super::own_server`] says, without the user's plugins, as the user who owns the files.
-//! What it logged is then judged ([`super::judge`]): recovery must have ended exactly where the backup ends.
+//! What it logged is then judged ([`judge`](mod@judge)): recovery must have ended exactly where the backup ends.
 //! If the process is killed here, it leaves a directory on which no server starts.
+
+mod judge;
+mod standstill;
+mod undecided;
 
 use std::{ffi::OsString, fs::File, io::Write, os::unix::fs::FileExt, time::Instant};
 
@@ -15,19 +19,26 @@ use holdfast_repo::format::item::ItemPath;
 use super::{
     continuing::set_gtids,
     done::Prepared,
-    judge::{Expected, FalseAlarms, judge, recovered_up_to},
     keyring,
-    layout::{REDO_MARIADB, own_path, private_of},
     opened::Opened,
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
-    plan::Plan,
+    plan::{
+        Plan,
+        recovery::{BUFFER_POOL_MIN, half_of_ram},
+    },
     roots::Roots,
-    standstill::Watch,
-    target::{Tree, io_failed},
-    undecided::{Undecided, may_be_undecided},
+    target::{
+        Tree, io_failed,
+        names::{REDO_MARIADB, own_path, private_of},
+    },
 };
+use judge::{Expected, FalseAlarms, judge, recovered_up_to};
+use standstill::Watch;
+use undecided::Undecided;
+pub(super) use undecided::{BY_HAND, may_be_undecided};
+
 use crate::{
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
@@ -39,7 +50,7 @@ use crate::{
     },
 };
 
-/// What MySQL executes once it has recovered the files. Not the file of [`super::account`].
+/// What MySQL executes once it has recovered the files. Not the file of [`super::own_server::account`].
 const INIT_FILE: &str = "#holdfast-recovered.sql";
 
 /// Statements that set the GTIDs of the position, if the source used them, and then stop the server.
@@ -49,42 +60,9 @@ fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
     statements.flat_map(|statement| format!("{statement};\n").into_bytes()).collect()
 }
 
-const BUFFER_POOL_MIN: u64 = 128 << 20;
-const BUFFER_POOL_MAX: u64 = 1 << 30;
-/// A server does not start with less.
-const BUFFER_POOL_LEAST: u64 = 32 << 20;
 /// The setting of MySQL with which a recovery hardly ever comes to a standstill. It costs time: pages are then
 /// recovered by one thread.
 const ONE_READER: &str = "--innodb-read-io-threads=1";
-
-/// From a server's start to its shutdown, without redo.
-const MARIADB_START_MS: u64 = 500;
-const MYSQL_START_MS: u64 = 2000;
-const MARIADB_REDO_BYTES_PER_MS: u64 = 500_000;
-const MYSQL_REDO_BYTES_PER_MS: u64 = 150_000;
-
-/// The buffer pool of the recovery, which keeps parsed redo in it and reads each page once.
-pub(super) fn buffer_pool_bytes(options: &RestoreOptions, redo_bytes: u64) -> u64 {
-    let wanted = options
-        .prepare_memory_bytes
-        .unwrap_or_else(|| redo_bytes.saturating_mul(2).clamp(BUFFER_POOL_MIN, BUFFER_POOL_MAX));
-    wanted.min(half_of_ram()).max(BUFFER_POOL_LEAST) >> 20 << 20
-}
-
-fn half_of_ram() -> u64 {
-    let info = rustix::system::sysinfo();
-    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)) / 2
-}
-
-/// The least time that recovery takes: what a server needs to start and stop, and to read and apply this much
-/// redo if all pages that it changes fit the buffer pool (measured with 20 GiB, `docs/guide/restore.md`).
-pub(super) fn least_ms(flavor: Flavor, redo_bytes: u64) -> u64 {
-    let (start_ms, bytes_per_ms) = match flavor {
-        Flavor::MariaDb => (MARIADB_START_MS, MARIADB_REDO_BYTES_PER_MS),
-        Flavor::MySql => (MYSQL_START_MS, MYSQL_REDO_BYTES_PER_MS),
-    };
-    start_ms + redo_bytes / bytes_per_ms
-}
 
 fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
     // Loads none of the user's plugins and functions: otherwise the backup would choose code that runs here.
@@ -219,7 +197,7 @@ fn tell_progress(opened: &Opened, log: &[String], listener: &dyn Listener) {
     }
 }
 
-fn check(opened: &Opened, exit: &ServerExit, roots: &Roots) -> Result<super::judge::Recovered> {
+fn check(opened: &Opened, exit: &ServerExit, roots: &Roots) -> Result<super::prepare::judge::Recovered> {
     let log = exit.log.join("\n");
     let false_alarms = FalseAlarms::of(&log);
     exit.success("recover the restored files", &|line| false_alarms.has(line))?;
@@ -326,27 +304,5 @@ mod tests {
             compare_binlog(Some(&recorded), Some(&found), &heard);
             assert_eq!(*heard.0.lock().unwrap() == 1, is_later, "{recorded:?} {found:?}");
         }
-    }
-
-    /// MariaDB took 40 s for 20 GiB (`docs/guide/restore.md`), where this says 43.
-    #[test]
-    fn the_forecast_grows_with_the_redo() {
-        let of = |flavor| [0, 1 << 30, 20 << 30].map(|redo_bytes| least_ms(flavor, redo_bytes));
-        assert_eq!(of(Flavor::MariaDb), [500, 2_647, 43_449]);
-        assert_eq!(of(Flavor::MySql), [2_000, 9_158, 145_165]);
-    }
-
-    /// The buffer pool follows the redo, within bounds, and the user's choice counts.
-    #[test]
-    fn buffer_pool() {
-        let mut options = RestoreOptions::new("x");
-        assert_eq!(buffer_pool_bytes(&options, 0), BUFFER_POOL_MIN);
-        assert_eq!(buffer_pool_bytes(&options, 100 << 20), 200 << 20);
-        assert_eq!(buffer_pool_bytes(&options, u64::MAX), BUFFER_POOL_MAX);
-        options.prepare_memory_bytes = Some((64 << 20) + 5);
-        assert_eq!(buffer_pool_bytes(&options, 0), 64 << 20);
-        options.prepare_memory_bytes = Some(u64::MAX);
-        let info = rustix::system::sysinfo();
-        assert!(buffer_pool_bytes(&options, 0) <= info.totalram as u64 * u64::from(info.mem_unit) / 2);
     }
 }

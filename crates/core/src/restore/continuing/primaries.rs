@@ -3,7 +3,7 @@
 
 use holdfast_formats::Flavor;
 
-use super::continuing::{gtid_text, in_file_name};
+use super::{gtid_text, in_file_name};
 use crate::{
     physical::{Position, ReplicaPosition},
     server::ServerVersion,
@@ -13,7 +13,7 @@ use crate::{
 ///
 /// A channel that found its place by GTID does so again: on MySQL by what the copy has executed, on MariaDB
 /// by what the source had applied. Others continue at the recorded place in the primary's binlog.
-pub(super) fn primary_statements(version: &ServerVersion, position: &Position) -> Vec<String> {
+pub(crate) fn primary_statements(version: &ServerVersion, position: &Position) -> Vec<String> {
     let statement = |of: &ReplicaPosition| match version.flavor {
         Flavor::MariaDb => mariadb(of, position.replica_gtid.as_deref()),
         Flavor::MySql => mysql(of),

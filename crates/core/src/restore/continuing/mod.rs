@@ -1,6 +1,8 @@
 //! How a restored server goes on: the position that it is at, and the statements with which it replicates from
 //! there or continues its own binlog.
 
+pub(super) mod primaries;
+
 use holdfast_formats::{
     Flavor,
     gtid::{MariaDbGtid, MariaDbGtidPos},
@@ -96,7 +98,7 @@ pub(super) fn replicate_statement(
 /// Up to this many transactions of a domain may have followed on the source after what was restored.
 const NUMBERS_PASSED_OVER: u64 = 1_000_000_000;
 
-/// See [`RestoreReport::continue_statement`].
+/// See [`super::RestoreReport::continue_statement`].
 pub(super) fn continue_statement(version: &ServerVersion, position: &Position) -> Option<String> {
     let has_binlog = version.flavor == Flavor::MariaDb && position.binlog.is_some();
     let gtid = gtid_text(position.gtid.as_deref()).filter(|_| has_binlog)?;

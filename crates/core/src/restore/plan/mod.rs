@@ -1,5 +1,8 @@
 //! What a restore will do, before it does anything.
 
+pub(super) mod layout;
+pub(super) mod recovery;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
@@ -17,15 +20,20 @@ use serde::Serialize;
 
 use super::{
     backup_id::BackupId,
-    claim::{Standing, Survey, survey},
     done::LeftOut,
     keyring,
-    layout::{Decision, Layout, MARKER, Place, Pointer, Root, partial_of},
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, RestOfRedo, lay_out},
-    target::{Found, FoundKind, LOST_AND_FOUND, Room, Tree, io_failed},
+    target::{
+        Found, FoundKind, LOST_AND_FOUND, Room, Tree,
+        claim::{Standing, Survey, survey},
+        io_failed,
+        names::{MARKER, partial_of},
+    },
 };
+use layout::{Decision, Layout, Place, Pointer, Root};
+
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
@@ -194,7 +202,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     planner.redo(&redo)?;
     let delete = planner.delete()?;
     let room = planner.room(&redo, &delete, cancel)?;
-    let buffer_pool = super::prepare::buffer_pool_bytes(options, redo.captured_bytes);
+    let buffer_pool = super::plan::recovery::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
     let target_dir = absolute(&options.target_dir)?;
     let owner = owner_of(options, &survey);
@@ -221,7 +229,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
             program: binary.path.clone(),
             version: binary.version.clone(),
             buffer_pool_bytes: buffer_pool,
-            least_ms: super::prepare::least_ms(flavor, redo.captured_bytes),
+            least_ms: super::plan::recovery::least_ms(flavor, redo.captured_bytes),
         }),
         server_options,
         target_dir,
@@ -642,7 +650,7 @@ impl<'a> Planner<'a> {
     }
 
     fn server_options(&self) -> Vec<String> {
-        let mut options = super::own_server::format_options(&self.opened.server);
+        let mut options = super::server_options::format_options(&self.opened.server);
         options.extend(self.providers.iter().map(|provider| format!("--plugin-load-add={provider}")));
         let told: Vec<_> = self
             .pointers

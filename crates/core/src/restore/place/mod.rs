@@ -4,16 +4,19 @@
 //! From then on the target is what was judged, or a crash image that a server can recover: to exactly the
 //! backup's position, and without leaving the target. The marker stays until the whole restore is done.
 
+pub(super) mod pointers;
+
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
-    layout::{Decision, Layout, Pointer, partial_of},
     opened::Opened,
     options::RestoreOptions,
-    plan::Plan,
-    pointers,
+    plan::{
+        Plan,
+        layout::{Decision, Layout, Pointer},
+    },
     roots::Roots,
-    target::io_failed,
+    target::{io_failed, names::partial_of},
 };
 use crate::{error::Result, points::point};
 

@@ -5,20 +5,21 @@ use std::io::Write;
 use holdfast_formats::Flavor;
 use holdfast_repo::format::item::ItemPath;
 
-use super::{layout::own_path, own_server::PrivateFiles, target::io_failed};
+use super::PrivateFiles;
+use crate::restore::target::{io_failed, names::own_path};
 use crate::{
     error::Result,
     server::{Session, programs::OwnAccount},
 };
 
-/// The file that creates the account. Not the file of [`super::prepare`].
+/// The file that creates the account. Not the file of [`crate::restore::prepare`].
 const INIT_FILE: &str = "#holdfast-account.sql";
 /// Keeps our statements out of any binlog, whatever the server's options are.
 const UNLOGGED: &str = "SET SESSION sql_log_bin = 0";
 
 /// Writes what creates the account where a server that is started on the target finds it. `as_root`: with all
 /// that accounts of an installation may do.
-pub(super) fn write_creation(
+pub(crate) fn write_creation(
     account: &OwnAccount,
     files: &PrivateFiles<'_>,
     as_root: bool,
@@ -45,7 +46,7 @@ pub(super) fn write_creation(
 }
 
 /// Removes all traces of the account, and shuts the server down.
-pub(super) fn end(account: &OwnAccount, mut session: Session) -> Result<()> {
+pub(crate) fn end(account: &OwnAccount, mut session: Session) -> Result<()> {
     session.exec(UNLOGGED)?;
     session.exec(&format!("DROP USER {}", account.quoted()))?;
     session.exec("SHUTDOWN")?;

@@ -25,11 +25,11 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    backup_id::BackupId,
-    layout::{MARKER, REPORT, own_path, partial_of},
-    target::{Found, FoundKind, Tree, create_durably, io_failed},
+    Found, FoundKind, Tree, create_durably, io_failed,
+    names::{MARKER, REPORT, own_path, partial_of},
 };
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::restore::backup_id::BackupId;
 
 /// Files that a server locks with `fcntl` as long as it runs, by their usual names. The system tablespace may
 /// have another name, or be elsewhere; MySQL locks every tablespace that it has open.
@@ -49,19 +49,19 @@ const MARKER_BYTES_MAX: u64 = 64 << 20;
 
 /// What the marker says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Marker {
-    pub(super) backup: BackupId,
+pub(crate) struct Marker {
+    pub(crate) backup: BackupId,
     /// Files in mapped places that are the interrupted restore's own.
     #[serde(default)]
-    pub(super) mapped: Vec<PathBuf>,
+    pub(crate) mapped: Vec<PathBuf>,
     /// Directories of mapped places that it has made.
     #[serde(default)]
-    pub(super) made: Vec<PathBuf>,
+    pub(crate) made: Vec<PathBuf>,
 }
 
 /// What is in the target before anything is done.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(crate) enum Standing {
     /// Nothing, or not even the directory.
     Free,
     /// What an interrupted restore of the same backup left.
@@ -71,16 +71,16 @@ pub(super) enum Standing {
 }
 
 /// The target as it was found.
-pub(super) struct Survey {
-    pub(super) standing: Standing,
+pub(crate) struct Survey {
+    pub(crate) standing: Standing,
     /// Everything in it.
-    pub(super) found: BTreeMap<ItemPath, Found>,
+    pub(crate) found: BTreeMap<ItemPath, Found>,
     /// Its owner, where it exists.
-    pub(super) owner: Option<(u32, u32)>,
+    pub(crate) owner: Option<(u32, u32)>,
 }
 
 /// Looks at the target, and refuses one that must not be touched. Changes nothing.
-pub(super) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Survey> {
+pub(crate) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Survey> {
     let tree = match Tree::open(target) {
         Ok(tree) => tree,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -175,8 +175,8 @@ fn read_marker(tree: &Tree) -> Result<Option<Marker>> {
 }
 
 /// A claimed target.
-pub(super) struct Claim {
-    pub(super) tree: Tree,
+pub(crate) struct Claim {
+    pub(crate) tree: Tree,
     /// Closing it would give up the lock.
     marker: File,
     server_locks: Option<ServerLocks>,
@@ -185,7 +185,7 @@ pub(super) struct Claim {
 impl Claim {
     /// Makes the target if it does not exist, and puts the marker into it.
     /// `held` are the files without which no server starts.
-    pub(super) fn take(
+    pub(crate) fn take(
         target: &Path,
         marker: &Marker,
         found: &BTreeMap<ItemPath, Found>,
@@ -214,7 +214,7 @@ impl Claim {
     }
 
     /// Rewrites the marker.
-    pub(super) fn write(&mut self, marker: &Marker) -> Result<()> {
+    pub(crate) fn write(&mut self, marker: &Marker) -> Result<()> {
         let text = serde_json::to_vec_pretty(marker).context("write the marker")?;
         let path = own_path(MARKER)?;
         let file = &mut self.marker;
@@ -232,7 +232,7 @@ impl Claim {
     /// that no server accepts: without a system tablespace, MariaDB would make a new one. From here on no
     /// server starts, and its locks are not needed: they are on files that are to be written, and closing any
     /// such file would give them up anyway.
-    pub(super) fn set_aside(&mut self, held: &[ItemPath], redo: &ItemPath) -> Result<()> {
+    pub(crate) fn set_aside(&mut self, held: &[ItemPath], redo: &ItemPath) -> Result<()> {
         for path in held.iter().chain([redo]) {
             let partial = partial_of(path)?;
             let failed = |error| io_failed("set aside", self.tree.path_of(path), error);
@@ -265,7 +265,7 @@ impl Claim {
     }
 
     /// Removes the marker: the restore is complete.
-    pub(super) fn release(self) -> Result<()> {
+    pub(crate) fn release(self) -> Result<()> {
         let path = own_path(MARKER)?;
         let failed = |error| io_failed("remove", self.tree.path_of(&path), error);
         self.tree.remove(&path).map_err(failed)?;
@@ -404,8 +404,9 @@ mod tests {
     }
 
     fn lock(path: &Path) -> Child {
+        let (_, here) = module_path!().split_once("::").unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "restore::claim::tests::holds_a_lock", "--ignored", "--nocapture"])
+            .args(["--exact", &format!("{here}::holds_a_lock"), "--ignored", "--nocapture"])
             .env(LOCK, path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
