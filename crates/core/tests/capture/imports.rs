@@ -404,6 +404,52 @@ fn mysql_a_table_imported_beside_tables_of_other_engines_fails_the_capture() {
     attempt(&Told).unwrap();
 }
 
+/// The redo of a table that is renamed or dropped names its tablespace's id. The end of an id from 8960 on looks like a
+/// record of its own about a tablespace with an id below 128, which was not discarded, and so need not be closed.
+#[test]
+fn mysql_the_end_of_another_tables_id_is_not_taken_for_an_import() {
+    const ENDS_LIKE_A_RECORD: u32 = 0x2300;
+    const PARTITIONS: u32 = 500;
+    let source = Server::start(ServerKind::MySql97, ServerOptions::default()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE ids".to_owned(),
+            "CREATE TABLE ids.low (id INT PRIMARY KEY)".to_owned(),
+            "CREATE TABLE ids.other (i INT) ENGINE=MyISAM".to_owned(),
+            format!("CREATE TABLE ids.many (i INT) PARTITION BY HASH (i) PARTITIONS {PARTITIONS}"),
+        ])
+        .unwrap();
+    let id = |table: &str| {
+        let query = format!(
+            "SELECT MAX(space) FROM information_schema.innodb_tablespaces WHERE name LIKE 'ids/{table}%'"
+        );
+        source.query::<u32>(query).unwrap()[0]
+    };
+    let wanted = ENDS_LIKE_A_RECORD + id("low");
+    // Each partition gets a new id.
+    while id("many") + PARTITIONS < wanted {
+        source.exec("TRUNCATE TABLE ids.many").unwrap();
+    }
+    source.exec("DROP TABLE ids.many").unwrap();
+    let mut count = 0;
+    while count == 0 || id(&format!("t{count}")) < wanted {
+        count += 1;
+        source.exec(format!("CREATE TABLE ids.t{count} (id INT PRIMARY KEY)")).unwrap();
+    }
+    let table = format!("t{count}");
+    assert_eq!(id(&table), wanted);
+    let change = races::AtPhase {
+        phase: "copy",
+        action: || {
+            source.exec(format!("RENAME TABLE ids.{table} TO ids.renamed")).unwrap();
+            source.exec("DROP TABLE ids.renamed").unwrap();
+        },
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let sink = DirectorySink::new(dir.path().join("staging"));
+    try_to_capture(&source, &sink, dir.path(), &change, Vec::new()).unwrap();
+}
+
 /// A partition is imported, or an imported table takes a partition's place: its file name does not directly
 /// tell which table has to be closed. Rows are changed afterwards.
 fn imported_partitions_are_whole(kind: ServerKind) {

@@ -11,7 +11,7 @@
 //! written: the wrapped key at the beginning of an encryption, or zeros at the end of a decryption. Nothing
 //! else writes this many bytes to page 0; a chance match costs an extra copy.
 
-use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
+use super::search::{Candidate, EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
 use crate::{Lsn, SpaceId, be};
 
 const KIND: u8 = 30;
@@ -45,7 +45,7 @@ impl EncryptionChangeFinder {
 }
 
 /// Recognises a record by the bytes after its type.
-fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
+fn look(Candidate { following: bytes, .. }: Candidate<'_>) -> Look<SpaceId> {
     on_first_page(bytes).and_then(|(space, rest)| {
         Look::from(be::u16_at(rest, 2)).and_then(|written_bytes| match written_bytes {
             KEY_BYTES => Look::Record(space),

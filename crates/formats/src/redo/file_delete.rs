@@ -9,14 +9,33 @@
 //! id compressed, page number 0, the length of the path in two bytes, and the path with a NUL at its end. Any
 //! byte may begin one; the path, which ends in `.ibd`, tells real records from chance matches. Records
 //! continue across blocks.
+//!
+//! The end of a longer space id may look like a type and a shorter id: `A3 A3 17` are the type and id 8983, and
+//! `A3 17` the type and id 23. MLOG_FILE_RENAME (34) begins the same way. What may be such an end is
+//! [doubtful](FileDelete::is_doubtful): its path may be another tablespace's. (A server that had reached id 8983
+//! named 23 and 39 that way, and a backup took both for imported.)
 
-use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, on_first_page};
+use super::search::{Candidate, EncryptedBlock, Look, SINGLE_RECORD, Search, compressed, on_first_page};
 use crate::{Lsn, SpaceId, be};
 
 const KIND: u8 = 35;
+const RENAME: u8 = 34;
 const SUFFIX: &[u8] = b".ibd\0";
 /// No path of the server is longer.
 const PATH_BYTES_MAX: usize = 4000;
+/// A compressed space id has five bytes at most, and the last of them begins no record with a space id.
+const LOOK_BACK_BYTES: usize = 4;
+
+/// A deletion of a tablespace's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDelete {
+    /// The tablespace.
+    pub space: SpaceId,
+    /// The file's path as the server has it, without the NUL.
+    pub path: Vec<u8>,
+    /// Whether it may be the end of a record about another tablespace, to which the path would belong.
+    pub is_doubtful: bool,
+}
 
 /// Searches consecutive blocks.
 #[derive(Clone, Debug)]
@@ -27,34 +46,51 @@ pub struct FileDeleteFinder {
 impl FileDeleteFinder {
     /// A finder for the blocks from `start` on.
     pub fn new(start: Lsn) -> FileDeleteFinder {
-        FileDeleteFinder { search: Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]) }
+        let search = Search::new(start, [KIND, KIND | SINGLE_RECORD, KIND]);
+        FileDeleteFinder { search: search.looking_back(LOOK_BACK_BYTES) }
     }
 
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
     /// ignored. The caller checks whether a tablespace found exists.
-    pub fn feed(&mut self, blocks: &[u8], mut on_find: impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
-        self.search.feed(blocks, look, |space, _| on_find(space))
+    pub fn feed(&mut self, blocks: &[u8], mut on_find: impl FnMut(FileDelete)) -> Result<(), EncryptedBlock> {
+        self.search.feed(blocks, look, |found, _| on_find(found))
     }
 
     /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
     /// again when it has grown.
-    pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(SpaceId)) -> Result<(), EncryptedBlock> {
-        self.search.peek(block, look, |space, _| on_find(space))
+    pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(FileDelete)) -> Result<(), EncryptedBlock> {
+        self.search.peek(block, look, |found, _| on_find(found))
     }
 }
 
-/// Recognises a record by the bytes after its type.
-fn look(_: u8, bytes: &[u8]) -> Look<SpaceId> {
-    on_first_page(bytes).and_then(|(space, rest)| {
+fn look(candidate: Candidate<'_>) -> Look<FileDelete> {
+    on_first_page(candidate.following).and_then(|(space, rest)| {
         let path_bytes = Look::from(be::u16_at(rest, 0).map(usize::from));
-        path_bytes
-            .and_then(|path_bytes| of_a_table(rest.get(2..).unwrap_or_default(), path_bytes))
-            .and_then(|()| Look::Record(space))
+        path_bytes.and_then(|path_bytes| of_a_table(rest.get(2..).unwrap_or_default(), path_bytes)).and_then(
+            |path| {
+                let is_doubtful = may_be_an_end(candidate);
+                Look::Record(FileDelete { space, path: path.to_vec(), is_doubtful })
+            },
+        )
     })
 }
 
-/// Whether `path` begins with the path of a table's file that is `path_bytes` long.
-fn of_a_table(path: &[u8], path_bytes: usize) -> Look<()> {
+/// Whether a longer record that is about a file may begin before this one, so that this one is the end of its
+/// space id.
+fn may_be_an_end(Candidate { kind, following, preceding }: Candidate<'_>) -> bool {
+    let is_kind = |byte: &u8| matches!(byte & !SINGLE_RECORD, KIND | RENAME);
+    let own_id_bytes = compressed(following).map_or(0, |(_, rest)| following.len() - rest.len());
+    let own = [&[kind], following.get(..own_id_bytes).unwrap_or_default()].concat();
+    let is_id = |bytes: &[u8]| compressed(bytes).is_some_and(|(_, rest)| rest.is_empty());
+    preceding
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| is_kind(byte))
+        .any(|(at, _)| is_id(&[preceding.get(at + 1..).unwrap_or_default(), &own].concat()))
+}
+
+/// The path of a table's file that is `path_bytes` long with its NUL, if `path` begins with one.
+fn of_a_table(path: &[u8], path_bytes: usize) -> Look<&[u8]> {
     if path_bytes <= SUFFIX.len() || path_bytes > PATH_BYTES_MAX {
         return Look::Nothing;
     }
@@ -66,7 +102,7 @@ fn of_a_table(path: &[u8], path_bytes: usize) -> Look<()> {
     }
     match path.get(..path_bytes) {
         None => Look::Incomplete,
-        Some(path) if path.ends_with(SUFFIX) => Look::Record(()),
+        Some(path) if path.ends_with(SUFFIX) => Look::Record(text),
         Some(_) => Look::Nothing,
     }
 }
@@ -92,8 +128,52 @@ mod tests {
 
     fn find(blocks: &[u8]) -> Vec<SpaceId> {
         let mut found = Vec::new();
-        FileDeleteFinder::new(START).feed(blocks, |space| found.push(space)).unwrap();
+        FileDeleteFinder::new(START).feed(blocks, |deleted| found.push(deleted.space)).unwrap();
         found
+    }
+
+    /// The space and whether it is doubtful, of all that is found.
+    fn doubts(blocks: &[u8]) -> Vec<(u32, bool)> {
+        let mut found = Vec::new();
+        let note = |deleted: FileDelete| found.push((deleted.space.0, deleted.is_doubtful));
+        FileDeleteFinder::new(START).feed(blocks, note).unwrap();
+        found
+    }
+
+    /// As 9.7.4 wrote them for a table with id 8983 that was renamed, and dropped: neither deletes 23.
+    #[test]
+    fn the_end_of_a_longer_id_is_doubtful() {
+        let renamed = b"\x9F\xA2\xA3\x17\x00\x00\x17./ddl/t0_436169063.ibd\0\x00\x22./ddl/#sql-ib1-2.ibd\0";
+        let dropped = b"\x03\x1F\xA3\xA3\x17\x00\x00\x17./ddl/t0_436169063.ibd\0\x08";
+        let certain = b"\x03\x1F\xA3\x17\x00\x00\x17./ddl/t0_436169063.ibd\0\x08";
+        for at in 0..600 {
+            let found = |bytes: &[u8]| doubts(&blocks(&[&vec![1; at], bytes, &[0; 40]].concat()));
+            assert_eq!(found(renamed), [(23, true)], "at {at}");
+            assert_eq!(found(dropped), [(8983, false), (23, true)], "at {at}");
+            assert_eq!(found(certain), [(23, false)], "at {at}");
+        }
+        let mut paths = Vec::new();
+        let blocks = blocks(&[&certain[..], &[0; 40]].concat());
+        FileDeleteFinder::new(START).feed(&blocks, |deleted| paths.push(deleted.path)).unwrap();
+        assert_eq!(paths, [b"./ddl/t0_436169063.ibd"]);
+    }
+
+    /// Ids of every length that end in what looks like a type and an id.
+    #[test]
+    fn every_length_of_an_id_can_end_in_one() {
+        for (space, ends) in [
+            (0x2317, vec![0x17]),
+            (0x4_A317, vec![0x17]),
+            (0x23_2317, vec![0x17]),
+            (0xA3_8123, vec![0x123]),
+            (0x1000_2317, vec![0x17]),
+            (0x7777, vec![]),
+        ] {
+            let found =
+                doubts(&blocks(&[vec![1; 20], record(KIND, space, "./db/t.ibd"), vec![0; 40]].concat()));
+            let all: Vec<_> = ends.into_iter().map(|end| (end, true)).collect();
+            assert_eq!(found, [vec![(space, false)], all].concat(), "{space:#x}");
+        }
     }
 
     /// As 9.7.4 wrote it for `ALTER TABLE y.t DISCARD TABLESPACE`.
@@ -131,7 +211,7 @@ mod tests {
         let mut seen = 0;
         finder.feed(&block, |_| seen += 1).unwrap();
         assert_eq!(seen, 1);
-        finder.peek(&blocks(&[0; 10]), |space| panic!("{space:?} is not in the next block")).unwrap();
+        finder.peek(&blocks(&[0; 10]), |deleted| panic!("{deleted:?} is not in the next block")).unwrap();
     }
 
     /// Bytes that merely look like the beginning of a record do not hide a record after them until more redo
@@ -184,7 +264,7 @@ mod tests {
             let mut found = Vec::new();
             let mut finder = FileDeleteFinder::new(START);
             for blocks in blocks(&stream).chunks(piece * BLOCK_BYTES) {
-                finder.feed(blocks, |space| found.push(space)).unwrap();
+                finder.feed(blocks, |deleted| found.push(deleted.space)).unwrap();
             }
             for (_, space, _) in gaps {
                 prop_assert!(found.contains(&SpaceId(space)), "{} of {:?}", space, found);

@@ -23,7 +23,7 @@
 //! the counter without redo; the next logged value includes the ids they took.) Lists of existing indexes
 //! give no such bound: they lack the ids of temporary tables, of failed builds and of dropped indexes.
 
-use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
+use super::search::{Candidate, EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, PageNo, SpaceId, be};
 
 const KIND: u8 = 0xBD;
@@ -113,7 +113,11 @@ impl IndexLoadFinder {
     ) -> Result<(), EncryptedBlock> {
         self.search.feed(blocks, look, bounded(&mut self.ids, &mut on_find))?;
         // `ids` now includes the ids that the counter reaches in these blocks.
-        self.zipped.feed(blocks, |_, bytes| zipped(bytes), bounded(&mut self.ids, &mut on_find))
+        self.zipped.feed(
+            blocks,
+            |candidate| zipped(candidate.following),
+            bounded(&mut self.ids, &mut on_find),
+        )
     }
 
     /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
@@ -121,7 +125,7 @@ impl IndexLoadFinder {
     pub fn peek(&self, block: &[u8], mut on_find: impl FnMut(IndexChange)) -> Result<(), EncryptedBlock> {
         let mut ids = self.ids;
         self.search.peek(block, look, bounded(&mut ids, &mut on_find))?;
-        self.zipped.peek(block, |_, bytes| zipped(bytes), bounded(&mut ids, &mut on_find))
+        self.zipped.peek(block, |candidate| zipped(candidate.following), bounded(&mut ids, &mut on_find))
     }
 }
 
@@ -158,7 +162,7 @@ enum Found {
 }
 
 /// Recognises a record by its type and the bytes after it.
-fn look(kind: u8, bytes: &[u8]) -> Look<Found> {
+fn look(Candidate { kind, following: bytes, .. }: Candidate<'_>) -> Look<Found> {
     match kind {
         KIND => load(bytes).into(),
         _ => written(bytes),

@@ -9,7 +9,7 @@
 //! 0 and in every n-th page after it, n being the bytes of a page in the file, from offset 150 on: 24 bytes,
 //! then two bits for each page of the extent. A chance match names pages that need not be read.
 
-use super::search::{EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
+use super::search::{Candidate, EncryptedBlock, Look, SINGLE_RECORD, Search, compressed};
 use crate::{Lsn, PageNo, PageSize, SpaceId, be};
 
 /// MLOG_1BYTE.
@@ -85,7 +85,7 @@ impl AllocationFinder {
 }
 
 /// Recognises a record by the bytes after its type. The byte that is written does not matter.
-fn look(_: u8, bytes: &[u8]) -> Look<AllocationByte> {
+fn look(Candidate { following: bytes, .. }: Candidate<'_>) -> Look<AllocationByte> {
     let page = || {
         let (space, bytes) = compressed(bytes)?;
         let (page, bytes) = compressed(bytes)?;

@@ -31,20 +31,41 @@ impl<T> From<Option<T>> for Look<T> {
     }
 }
 
+/// A byte that can begin a record.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    /// That byte, a record's type.
+    pub(super) kind: u8,
+    /// The bytes after it.
+    pub(super) following: &'a [u8],
+    /// The bytes before it: as many as the search looks back, or all there are.
+    pub(super) preceding: &'a [u8],
+}
+
 /// Searches consecutive blocks for records. Any byte may begin one, and records continue across blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     /// The bytes that a record can begin with.
     kinds: [u8; 3],
+    /// How many bytes before a candidate it is shown with.
+    look_back_bytes: usize,
     next_lsn: Lsn,
-    /// Bytes already fed, from the first one on that may begin a record still incomplete.
+    /// Bytes already fed: from the first one on that may begin a record still incomplete, or the end; and before it
+    /// what to look back at.
     held: Vec<u8>,
+    /// How many of them, the first ones, are only looked back at.
+    behind_bytes: usize,
 }
 
 impl Search {
     /// A search of the blocks from `start` on.
     pub(super) fn new(start: Lsn, kinds: [u8; 3]) -> Search {
-        Search { kinds, next_lsn: start, held: Vec::new() }
+        Search { kinds, look_back_bytes: 0, next_lsn: start, held: Vec::new(), behind_bytes: 0 }
+    }
+
+    /// The same search, which shows candidates with this many bytes before them.
+    pub(super) fn looking_back(self, look_back_bytes: usize) -> Search {
+        Search { look_back_bytes, ..self }
     }
 
     /// The block that [`Search::feed`] expects next.
@@ -55,30 +76,37 @@ impl Search {
     /// Searches whole blocks that are full and follow those fed before; bytes after the last whole block are
     /// ignored.
     ///
-    /// `look` gets a byte that can begin a record, and the bytes after it. `on_find` gets what `look` made of
-    /// a record, and the block in which the record begins, which is right for records shorter than a block.
+    /// `look` gets each candidate. `on_find` gets what `look` made of a record, and the block in which the record
+    /// begins, which is right for records shorter than a block.
     pub(super) fn feed<T>(
         &mut self,
         blocks: &[u8],
-        look: impl Fn(u8, &[u8]) -> Look<T>,
+        look: impl Fn(Candidate<'_>) -> Look<T>,
         mut on_find: impl FnMut(T, Lsn),
     ) -> Result<(), EncryptedBlock> {
         for block in blocks.chunks_exact(BLOCK_BYTES) {
             let Some(records) = records_of(block, self.next_lsn)? else { continue };
-            let mut held = std::mem::take(&mut self.held);
-            if held.is_empty() {
-                let rest = self.find(records, 0, &look, &mut on_find);
-                self.held.extend_from_slice(rest);
+            if self.held.is_empty() {
+                let rest = self.find(records, (0, 0), &look, &mut on_find);
+                self.hold(records, rest);
             } else {
-                let before_bytes = held.len();
-                held.extend_from_slice(records);
-                let rest_bytes = self.find(&held, before_bytes, &look, &mut on_find).len();
-                held.drain(..held.len() - rest_bytes);
-                self.held = held;
+                let mut bytes = std::mem::take(&mut self.held);
+                let before_bytes = bytes.len();
+                bytes.extend_from_slice(records);
+                let rest = self.find(&bytes, (self.behind_bytes, before_bytes), &look, &mut on_find);
+                self.hold(&bytes, rest);
             }
             self.next_lsn = Lsn(self.next_lsn.0.wrapping_add(BLOCK_BYTES as u64));
         }
         Ok(())
+    }
+
+    /// Keeps what the next block may continue, from `rest` on, and what to look back at.
+    fn hold(&mut self, bytes: &[u8], rest: usize) {
+        let from = rest.saturating_sub(self.look_back_bytes);
+        self.behind_bytes = rest - from;
+        self.held.clear();
+        self.held.extend_from_slice(bytes.get(from..).unwrap_or_default());
     }
 
     /// Searches the partly filled block at the current end of the log without counting it as fed: pass it
@@ -86,45 +114,44 @@ impl Search {
     pub(super) fn peek<T>(
         &self,
         block: &[u8],
-        look: impl Fn(u8, &[u8]) -> Look<T>,
+        look: impl Fn(Candidate<'_>) -> Look<T>,
         mut on_find: impl FnMut(T, Lsn),
     ) -> Result<(), EncryptedBlock> {
         let Some(records) = records_of(block, self.next_lsn)? else { return Ok(()) };
         let bytes = [&self.held, records].concat();
-        let mut before_bytes = self.held.len();
-        let mut rest = bytes.as_slice();
+        let mut from = self.behind_bytes;
         // A candidate that is still incomplete must not hide records after it.
-        loop {
-            let searched = rest.len();
-            rest = self.find(rest, before_bytes, &look, &mut on_find);
-            let Some(after) = rest.get(1..) else { return Ok(()) };
-            before_bytes = before_bytes.saturating_sub(searched - after.len());
-            rest = after;
+        while from < bytes.len() {
+            from = self.find(&bytes, (from, self.held.len()), &look, &mut on_find) + 1;
         }
+        Ok(())
     }
 
-    /// Finds records in `bytes`, the first `before_bytes` of which are from the block before. Returns the
-    /// rest from the first candidate on that needs more bytes.
-    fn find<'a, T>(
+    /// Finds records in `bytes` that begin at `from` or later. The first `before_bytes` bytes are from the block
+    /// before. Returns where the first candidate is that needs more bytes, or the end.
+    fn find<T>(
         &self,
-        bytes: &'a [u8],
-        before_bytes: usize,
-        look: &impl Fn(u8, &[u8]) -> Look<T>,
+        bytes: &[u8],
+        (from, before_bytes): (usize, usize),
+        look: &impl Fn(Candidate<'_>) -> Look<T>,
         on_find: &mut impl FnMut(T, Lsn),
-    ) -> &'a [u8] {
+    ) -> usize {
         let [one, other, third] = self.kinds;
-        for at in memchr::memchr3_iter(one, other, third, bytes) {
-            let Some((kind, following)) = bytes.get(at..).and_then(<[u8]>::split_first) else { break };
-            match look(*kind, following) {
+        for after in memchr::memchr3_iter(one, other, third, bytes.get(from..).unwrap_or_default()) {
+            let at = from + after;
+            let (preceding, rest) = bytes.split_at(at);
+            let Some((kind, following)) = rest.split_first() else { break };
+            let preceding = &preceding[at.saturating_sub(self.look_back_bytes)..];
+            match look(Candidate { kind: *kind, following, preceding }) {
                 Look::Record(record) if at < before_bytes => {
                     on_find(record, Lsn(self.next_lsn.0.wrapping_sub(BLOCK_BYTES as u64)));
                 }
                 Look::Record(record) => on_find(record, self.next_lsn),
                 Look::Nothing => (),
-                Look::Incomplete => return &bytes[at..],
+                Look::Incomplete => return at,
             }
         }
-        &[]
+        bytes.len()
     }
 }
 

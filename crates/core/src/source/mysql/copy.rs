@@ -1,7 +1,7 @@
 //! The copy while the server writes: tablespaces first, then everything else, then what has changed since.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -26,7 +26,7 @@ use crate::{
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
         questions::Questions,
-        redo::mysql::{EncryptionChanges, IndexNotes, Seen},
+        redo::mysql::{DeletedSpaces, EncryptionChanges, IndexNotes, Seen},
         rewritten::{LITTLE_BYTES, Limit, Rewritten},
         tablespace::TablespaceEntry,
     },
@@ -43,6 +43,8 @@ const NOTE_MARGIN_BYTES: u64 = 1024;
 const ALLOCATION_MARGIN_BYTES: u64 = 1 << 20;
 /// How many files are named.
 const NAMED: usize = 3;
+/// Suffix of the files of tables.
+const TABLE_SUFFIX: &str = ".ibd";
 /// Where tablespaces from outside the data directory go in a backup.
 const OUTSIDE: &str = "#outside";
 
@@ -282,7 +284,7 @@ fn judge(
 ) -> Verdict {
     let is_of_a_table =
         found.entry.role == Role::Tablespace && TableFile::from_path(&found.entry.entry.path).is_some();
-    if is_of_a_table && found.space.is_some_and(|space| noted.deleted.contains(&space)) {
+    if is_of_a_table && was_deleted(spaces, noted, found) {
         return Verdict::CopyClosed;
     }
     let Some(Copied { file, before, lacks }) = found.copy else { return Verdict::CopyAgain };
@@ -345,6 +347,15 @@ fn judge(
     }
 }
 
+/// Whether the redo notes a deletion of a table's file, whose tablespace is nevertheless here.
+fn was_deleted(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> bool {
+    let Some(space) = found.space else { return false };
+    let when_copied = found.copy.and_then(|copy| copy.before.space.as_ref());
+    let rows = spaces.get(&space).into_iter().chain(when_copied);
+    let paths: Vec<String> = rows.map(|row| format!("{}{TABLE_SUFFIX}", row.name)).collect();
+    noted.deleted.has(space, paths.iter().map(String::as_str).chain([found.entry.entry.path.as_str()]))
+}
+
 /// Asks about InnoDB's indexes. While a full-text index is being built, the server answers such a question
 /// only after its end (verified on 9.7.4), so this waits.
 pub(super) fn ask_past_definitions<T>(
@@ -381,7 +392,7 @@ struct Noted {
     encryption_changes: EncryptionChanges,
     index_loads: IndexNotes,
     new_index_pages: IndexNotes,
-    deleted: HashSet<SpaceId>,
+    deleted: DeletedSpaces,
     /// No index that existed when the redo begins has a higher id.
     highest_old_index: u64,
     /// Set while no definition is being changed: where the redo ends.

@@ -17,7 +17,7 @@ mod log;
 mod notes;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::BTreeSet,
     path::Path,
     sync::{Arc, Mutex},
     thread::JoinHandle,
@@ -41,7 +41,7 @@ use crate::{
 use log::{Log, POLL, State};
 
 pub use log::is_encrypted;
-pub use notes::{Allocations, EncryptionChanges, IndexNotes, Newest, Seen};
+pub use notes::{Allocations, DeletedSpaces, EncryptionChanges, IndexNotes, Newest, Seen};
 
 /// Where the capture begins.
 #[derive(Clone, Debug)]
@@ -206,7 +206,7 @@ impl Follower {
     /// Tablespaces whose redo recovery ignores, since the redo read so far notes a deletion of their file.
     /// IMPORT brings the id of a discarded one back.
     #[must_use]
-    pub fn deleted(&self) -> HashSet<SpaceId> {
+    pub fn deleted(&self) -> DeletedSpaces {
         self.lock().notes.deleted.clone()
     }
 

@@ -1,13 +1,13 @@
 //! What the redo only notes: bulk loads of indexes, pages of new ones, deletions of files, changes of encryption, and
 //! allocations. Some bytes merely look like such a note.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use holdfast_formats::{
     Lsn, PageNo, SpaceId,
     redo::{
         encryption_change::EncryptionChangeFinder,
-        file_delete::FileDeleteFinder,
+        file_delete::{FileDelete, FileDeleteFinder},
         index_load::{IndexChange, IndexLoadFinder},
         page_allocation::{AllocationByte, AllocationFinder},
         search::EncryptedBlock,
@@ -136,7 +136,7 @@ pub(super) struct Notes {
     pub(super) index_loads: IndexNotes,
     pub(super) new_index_pages: IndexNotes,
     pub(super) allocations: Allocations,
-    pub(super) deleted: HashSet<SpaceId>,
+    pub(super) deleted: DeletedSpaces,
 }
 
 impl Default for Notes {
@@ -146,7 +146,7 @@ impl Default for Notes {
             index_loads: IndexNotes::default(),
             new_index_pages: IndexNotes::default(),
             allocations: Newest::new(ALLOCATIONS_MAX),
-            deleted: HashSet::new(),
+            deleted: DeletedSpaces::default(),
         }
     }
 }
@@ -164,14 +164,52 @@ impl Notes {
             .into_iter()
             .for_each(|(space, lsn)| self.encryption_changes.note(space, lsn));
         found.allocated.into_iter().for_each(|(byte, lsn)| self.allocations.note(byte, lsn));
-        self.deleted.extend(found.deleted);
-        if self.deleted.len() > DELETED_SPACES_MAX {
+        found.deleted.into_iter().try_for_each(|deleted| self.deleted.note(deleted))
+    }
+}
+
+/// Tablespaces whose file was deleted by the redo, as far as that can be told.
+#[derive(Clone, Debug, Default)]
+pub struct DeletedSpaces {
+    certain: HashSet<SpaceId>,
+    /// The last two parts of the paths that doubtful deletions name.
+    doubtful: HashMap<SpaceId, BTreeSet<Vec<u8>>>,
+    doubtful_paths: usize,
+}
+
+impl DeletedSpaces {
+    fn note(&mut self, FileDelete { space, path, is_doubtful }: FileDelete) -> Result<()> {
+        if is_doubtful {
+            let paths = self.doubtful.entry(space).or_default();
+            self.doubtful_paths += usize::from(paths.insert(table_part(&path).to_vec()));
+        } else {
+            self.certain.insert(space);
+        }
+        if self.certain.len() + self.doubtful_paths > DELETED_SPACES_MAX {
             return Err(Error::failed(format!(
                 "more than {DELETED_SPACES_MAX} tablespaces were dropped during the backup, which is the limit"
             )));
         }
         Ok(())
     }
+
+    /// Whether the file of a tablespace was deleted, if these are all paths that it has had. A doubtful deletion
+    /// of another path is another tablespace's. They are compared by database and table: where a file is can be
+    /// written in several ways.
+    #[must_use]
+    pub fn has<'p>(&self, space: SpaceId, mut paths: impl Iterator<Item = &'p str>) -> bool {
+        let is_doubtful = |path: &str| {
+            self.doubtful.get(&space).is_some_and(|paths| paths.contains(table_part(path.as_bytes())))
+        };
+        self.certain.contains(&space) || paths.any(is_doubtful)
+    }
+}
+
+/// The database and the table's file of a path.
+fn table_part(path: &[u8]) -> &[u8] {
+    let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+    let before = slashes.map(|(at, _)| at + 1).nth(1);
+    path.get(before.unwrap_or(0)..).unwrap_or_default()
 }
 
 /// What a piece of the redo notes.
@@ -179,7 +217,7 @@ impl Notes {
 pub(super) struct Found {
     of_indexes: Vec<IndexChange>,
     encryption_changes: Vec<(SpaceId, Lsn)>,
-    deleted: Vec<SpaceId>,
+    deleted: Vec<FileDelete>,
     allocated: Vec<(AllocationByte, Lsn)>,
 }
 
@@ -211,7 +249,7 @@ impl<'a> Search<'a> {
         let shared = self.shared;
         let mut of_index = |change| found.of_indexes.push(change);
         let mut of_encryption = |space, lsn| found.encryption_changes.push((space, lsn));
-        let mut of_file = |space| found.deleted.push(space);
+        let mut of_file = |deleted| found.deleted.push(deleted);
         let mut of_page = |byte: AllocationByte, lsn| {
             if shared.contains(&byte.space) {
                 found.allocated.push((byte, lsn));
@@ -234,6 +272,27 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A doubtful deletion counts for the table that it names, wherever that is.
+    #[test]
+    fn doubtful_deletions_are_of_their_paths() {
+        let mut deleted = DeletedSpaces::default();
+        for (space, path, is_doubtful) in
+            [(7, "./db/t.ibd", true), (7, "/srv/more/db/u.ibd", true), (8, "./db/v.ibd", false)]
+        {
+            deleted.note(FileDelete { space: SpaceId(space), path: path.into(), is_doubtful }).unwrap();
+        }
+        for (space, paths, is_deleted) in [
+            (7, &["db/t.ibd"][..], true),
+            (7, &["x/t.ibd"], false),
+            (7, &["x/t.ibd", "#outside/srv/more/db/u.ibd"], true),
+            (7, &[], false),
+            (8, &["x/t.ibd"], true),
+            (9, &["db/t.ibd"], false),
+        ] {
+            assert_eq!(deleted.has(SpaceId(space), paths.iter().copied()), is_deleted, "{space} {paths:?}");
+        }
+    }
 
     /// What looks like a record can name any space: memory stays bounded, and nothing is forgotten.
     #[test]
