@@ -4,10 +4,10 @@ use thiserror::Error;
 
 use crate::{
     format::{
-        names::{LogName, RunNo},
+        names::{KeyId, LogName, RunNo},
         wire::FormatError,
     },
-    keys::{Act, KeyId, Role},
+    keys::role::{Act, Role},
     store::{StoreError, StoreErrorKind},
 };
 

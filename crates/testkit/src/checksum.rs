@@ -11,7 +11,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use mysql::prelude::Queryable;
 
-use crate::{server::Server, tables::check_tables};
+use crate::{
+    server::Server,
+    tables::{QUOTED, USER_TABLES, check_tables},
+};
 
 /// The checksum of each table by its quoted name; `None` if the server could not read the table.
 pub type Checksums = BTreeMap<String, Option<u64>>;
@@ -20,14 +23,6 @@ pub type Checksums = BTreeMap<String, Option<u64>>;
 const SYSTEM_TABLES_COMMON: [&str; 4] = ["db", "tables_priv", "columns_priv", "procs_priv"];
 const SYSTEM_TABLES_MYSQL: [&str; 2] = ["user", "role_edges"];
 const SYSTEM_TABLES_MARIADB: [&str; 3] = ["global_priv", "roles_mapping", "proc"];
-
-/// SQL for the quoted name of a table in `information_schema.tables` or `.columns`.
-pub(crate) const QUOTED: &str =
-    "CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`')";
-
-/// SQL condition for tables of all schemas except the server's own.
-pub(crate) const USER_TABLES: &str = "table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE')
-     AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')";
 
 /// Checksums every base table outside the server's own schemas, and the tables that hold accounts.
 /// MEMORY tables are skipped, because they are empty after any restart.

@@ -7,10 +7,15 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{
-    checksum::{QUOTED, USER_TABLES},
-    server::Server,
-};
+use crate::server::Server;
+
+/// SQL for the quoted name of a table in `information_schema.tables` or `.columns`.
+pub(crate) const QUOTED: &str =
+    "CONCAT('`', REPLACE(table_schema, '`', '``'), '`.`', REPLACE(table_name, '`', '``'), '`')";
+
+/// SQL condition for tables of all schemas except the server's own.
+pub(crate) const USER_TABLES: &str = "table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE')
+     AND table_schema NOT IN ('mysql', 'sys', 'information_schema', 'performance_schema')";
 
 /// One line of a `CHECK TABLE` result: table, operation, type of message, message.
 type Line = (String, String, String, String);

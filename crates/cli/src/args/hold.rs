@@ -1,7 +1,7 @@
 use std::str::FromStr;
 
 use clap::Args;
-use holdfast_repo::log::hold::Until;
+use holdfast_repo::ops::hold::Until;
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
 use super::{backup_ref::BackupRef, inspect::NameArg, units::Span};

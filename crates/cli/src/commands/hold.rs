@@ -8,10 +8,8 @@ use std::{
 use holdfast_core::{Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, LogName, Repo, RunNo, SourceName,
-    log::{
-        history::History,
-        hold::{Hold, HoldError, HoldTerms, hold, release},
-    },
+    log::{history::History, hold::Hold},
+    ops::hold::{HoldError, HoldTerms, hold, release},
 };
 use jiff::Timestamp;
 use serde::Serialize;

@@ -4,7 +4,11 @@ use std::{fmt, str::FromStr};
 
 use thiserror::Error;
 
+use super::hex::Hex;
 use crate::store::ObjectPath;
+
+/// Identifies a key; also the name of its key object.
+pub type KeyId = Hex<8>;
 
 /// Name of a source: a server's history, under a name that its owner chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

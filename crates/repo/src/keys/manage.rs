@@ -8,16 +8,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Mutex,
 };
 
-use holdfast_pipe::{Suite, lock::lock};
+use holdfast_pipe::lock::lock;
 
 use super::{
     FORMAT, KEYS_LIMIT, KdfParams, KeyError, KeyId, KeyMaterial, NewSlot, PublicKey, Role, Signer, Trusted,
     error::damaged,
     material::{OwnKeys, Payload},
-    object_path, rfc3339, rotation,
+    operator::{as_operator, has_object, key_path},
+    rfc3339, rotation,
     signed::{self, Sort},
     slot::{self, Described, KeyObject, Slot, to_json},
     trust::{Believed, RECORD_BYTES_MAX, Removal, Trust, Vouched, Voucher, signer_path},
@@ -96,10 +97,6 @@ pub struct KeyList {
     pub problems: Vec<(String, String)>,
 }
 
-fn key_path(key_id: KeyId) -> ObjectPath {
-    object_path(&format!("keys/{key_id}"))
-}
-
 fn key_paths(repo: &Repo) -> Result<Vec<ObjectPath>, KeyError> {
     let mut paths = Vec::new();
     repo.store().list("keys/", &mut |object| {
@@ -107,33 +104,6 @@ fn key_paths(repo: &Repo) -> Result<Vec<ObjectPath>, KeyError> {
         paths.len() < KEYS_LIMIT
     })?;
     Ok(paths)
-}
-
-/// Whether the object of a key exists.
-pub(super) fn has_object(repo: &Repo, key_id: KeyId) -> Result<bool, KeyError> {
-    Ok(exists(&**repo.store(), &key_path(key_id))?)
-}
-
-/// The keys at hand, if they are an operator's, and whom to believe as of now.
-pub(super) fn as_operator<'a>(
-    repo: &'a Repo,
-    act: &'static str,
-) -> Result<(&'a KeyMaterial, Arc<Trust>), KeyError> {
-    let keys = repo.keys();
-    if repo.info().suite == Suite::None {
-        return Err(KeyError::NothingToProtect { location: repo.store().location() });
-    }
-    if keys.role() != Role::Operator {
-        return Err(KeyError::NotOperator { role: keys.role(), act });
-    }
-    let trust = repo.look_again()?;
-    if trust.is_removed(keys.key_id()) {
-        return Err(KeyError::Removed { key_id: keys.key_id() });
-    }
-    match repo.blocking(&trust) {
-        Some((object, what)) => Err(damaged(object, what)),
-        None => Ok((keys, trust)),
-    }
 }
 
 /// Lists the keys of the repository, for everybody who can open it.

@@ -13,14 +13,16 @@ pub(crate) mod fuzzing;
 mod identity;
 pub mod manage;
 mod material;
+mod operator;
 mod password;
-mod role;
+pub(crate) mod role;
 mod rotation;
 mod signed;
 mod slot;
 pub(crate) mod trust;
 pub(crate) mod wrap;
 
+pub use crate::format::names::KeyId;
 pub use error::KeyError;
 pub use identity::{Identity, IdentityError, PublicKey, Trusted};
 pub use material::KeyMaterial;
@@ -65,9 +67,6 @@ impl fmt::Display for RepositoryId {
         fmt::Display::fmt(&self.0, f)
     }
 }
-
-/// Identifies a key; also the name of its key object.
-pub type KeyId = Hex<8>;
 
 /// Contents of `holdfast.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

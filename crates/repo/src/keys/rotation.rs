@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     FORMAT, KeyError, KeyId, KeyMaterial, RepositoryId, Role,
     error::damaged,
-    look, manage,
+    look,
     material::SealKeys,
-    object_path, rfc3339,
+    object_path,
+    operator::{as_operator, has_object},
+    rfc3339,
     signed::{self, Sort},
     slot::to_json,
     trust::{Trust, is_number, listed, record},
@@ -184,7 +186,7 @@ pub(super) fn known(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Res
 
 /// Makes new key pairs for what is sealed from now on, with a share for every key that is not removed.
 pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
-    let (keys, trust) = manage::as_operator(repo, "rotate keys")?;
+    let (keys, trust) = as_operator(repo, "rotate keys")?;
     // More rotations may be known by now than when the repository was opened.
     let (latest, previous) = latest(&**repo.store(), &trust, keys)?;
     let Some(number) = latest.rotations().checked_add(1) else {
@@ -195,7 +197,7 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     for signer in trust.all().map(|believed| &believed.signer) {
         let key_id = signer.key_id;
         // A key that has no key object any more opens nothing.
-        if trust.is_removed(key_id) || !manage::has_object(repo, key_id)? {
+        if trust.is_removed(key_id) || !has_object(repo, key_id)? {
             continue;
         }
         let exchange = signer.exchange.ok_or(KeyError::NoExchange { key_id })?;

@@ -20,7 +20,6 @@ use crate::{
     forward_store,
     log::{
         history::History,
-        hold::HoldTerms,
         outcome::{self, Intent, LostOutcome, OutcomeType, PublicPart},
         run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
         segment::{SegmentReader, SegmentWriter as Segments},
@@ -28,6 +27,7 @@ use crate::{
     ops::{
         check::CheckOptions,
         expire::ExpireRequest,
+        hold::HoldTerms,
         repair::{RepairPlan, repair},
     },
     repo::Repo,
@@ -499,7 +499,7 @@ fn a_writer_neither_holds_nor_releases() {
         backup(&root, &log).unwrap();
         let writer = added(&store, &root, &key(Role::Writer, &["db1"]), "writer");
         let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
-        let error = crate::log::hold::hold(&writer, &log, &[RunNo(1)], &HoldTerms::default(), &options);
+        let error = crate::ops::hold::hold(&writer, &log, &[RunNo(1)], &HoldTerms::default(), &options);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("a writer's key: holding and releasing backups"), "{error}");
         let previous = History::read(&root, &log).unwrap().last_hash();

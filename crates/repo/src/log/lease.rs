@@ -24,7 +24,7 @@ use crate::{
         names::{Folder, LogName, RunNo},
         object::{ObjectKind, Place, seal_object},
     },
-    log::{client::ProcessId, outcome::Intent, room::is_asked_for},
+    log::{ask::is_asked_for, client::ProcessId, outcome::Intent},
     repo::Repo,
     store::{ObjectPath, StoreError, read_all},
 };

@@ -4,6 +4,7 @@
 //! It depends on [`format`](crate::format) and on an opened [`repo`](crate::repo), and knows
 //! pages and chunks by name only.
 
+mod ask;
 pub mod beneath;
 pub mod check_record;
 pub mod client;
@@ -12,6 +13,5 @@ pub mod hold;
 pub mod lease;
 pub mod moves;
 pub mod outcome;
-mod room;
 pub mod run;
 pub mod segment;

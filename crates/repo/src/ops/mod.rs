@@ -8,6 +8,7 @@ pub mod check;
 pub mod compression;
 pub mod copy;
 pub mod expire;
+pub mod hold;
 pub mod object_lock;
 pub mod prune;
 pub mod repair;

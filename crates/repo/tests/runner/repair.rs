@@ -19,13 +19,13 @@ use holdfast_repo::{
     data::writer::{ChunkRewriter, WriterOptions},
     log::{
         history::History,
-        hold::{HoldTerms, hold},
         outcome::OutcomeType,
         run::{FinishError, RunOptions},
     },
     ops::{
         check::{CheckOptions, CheckReport, Severity, check},
         expire::{ExpireError, ExpireRequest, Rules, expire},
+        hold::{HoldTerms, hold},
         prune::{PruneOptions, prune},
         repair::{RepairError, RepairPlan, plan_repair, repair},
         retention::RetentionPolicy,
@@ -241,7 +241,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
             if !told.held.is_empty() {
                 // Held backups are never dropped: the owner is informed, and releases the hold.
                 assert!(world.history().stands(held), "{what}");
-                holdfast_repo::log::hold::release(&world.repo, &world.log, &[held], &run_options()).unwrap();
+                holdfast_repo::ops::hold::release(&world.repo, &world.log, &[held], &run_options()).unwrap();
                 let mut more = mend(&world);
                 told.dropped.append(&mut more.dropped);
             }
@@ -249,7 +249,7 @@ fn whatever_object_is_lost_or_damaged_all_that_can_be_restored_is() {
             if history.uncertain_hold().is_some() {
                 assert!(name.contains("/outcomes/"), "{what}");
                 let any = [history.newest_backup().unwrap()];
-                holdfast_repo::log::hold::release(&world.repo, &world.log, &any, &run_options()).unwrap();
+                holdfast_repo::ops::hold::release(&world.repo, &world.log, &any, &run_options()).unwrap();
             }
             assert_told(&world, &backups, &told, &what);
             if name.contains("/packs/") {

@@ -25,7 +25,6 @@ use holdfast_repo::{
     },
     log::{
         history::History,
-        hold::{HoldTerms, hold, release},
         outcome::OutcomeType,
         run::{Ending, Run},
         segment::{SegmentReader, SegmentWriter, list_segments},
@@ -33,6 +32,7 @@ use holdfast_repo::{
     ops::{
         check::{CheckOptions, check},
         expire::{ExpireRequest, expire},
+        hold::{HoldTerms, hold, release},
         prune::{PruneOptions, prune},
         repair::repair,
     },

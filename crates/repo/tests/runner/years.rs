@@ -29,15 +29,12 @@ use holdfast_repo::{
         manage::{NewKey, UnderWay, add, list, remove},
         rotate,
     },
-    log::{
-        history::History,
-        hold::{HoldTerms, hold, release},
-        outcome::OutcomeType,
-    },
+    log::{history::History, outcome::OutcomeType},
     ops::{
         check::{CheckOptions, Severity, check},
         copy::{Copier, CopyOptions},
         expire::{ExpireRequest, Rules, expire},
+        hold::{HoldTerms, hold, release},
         prune::{PruneOptions, prune},
         repair::repair,
         retention::RetentionPolicy,

@@ -32,6 +32,7 @@ use object_store::{
     Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
     PutOptions, PutPayload, path::Path,
 };
+use rustls::crypto::ring;
 use tokio::{runtime::Runtime, sync::Semaphore};
 
 use self::{
@@ -55,6 +56,7 @@ mod options;
 mod past;
 mod profile;
 mod requests;
+mod s3;
 mod service;
 mod stale;
 mod upload;
@@ -119,10 +121,16 @@ impl BucketStore {
     ) -> Result<Self, OpenStoreError> {
         let place = format!("{}://{bucket}", service.scheme());
         let failed = |error: io::Error| StoreError::new(&place, StoreErrorKind::Io(error));
+        // The cipher suites of the only TLS library. Another part of the process may have installed them already.
+        let _ = ring::default_provider().install_default();
+        let clients = match service {
+            Service::S3 => s3::clients(bucket, options)?,
+            Service::Azure => azure::clients(bucket, options)?,
+        };
         let inner = Inner {
             runtime: runtime().map_err(failed)?,
             service,
-            clients: Clients::new(service, bucket, options)?,
+            clients,
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
             options: options.clone(),

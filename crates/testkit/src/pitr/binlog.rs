@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::change::Change;
-use super::clients::Commit;
+use super::change::Commit;
 use super::model::State;
 use crate::server::Server;
 

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
+use jiff::Timestamp;
+
 use crate::rng::Rng;
 
 /// A transaction, or a DDL statement, which is a transaction by itself. Table names include their schemas.
@@ -133,3 +135,19 @@ impl Change {
 /// Columns of every table except the journals.
 pub(super) const COLUMNS: &str =
     "(id BIGINT PRIMARY KEY, n BIGINT NOT NULL, v VARCHAR(300) NOT NULL, KEY (n)) ENGINE=InnoDB";
+
+/// A commit that was answered, or that may have happened.
+#[derive(Clone, Debug)]
+pub(super) struct Commit {
+    pub(super) area: &'static str,
+    pub(super) client: u32,
+    /// The client's transaction number.
+    pub(super) number: u64,
+    pub(super) change: Change,
+    /// The GTID, if the client knows it.
+    pub(super) gtid: Option<String>,
+    /// The time before its first statement was sent.
+    pub(super) begun: Timestamp,
+    /// When it was answered; `None` if it never was.
+    pub(super) answered: Option<Timestamp>,
+}

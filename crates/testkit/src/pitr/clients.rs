@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
 
-use super::change::{COLUMNS, Change};
+use super::change::{COLUMNS, Change, Commit};
 use super::model::State;
 use super::{AREAS, area_tables};
 use crate::load::server_error;
@@ -26,22 +26,6 @@ const OWN_UUID: &str = "3e11fa47-71ca-11e1-9e33-c80aa942957";
 const ROLLED_BACK: [u16; 13] = [1146, 1051, 1054, 1091, 1060, 1050, 1213, 1205, 1412, 1053, 1317, 1927, 3169];
 /// Errors after which it is unknown whether the statement took effect.
 const ENDED: [u16; 4] = [1053, 1317, 1927, 3169];
-
-/// A commit that was answered, or that may have happened.
-#[derive(Clone, Debug)]
-pub(super) struct Commit {
-    pub(super) area: &'static str,
-    pub(super) client: u32,
-    /// The client's transaction number.
-    pub(super) number: u64,
-    pub(super) change: Change,
-    /// The GTID, if the client knows it.
-    pub(super) gtid: Option<String>,
-    /// The time before its first statement was sent.
-    pub(super) begun: Timestamp,
-    /// When it was answered; `None` if it never was.
-    pub(super) answered: Option<Timestamp>,
-}
 
 /// The running clients.
 pub(super) struct Clients {

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 
 use super::AREAS;
-use super::change::{Action, Change, Step};
-use super::clients::Commit;
+use super::change::{Action, Change, Commit, Step};
 use crate::server::Server;
 
 /// All tables by name, and the contents of the journals.

@@ -1,8 +1,9 @@
-//! What a log is doing: whether one of its runs is alive, and which.
+//! What a log is doing: whether one of its runs is alive, and which, so that no other can begin.
 
 use std::{collections::BTreeSet, fmt, time::SystemTime};
 
 use jiff::Timestamp;
+use thiserror::Error;
 
 use crate::{
     error::RepoError,
@@ -156,4 +157,24 @@ fn who(active: &ActiveRun) -> String {
 
 fn when(time: SystemTime) -> String {
     Timestamp::try_from(time).map_or_else(|_| "an unknown time".to_owned(), |time| format!("{time:.0}"))
+}
+
+/// Why a run could not begin.
+#[derive(Debug, Error)]
+pub enum BeginError {
+    /// Another run is active.
+    #[error("{0}")]
+    Active(Box<ActiveRun>),
+    /// Other runs kept beginning first.
+    #[error("other runs of {log} kept beginning first")]
+    Crowded {
+        /// The log.
+        log: LogName,
+    },
+    /// The lease thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The repository failed.
+    #[error(transparent)]
+    Repo(#[from] RepoError),
 }

@@ -6,9 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use thiserror::Error;
-
-use super::{ActiveRun, Run, RunOptions, end::public_part};
+use super::{ActiveRun, BeginError, Run, RunOptions, end::public_part, room::with_room};
 use crate::{
     error::{Damage, RepoError},
     format::{
@@ -22,7 +20,6 @@ use crate::{
         history::History,
         lease::{LeaseObject, RenewalThread, Renewer, give_up, look, seal_host},
         outcome::{self, HOLDING, Intent, OutcomeType, PublicPart, REPAIRING},
-        room::with_room,
     },
     repo::Repo,
     store::{ObjectInfo, exists},
@@ -30,26 +27,6 @@ use crate::{
 
 /// How often a beginning run tries again after another was first to create an object.
 const ATTEMPTS: u32 = 20;
-
-/// Why a run could not begin.
-#[derive(Debug, Error)]
-pub enum BeginError {
-    /// Another run is active.
-    #[error("{0}")]
-    Active(Box<ActiveRun>),
-    /// Other runs kept beginning first.
-    #[error("other runs of {log} kept beginning first")]
-    Crowded {
-        /// The log.
-        log: LogName,
-    },
-    /// The lease thread could not be started.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[source] std::io::Error),
-    /// The repository failed.
-    #[error(transparent)]
-    Repo(#[from] RepoError),
-}
 
 impl Run {
     /// Begins a run on `log` that is to become a backup.

@@ -27,11 +27,11 @@ use crate::{
 mod active;
 mod begin;
 mod end;
+mod room;
 
 pub(crate) use self::begin::end_if_dead;
 pub use self::{
-    active::{ActiveRun, Standing, active, standing},
-    begin::BeginError,
+    active::{ActiveRun, BeginError, Standing, active, standing},
     end::{Ending, FinishError, stored_outcome},
 };
 

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Check, Finding, Remedy, Severity, rows::ProvenRows};
+use super::{Check, Finding, Remedy, Severity, proven::ProvenRows};
 use crate::{
     data::reader::{Backup, ChunkSource, cache::Cache},
     error::RepoError,

@@ -35,6 +35,7 @@ mod index;
 mod maps;
 mod needs;
 mod packs;
+mod proven;
 mod records;
 mod report;
 mod rows;
@@ -42,8 +43,8 @@ mod sealed;
 
 use maps::Affected;
 use needs::Needed;
+use proven::ProvenRows;
 pub use report::{CheckReport, Finding, Remedy, Severity};
-use rows::ProvenRows;
 
 /// More than this fill a screen and help nobody.
 const FILES_NAMED: usize = 20;

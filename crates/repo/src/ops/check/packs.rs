@@ -13,7 +13,7 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 
-use super::{Check, CheckOptions, Finding, Proven, Severity, rows::ProvenRows};
+use super::{Check, CheckOptions, Finding, Proven, Severity, proven::ProvenRows};
 use crate::{
     error::{Damage, RepoError},
     format::{

@@ -1,34 +1,14 @@
 //! Copies the files of a backup, from its page maps into the writer of another repository.
 
-use holdfast_pipe::meter::Meter;
-
-use super::{Budget, CopyError, window::Window};
+use super::{CopyError, Files, window::Window};
 use crate::{
-    data::{
-        reader::Backup,
-        writer::{BackupWriter, FileSpec, MappedPage},
-    },
+    data::writer::{FileSpec, MappedPage},
     format::{
         columns::PageEntry,
         item::{Item, ItemMap, ItemType, leaf_count},
         page_map::PAGES_PER_LEAF,
     },
-    interrupt::Interrupt,
-    steps::Steps,
 };
-
-/// Copies the files of one backup.
-pub(super) struct Files<'a> {
-    pub(super) from: &'a Backup,
-    /// The backup of the source that the writer's base is a copy of.
-    pub(super) twin: Option<&'a Backup>,
-    pub(super) writer: &'a BackupWriter,
-    pub(super) budget: &'a Budget,
-    pub(super) keep_chunks: bool,
-    pub(super) bytes_read: &'a Meter,
-    pub(super) interrupt: &'a Interrupt,
-    pub(super) steps: &'a Steps,
-}
 
 impl Files<'_> {
     /// Gives all items to the writer.

@@ -89,6 +89,19 @@ impl Default for CopyOptions {
     }
 }
 
+/// Copies the files of one backup.
+struct Files<'a> {
+    from: &'a Backup,
+    /// The backup of the source that the writer's base is a copy of.
+    twin: Option<&'a Backup>,
+    writer: &'a BackupWriter,
+    budget: &'a Budget,
+    keep_chunks: bool,
+    bytes_read: &'a Meter,
+    interrupt: &'a Interrupt,
+    steps: &'a Steps,
+}
+
 /// How the memory is divided.
 struct Budget {
     /// For items and leaves of the source.
@@ -350,7 +363,7 @@ impl<'a> Copier<'a> {
         let writer = WriterOptions { memory_bytes, expected, ..self.options.writer.clone() };
         let writer = BackupWriter::new(to, &foundation, writer)?;
         let bytes_read = Meter::default();
-        let files = files::Files {
+        let files = Files {
             from: &from,
             twin: twin.as_ref(),
             writer: &writer,

@@ -4,7 +4,7 @@
 //! All chunks are read, since the hashes of two repositories cannot be compared. Chunks that the other
 //! repository has are not stored again.
 
-use super::{CopyError, files::Files};
+use super::{CopyError, Files};
 use crate::{
     data::{
         reader::ReadRows,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdfast_formats::PageSize;
 
-use super::{CopyError, files::Files};
+use super::{CopyError, Files};
 use crate::{
     data::{
         reader::{ChunkPages, FetchOptions, PageWant},

@@ -17,7 +17,6 @@ use holdfast_repo::{
     log::{
         client::Client,
         history::{History, Prunes},
-        hold::{HoldError, HoldTerms, Until, hold, release},
         moves::Moves,
         outcome::{Outcome, OutcomeType},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
@@ -25,6 +24,7 @@ use holdfast_repo::{
     ops::{
         copy::{Verdict, verdict},
         expire::{ExpireError, ExpireRequest, Rules, expire, plan_expire},
+        hold::{HoldError, HoldTerms, Until, hold, release},
         prune::{PruneError, PruneOptions, prune},
         retention::RetentionPolicy,
     },

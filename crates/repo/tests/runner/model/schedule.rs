@@ -18,12 +18,10 @@ use holdfast_repo::{
         Identity, KdfParams, KeyId, NewSlot, Password, Role, Unlock,
         manage::{NewKey, UnderWay, add, remove, trusted},
     },
-    log::{
-        history::History,
-        hold::{HoldTerms, Until, hold},
-    },
+    log::history::History,
     ops::{
         expire::{ExpireError, ExpireRequest, Rules, expire},
+        hold::{HoldTerms, Until, hold},
         prune::prune,
         retention::RetentionPolicy,
     },

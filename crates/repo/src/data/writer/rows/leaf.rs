@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use holdfast_pipe::PageHash;
 
-use super::{BackupWriter, WriteError, table::Table};
+use super::{BackupWriter, WriteError, base::BaseTable};
 use crate::{
     data::writer::chunk::Ticket,
     format::{
@@ -100,23 +100,31 @@ impl LeafMaker {
 
     /// Adds the entries whose chunks are placed to leaves, in order, once
     /// there are more than an item can hold itself.
-    pub(super) fn seal_placed(&mut self, writer: &BackupWriter, table: &Table) -> Result<(), WriteError> {
+    pub(super) fn seal_placed(
+        &mut self,
+        writer: &BackupWriter,
+        base: Option<&BaseTable>,
+    ) -> Result<(), WriteError> {
         let is_begun = self.entries > 0 || !self.made.is_empty();
         if is_begun || self.waiting.len() > INLINE_ENTRIES_MAX {
-            self.seal_rest(writer, table)?;
+            self.seal_rest(writer, base)?;
         }
         Ok(())
     }
 
     /// Adds the entries whose chunks are placed to leaves, in order.
-    pub(super) fn seal_rest(&mut self, writer: &BackupWriter, table: &Table) -> Result<(), WriteError> {
+    pub(super) fn seal_rest(
+        &mut self,
+        writer: &BackupWriter,
+        base: Option<&BaseTable>,
+    ) -> Result<(), WriteError> {
         while self.waiting.front().is_some_and(OpenEntry::is_placed) {
             let Some(entry) = self.waiting.pop_front() else { break };
             let ends_leaf = entry.ends_leaf;
             let entry = entry.into_entry(writer.run)?;
-            self.add(writer, table, &entry)?;
+            self.add(writer, base, &entry)?;
             if ends_leaf {
-                self.end_leaf(writer, table)?;
+                self.end_leaf(writer, base)?;
             }
         }
         Ok(())
@@ -137,7 +145,7 @@ impl LeafMaker {
     pub(super) fn add(
         &mut self,
         writer: &BackupWriter,
-        table: &Table,
+        base: Option<&BaseTable>,
         entry: &RowEntry,
     ) -> Result<(), WriteError> {
         let before = self.encoded.len();
@@ -145,7 +153,7 @@ impl LeafMaker {
         let is_full = self.encoded.len() > LEAF_BYTES_MAX || self.entries as usize == ENTRIES_PER_LEAF_MAX;
         if is_full && self.entries > 0 {
             let next = self.encoded.split_off(before);
-            self.end_leaf(writer, table)?;
+            self.end_leaf(writer, base)?;
             self.encoded = next;
         }
         writer.need_entry(entry);
@@ -155,14 +163,18 @@ impl LeafMaker {
     }
 
     /// Ends the leaf being made, if there is one.
-    pub(super) fn end_leaf(&mut self, writer: &BackupWriter, table: &Table) -> Result<(), WriteError> {
+    pub(super) fn end_leaf(
+        &mut self,
+        writer: &BackupWriter,
+        base: Option<&BaseTable>,
+    ) -> Result<(), WriteError> {
         if self.entries == 0 {
             return Ok(());
         }
         let plain = encode_leaf(self.entries as usize, &self.encoded);
         let hash = writer.hash_key.hash(&plain);
         writer.remember(hash, &plain);
-        let known = table.base.as_ref().and_then(|base| base.leaf_of_hash(writer, hash));
+        let known = base.and_then(|base| base.leaf_of_hash(writer, hash));
         let place = match known {
             Some(chunk) => LeafPlace::Known(chunk, hash),
             None => {
@@ -183,10 +195,10 @@ impl LeafMaker {
     pub(super) fn take_over(
         &mut self,
         writer: &BackupWriter,
-        table: &Table,
+        base: Option<&BaseTable>,
         made: Vec<MadeLeaf>,
     ) -> Result<(), WriteError> {
-        self.end_leaf(writer, table)?;
+        self.end_leaf(writer, base)?;
         self.made.extend(made);
         Ok(())
     }
@@ -195,9 +207,9 @@ impl LeafMaker {
     pub(super) fn into_made(
         mut self,
         writer: &BackupWriter,
-        table: &Table,
+        base: Option<&BaseTable>,
     ) -> Result<Vec<MadeLeaf>, WriteError> {
-        self.end_leaf(writer, table)?;
+        self.end_leaf(writer, base)?;
         Ok(self.made)
     }
 }

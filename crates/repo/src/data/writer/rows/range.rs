@@ -185,7 +185,7 @@ impl<'w> RowRange<'w> {
         let key = key.map(Vec::into_boxed_slice);
         let ends_leaf = border == Border::Leaf;
         self.leaves.push(OpenEntry { totals, hash, place, key, ends_leaf });
-        self.leaves.seal_placed(writer, &self.table)?;
+        self.leaves.seal_placed(writer, self.table.base.as_deref())?;
         writer.seal_tails()
     }
 

@@ -128,7 +128,7 @@ impl Table {
     /// means of its leaves, so the leaf being made is finished.
     pub(super) fn give_up(&self, writer: &BackupWriter, no: RangeNo, leaves: LeafMaker) {
         // Fails only if the writer has failed.
-        if let Ok(made) = leaves.into_made(writer, self) {
+        if let Ok(made) = leaves.into_made(writer, self.base.as_deref()) {
             self.set_range(no, RangeState::GivenUp(made));
         }
     }
@@ -209,8 +209,8 @@ impl BackupWriter {
             let Some(Tail { table, no, totals, mut leaves }) = queue.pop_front() else { break };
             drop(queue);
             tails.count.fetch_sub(1, Ordering::Release);
-            leaves.seal_rest(self, &table)?;
-            let made = leaves.into_made(self, &table)?;
+            leaves.seal_rest(self, table.base.as_deref())?;
+            let made = leaves.into_made(self, table.base.as_deref())?;
             table.set_range(no, RangeState::Made(totals, made));
         }
         Ok(())
@@ -252,15 +252,15 @@ impl BackupWriter {
                     for entry in entries {
                         leaves.push(entry);
                     }
-                    leaves.seal_rest(self, table)?;
+                    leaves.seal_rest(self, table.base.as_deref())?;
                 }
-                RangeState::Made(_, made) => leaves.take_over(self, table, made)?,
+                RangeState::Made(_, made) => leaves.take_over(self, table.base.as_deref(), made)?,
                 RangeState::Reserved | RangeState::Open | RangeState::GivenUp(_) | RangeState::Waiting(_) => {
                     return Err(WriteError::Lost);
                 }
             }
         }
-        let leaves = leaves.into_made(self, table)?;
+        let leaves = leaves.into_made(self, table.base.as_deref())?;
         let rows = match is_inline {
             true => TableRows::Inline(inline),
             false => TableRows::Leaves(Vec::new()),

@@ -10,32 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    error::RepoError,
-    format::names::{LogName, RunNo},
-    interrupt::Interrupt,
-    log::run::{BeginError, Run, Standing, standing},
-    repo::Repo,
-    store::exists,
-};
+use super::{BeginError, Run, Standing, standing};
+use crate::{format::names::LogName, interrupt::Interrupt, log::ask::ask, repo::Repo};
 
 /// How long to wait for a run to make room.
 const WITHIN: Duration = Duration::from_secs(120);
 /// How often to check whether there is room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Whether another run has asked `run` to end.
-pub(crate) fn is_asked_for(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
-    Ok(exists(&**repo.store(), &log.ask(run))?)
-}
-
-fn ask(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), RepoError> {
-    match repo.store().create_if_absent(&log.ask(run), b"{}") {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_exists() => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
 
 /// Begins a run with `begin`. If the active run makes room, asks it to and waits.
 pub(crate) fn with_room(
