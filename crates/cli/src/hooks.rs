@@ -15,13 +15,13 @@ use std::{
 };
 
 use holdfast_core::{Cancel, Context as _, Error, ErrorKind, Event, Listener as _, Result};
+use holdfast_stores::SECRET_VARIABLES;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{
     args::{hooks::HookArgs, units::Span},
     context::Context,
     exit::Exit,
-    password::{OWN_SECRETS, SERVER_PASSWORD},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -165,7 +165,7 @@ impl Hooks {
         let name = moment.option();
         context.output.event(Event::Phase { name });
         let mut shell = Command::new("/bin/sh");
-        for secret in OWN_SECRETS.into_iter().chain([SERVER_PASSWORD]) {
+        for secret in SECRET_VARIABLES {
             shell.env_remove(secret);
         }
         shell.args(["-c", command]).env("HOLDFAST_HOOK", moment.name());

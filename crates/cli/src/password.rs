@@ -13,14 +13,12 @@ use std::{
 
 use holdfast_core::{Context as _, Error, ErrorKind, Result, server::Secret};
 use holdfast_repo::keys::Identity;
+use holdfast_stores::SECRET_VARIABLES;
 use signal_hook::consts::SIGINT;
 use zeroize::Zeroizing;
 
 use crate::config::{Config, OtherRepository};
 
-/// Variables that can open a repository. They are removed from the environment of programs we start.
-pub(crate) const OWN_SECRETS: [&str; 3] =
-    ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD", "HOLDFAST_TO_PASSWORD"];
 /// The variable in which MySQL's clients look for a password.
 pub(crate) const SERVER_PASSWORD: &str = "MYSQL_PWD";
 
@@ -219,7 +217,7 @@ fn first_line(path: &Path) -> Result<Secret> {
 fn output_of(command: &str, place: &str) -> Result<Secret> {
     let doing = || format!("run the password command ({place})");
     let mut shell = Command::new("/bin/sh");
-    for name in OWN_SECRETS.into_iter().chain([SERVER_PASSWORD]) {
+    for name in SECRET_VARIABLES {
         shell.env_remove(name);
     }
     let output = shell

@@ -20,8 +20,10 @@ pub mod sftp;
 
 pub use location::{BadLocation, Location};
 
-/// Variables of the program that open a repository, and that no other program may get.
-pub(crate) const OWN_SECRETS: [&str; 2] = ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD"];
+/// Variables that hold passwords: of repositories, and of a server as MySQL's clients look for it. No program that
+/// we start gets them.
+pub const SECRET_VARIABLES: [&str; 4] =
+    ["HOLDFAST_PASSWORD", "HOLDFAST_NEW_PASSWORD", "HOLDFAST_TO_PASSWORD", "MYSQL_PWD"];
 
 /// How stores are reached. Nothing here is read from the environment: the caller has done that.
 #[derive(Clone, Debug, Default)]

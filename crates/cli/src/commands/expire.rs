@@ -183,7 +183,7 @@ fn shown(history: &History, plan: &ExpirePlan) -> Vec<Kept> {
 /// A copy began elsewhere, and its end time is only what it claims. Returns `None` if no run came before.
 fn not_before(history: &History, run: RunNo, at: Timestamp) -> Option<Timestamp> {
     let before = history.outcomes().iter().rev().find(|outcome| outcome.run < run)?;
-    Some(before.at.min(at - POSITION_AGE_MIN))
+    Some(before.at.min(at.checked_sub(POSITION_AGE_MIN).unwrap_or(Timestamp::MIN)))
 }
 
 /// How far before its end a backup's position is assumed to be, at the least.
@@ -393,6 +393,8 @@ mod tests {
         assert_eq!(not_before(&backups, RunNo(1), first), None);
         assert_eq!(not_before(&backups, RunNo(2), before), Some(first.min(before - POSITION_AGE_MIN)));
         assert_eq!(not_before(&backups, RunNo(3), at), Some(before));
+        // What a signer claims may be any time.
+        assert_eq!(not_before(&backups, RunNo(3), Timestamp::MIN), Some(Timestamp::MIN));
         assert_eq!(ended_before(&history(Kind::Binlog), before, at), [RunNo(1), RunNo(2)]);
         assert_eq!(ended_before(&history(Kind::Binlog), first, at), []);
     }

@@ -7,6 +7,8 @@ use holdfast_core::{
     server::{ConnectOptions, OptionFile, Secret, SshOptions, SslMode, Tunnel, connection::CLIENT_GROUPS},
 };
 
+use holdfast_stores::SECRET_VARIABLES;
+
 use super::repository;
 use crate::{args::source, context::Context, password};
 
@@ -52,7 +54,7 @@ fn tunnel(typed: &source::SourceArgs, context: &Context<'_>) -> Option<Arc<Tunne
         program: ssh.ssh,
         config_file: ssh.config_file,
         compress: typed.ssh_compress,
-        secrets: [&password::OWN_SECRETS[..], &[password::SERVER_PASSWORD]].concat(),
+        secrets: SECRET_VARIABLES.to_vec(),
     };
     Some(Arc::new(Tunnel::new(options)))
 }

@@ -464,6 +464,33 @@ fn what_others_made_in_the_place_of_what_was_begun_is_not_dropped() {
     assert_whole(&stage, &target);
 }
 
+/// A load makes stand-ins for views, and never a table in the place of one.
+#[test]
+fn a_table_in_the_place_of_a_view_that_was_begun_is_not_dropped() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage.source.exec_all(["CREATE DATABASE shop", "CREATE VIEW shop.v AS SELECT 1 AS one"]).unwrap();
+    let backup = stage.back_up(&stage.options(), &Selection::default()).unwrap().run.backup;
+    let target = start(ServerKind::MariaDb1011);
+    let mut orders = Orders::new(&stage, backup, &target);
+    orders.point = Some(("load.views.begun".to_owned(), 1));
+    assert!(!orders.carry_out().1);
+    target
+        .exec_all([
+            "DROP VIEW shop.v",
+            "CREATE TABLE shop.v (id INT PRIMARY KEY)",
+            "INSERT INTO shop.v VALUES (1)",
+        ])
+        .unwrap();
+    for _ in 0..2 {
+        let error = load(&stage, backup, &orders.options()).unwrap_err();
+        assert!(error.to_string().contains("shop.v"), "{error}");
+        assert_eq!(target.query::<i32>("SELECT id FROM shop.v").unwrap(), [1]);
+    }
+    target.exec("DROP TABLE shop.v").unwrap();
+    load(&stage, backup, &orders.options()).unwrap();
+    assert_eq!(target.query::<i32>("SELECT one FROM shop.v").unwrap(), [1]);
+}
+
 /// Tables that a server empties when it restarts are reloaded, or reported as incomplete.
 #[test]
 fn tables_that_a_restart_empties() {

@@ -20,7 +20,7 @@ use object_store::{CredentialProvider, aws::AwsCredential};
 use serde::Deserialize;
 use tokio::{process::Command, sync::Mutex, time::timeout};
 
-use crate::OWN_SECRETS;
+use crate::SECRET_VARIABLES;
 
 /// Larger than any such file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -210,7 +210,7 @@ struct Printed {
 async fn ask(command: &str) -> io::Result<Known> {
     let mut process = Command::new("sh");
     process.args(["-c", command]).stdin(Stdio::null()).stderr(Stdio::inherit()).kill_on_drop(true);
-    for name in OWN_SECRETS {
+    for name in SECRET_VARIABLES {
         process.env_remove(name);
     }
     let output = timeout(ANSWERS_WITHIN, process.output())

@@ -158,7 +158,7 @@ impl Connection {
 
 fn command(place: &Place, options: &SftpOptions) -> Command {
     let mut command = Command::new(&options.ssh);
-    for name in crate::OWN_SECRETS {
+    for name in crate::SECRET_VARIABLES {
         command.env_remove(name);
     }
     if let Some(file) = &options.config_file {

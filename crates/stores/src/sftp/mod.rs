@@ -336,7 +336,10 @@ impl Store for SftpStore {
         let inner = &self.inner;
         let file = inner.at(path.as_str());
         match inner.runtime.block_on(inner.pool.read_whole(&file, limit_bytes)) {
-            Ok(Whole::Bytes(bytes)) => Ok(bytes),
+            Ok(Whole::Bytes(bytes)) => {
+                inner.landmark.saw(path);
+                Ok(bytes)
+            }
             Ok(Whole::TooLarge(size_bytes)) => {
                 Err(StoreError::new(path, StoreErrorKind::TooLarge { size_bytes, limit_bytes }))
             }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::{
     LoadOptions,
     link::{Link, SQL_MODE},
-    object::Stage,
+    object::{Object, Stage},
     plan::{Adaptation, Plan, PlannedSchema, Program},
-    progress::{EXISTS, Progress},
-    target::Target,
+    progress::{EXISTS, Progress, in_the_way},
+    target::{Existing, Target},
 };
 use crate::{
     error::{Error, Result},
@@ -21,7 +21,7 @@ use crate::{
     },
     points::point,
     server::{
-        Session, SqlError,
+        Session, SqlError, TableName,
         code::{EVENT_DISABLED, EVENT_GONE, PROGRAM_DENIED},
     },
 };
@@ -100,6 +100,7 @@ impl Programs<'_> {
             self.cancel.check()?;
             self.progress.fence(&mut link.session)?;
             let insert = format!("INSERT INTO {} VALUES ({})", sequence.name.quoted(), sequence.state);
+            self.refuse_others(link, sequence.object, Existing::Sequence)?;
             self.make(link, sequence.object, |link, is_to_be_dropped| {
                 if is_to_be_dropped {
                     self.clear(link, "TABLE", &sequence.name.schema, &sequence.name.table)?;
@@ -158,6 +159,22 @@ impl Programs<'_> {
         make: impl FnOnce(&mut Link, bool) -> Result<(), SqlError>,
     ) -> Result<()> {
         self.progress.make(link, (self.target, object), self.options.overwrite, self.plan, make)
+    }
+
+    /// Refuses something of another kind in the place of an object that an earlier try was about to make: the load
+    /// has not made it.
+    fn refuse_others(&self, link: &mut Link, object: usize, kind: Existing) -> Result<()> {
+        if self.progress.stages[object] != Stage::Begun || self.options.overwrite {
+            return Ok(());
+        }
+        let Object { schema, name, .. } = &self.plan.objects[object];
+        let name = TableName { schema: schema.clone(), table: name.clone() };
+        let existing = Target::existing_by_now(&mut link.session, self.target, &name)?;
+        if existing.is_none_or(|existing| existing == kind) {
+            return Ok(());
+        }
+        self.progress.note(&mut link.session, object, Stage::Planned)?;
+        Err(in_the_way(&name.to_string()))
     }
 
     /// Drops the remains of an earlier try, or what is to be overwritten.
@@ -246,6 +263,7 @@ impl Programs<'_> {
                 view.columns.iter().map(|name| format!("1 AS {}", quoted(name))).collect();
             let (schema, name) = (quoted(&view.schema), quoted(&view.name));
             let create = format!("CREATE VIEW {schema}.{name} AS SELECT {}", columns.join(", "));
+            self.refuse_others(link, view.object, Existing::View)?;
             self.make(link, view.object, |link, is_to_be_dropped| {
                 if is_to_be_dropped {
                     self.clear(link, "VIEW", &view.schema, &view.name)?;

@@ -20,7 +20,7 @@ use crate::{
         listing::{Listed, Listing, TableKind},
         tables::EngineKind,
     },
-    physical::{Position, Precision},
+    physical::{BinlogPosition, Position, Precision},
     server::{
         BackupStages, HeldSession, Purpose, Session, SqlCause, SqlError, Stage, TableLock, TableName,
         status::{LogStatus, applied, clock, refuse_gaps},
@@ -120,8 +120,19 @@ impl View {
                     self.lock_others()?;
                 }
             }
+            // A prepared transaction whose session is gone is committed in spite of locks of tables.
+            let is_for_sure = method != Method::TableLocks
+                || control.flavor() != Flavor::MariaDb
+                || control.rows("XA RECOVER")?.is_empty();
+            let before = match is_for_sure {
+                true => None,
+                false => position_under(lock.session(), control, wanted)?,
+            };
             self.read_first()?;
             self.position = position_under(lock.session(), control, wanted)?;
+            if !is_for_sure && place(before.as_ref()) != place(self.position.as_ref()) {
+                return Err(Stopped::Changed(changed("a prepared transaction may have been committed")));
+            }
             // While only some tables are locked, the session sees no others.
             if method == Method::ReadLock && self.instance.is_none() {
                 let again = lock.session().with(|session| Listing::read_again(session, wanted.selection))?;
@@ -167,7 +178,6 @@ impl View {
         match control.flavor() {
             // It has a view of its own, and reads in it.
             Flavor::MariaDb => {
-                looks.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
                 looks.set_answer_timeout(READER_SILENCE_MAX)?;
             }
             Flavor::MySql => looks.set_answer_timeout(LOOK_MAX)?,
@@ -282,6 +292,11 @@ impl View {
             None => Ok(()),
         }
     }
+}
+
+/// What moves with every transaction.
+fn place(position: Option<&Position>) -> Option<(Option<&BinlogPosition>, Option<&str>)> {
+    position.map(|position| (position.binlog.as_ref(), position.gtid.as_deref()))
 }
 
 /// Reads the position while `holder` has a lock. Refuses a replica whose applied transactions no position

@@ -14,7 +14,8 @@ use crate::{
         },
         selection::Selection,
     },
-    server::{Purpose, Session, SqlCause, SqlError, bulk},
+    server::{Purpose, ServerFacts, Session, SqlCause, SqlError, bulk},
+    taking::identity,
 };
 
 /// How many tables one statement touches; servers join at most 61.
@@ -106,7 +107,8 @@ pub(super) fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
     let mut session = Session::open_patiently(wanted.connect, Purpose::Rows)?;
     let silence = READER_SILENCE_MAX.as_secs();
     let stall = silence.saturating_add(wanted.hold_up_max.as_secs()).min(NET_TIMEOUT_MAX_S);
-    session.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+    // A name may lead to several servers, and a reader on another one would have another view.
+    identity::still(&wanted.facts.identity, &ServerFacts::probe(&mut session)?.identity)?;
     session.exec(&format!(
         "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
          max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {stall}"

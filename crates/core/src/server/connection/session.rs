@@ -28,6 +28,8 @@ pub(in crate::server) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60
 pub(in crate::server) const ANSWER_MARGIN: Duration = Duration::from_secs(30);
 /// How long to wait for a lock, unless another limit is set.
 const LOCK_WAIT_DEFAULT: Duration = Duration::from_secs(5);
+/// MariaDB: errors for a server without a query cache, and for one where it is off for good.
+const NO_QUERY_CACHE: [u16; 2] = [code::UNKNOWN_SYSTEM_VARIABLE, 1651];
 /// How long a backup in progress waits for a free connection.
 const ROOM_WAIT: Duration = Duration::from_secs(60);
 
@@ -183,7 +185,22 @@ impl Session {
             LOCK_WAIT_DEFAULT.as_secs(),
             answer_timeout.as_secs().max(1),
         ))?;
+        // A dirty read would show what is not committed, such as a replica's place.
+        self.exec("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")?;
+        if self.flavor() == Flavor::MariaDb {
+            self.without_query_cache()?;
+        }
         self.set_answer_timeout(answer_timeout)
+    }
+
+    /// MariaDB: a query cache makes a transaction's view as soon as it asks whether a result may be kept, even if
+    /// no row is read, and answers from memory without touching the tables.
+    fn without_query_cache(&mut self) -> Result<(), SqlError> {
+        match self.exec("SET SESSION query_cache_type = OFF") {
+            // There is none, or it is off for all.
+            Err(error) if error.code().is_some_and(|code| NO_QUERY_CACHE.contains(&code)) => Ok(()),
+            set => set,
+        }
     }
 
     /// The server's version.

@@ -6,9 +6,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 
 use super::{OwnPack, Progress, Shared, WriteError};
 use crate::format::{
-    index::{self, IndexedPack},
+    index::{self, IndexedPack, ROWS_PER_PART_MAX},
     object::{ObjectKind, Place},
 };
+
+/// Chunks after which a part is written: half of what readers accept, since packs come several at once.
+const ROWS_PER_PART: usize = ROWS_PER_PART_MAX / 2;
 
 pub(super) struct Indexer {
     pub(super) progress: Progress,
@@ -16,6 +19,7 @@ pub(super) struct Indexer {
     early: BTreeMap<u32, IndexedPack>,
     listed: Vec<IndexedPack>,
     listed_bytes: u64,
+    listed_rows: usize,
     written_at: Instant,
 }
 
@@ -26,6 +30,7 @@ impl Indexer {
             early: BTreeMap::new(),
             listed: Vec::new(),
             listed_bytes: 0,
+            listed_rows: 0,
             written_at: Instant::now(),
         }
     }
@@ -39,7 +44,8 @@ impl Indexer {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             let due = self.written_at.elapsed() >= shared.index_every;
-            if due || self.listed_bytes >= shared.index_every_bytes {
+            let is_large = self.listed_bytes >= shared.index_every_bytes || self.listed_rows >= ROWS_PER_PART;
+            if due || is_large {
                 self.write(shared)?;
             }
         }
@@ -52,6 +58,7 @@ impl Indexer {
         while let Some(pack) = self.early.remove(&self.progress.pack_part) {
             self.progress.pack_part += 1;
             self.listed_bytes += pack.size_bytes;
+            self.listed_rows += pack.rows.len();
             let units = pack.rows.iter().map(|row| row.unit_count).collect();
             self.progress.packs.push(OwnPack { size_bytes: pack.size_bytes, units });
             self.listed.push(pack);
@@ -73,6 +80,7 @@ impl Indexer {
         shared.hooks.point("writer.index.after_put");
         self.listed.clear();
         self.listed_bytes = 0;
+        self.listed_rows = 0;
         Ok(())
     }
 }
