@@ -137,6 +137,11 @@ impl ArchiveRun {
         Ok(())
     }
 
+    /// Whether it has received events that are lost if its process dies: it stores no segments.
+    pub(super) fn keeps_events_only_by_ending(&self) -> bool {
+        self.segments.is_none() && self.bytes > 0
+    }
+
     /// Waits as long as `go_on` returns `true` until everything received is durable, and acknowledged if a
     /// server waits for that. Returns whether it is.
     pub(super) fn settle(

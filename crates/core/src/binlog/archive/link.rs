@@ -70,7 +70,11 @@ impl Archiver<'_> {
             if run.is_asked() {
                 return Ok(RunEnd::Asked);
             }
-            // Requesting a place acknowledges everything before it.
+            // Requesting a place acknowledges everything before it. A run that catches up keeps it only once it has
+            // ended.
+            if self.options.semi_sync && run.keeps_events_only_by_ending() {
+                return Ok(RunEnd::Due);
+            }
             if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
                 continue;
             }
