@@ -47,6 +47,7 @@ use crate::{
 };
 
 mod copying;
+mod decisions;
 mod definitions;
 mod encryption;
 mod engines;

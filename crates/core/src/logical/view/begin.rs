@@ -23,7 +23,7 @@ use crate::{
     physical::{BinlogPosition, Position, Precision},
     server::{
         BackupStages, HeldSession, Purpose, Session, SqlCause, SqlError, Stage, TableLock, TableName,
-        status::{LogStatus, applied, clock, refuse_gaps},
+        status::{LogStatus, XaDecisions, applied, clock, refuse_gaps},
     },
 };
 
@@ -241,6 +241,7 @@ impl View {
                 "whether log_status waits for commits under way is not verified for this release series";
             return Err(Stopped::Less(Error::new(ErrorKind::Server, text)));
         }
+        let decisions = XaDecisions::read(looks)?;
         let before = LogStatus::read(looks).map_err(unanswered)?;
         if before.binlog.is_none() {
             return Err(nothing_to_compare_by());
@@ -248,7 +249,7 @@ impl View {
         self.with_all_readers(|reader| reader.exec(BEGIN_VIEW))?;
         let after = LogStatus::read(looks).map_err(unanswered)?;
         let has_moved = (&before.binlog, &before.gtid_executed) != (&after.binlog, &after.gtid_executed);
-        if has_moved {
+        if has_moved || !decisions.are_none_until(XaDecisions::read(looks)?) {
             return Ok(None);
         }
         let replica_of = channels_without_places(looks)?;

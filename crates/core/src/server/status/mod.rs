@@ -9,6 +9,7 @@ mod redo;
 mod replica_channels;
 mod start;
 mod values;
+mod xa_decisions;
 
 pub(crate) use binlog::binlog_order;
 pub use binlog::{BinlogPosition, MariaDbPosition, binlog_status};
@@ -18,3 +19,4 @@ pub(crate) use replica_channels::REPLICA_FILTERS;
 pub use replica_channels::{ReplicaChannel, refuse_gaps};
 pub(crate) use replica_channels::{applied, applied_in_tables};
 pub use start::{ServerStart, clock};
+pub use xa_decisions::XaDecisions;

@@ -1,7 +1,7 @@
 //! The end of the copy, under `LOCK INSTANCE FOR BACKUP`: names are settled, and position and end of redo are
 //! read together.
 
-use std::{collections::HashSet, fmt, time::Duration};
+use std::{collections::HashSet, fmt, thread, time::Duration};
 
 use holdfast_formats::{Lsn, SpaceId};
 use holdfast_repo::format::hex::to_hex;
@@ -15,7 +15,7 @@ use crate::{
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, ServerVersion, Session, SqlError, TableInventory,
         TableName,
-        status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel},
+        status::{self, MySqlPosition, MySqlRedoStatus, ReplicaChannel, XaDecisions},
         tables::{self, TablespaceRow},
     },
     source::{
@@ -33,6 +33,10 @@ use crate::{
 const LOG_TABLES: [&str; 2] = ["general_log", "slow_log"];
 /// The redo reader lags by milliseconds; much more means that the disk is stuck.
 pub(super) const REDO_WAIT: Duration = Duration::from_secs(30);
+
+/// How often the position is read while XA transactions end, and the pause in between.
+const DECISION_LOOKS_MAX: u32 = 200;
+const DECISION_PAUSE: Duration = Duration::from_millis(5);
 
 /// Why definitions may not change during the whole copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,12 +162,7 @@ impl Capture<'_> {
             listing.others.retain(|path, _| !imported.is_note(path));
         }
         self.copy_other_files(&listing.others)?;
-        let questions = &mut *self.questions;
-        let found = status::mysql_position::<Stopped>(
-            || looks.status(),
-            || Ok(questions.ask(ReplicaChannel::read_all)?),
-        )?;
-        let MySqlPosition { status, channels, unmoved } = found;
+        let MySqlPosition { status, channels, unmoved } = self.read_position(&mut looks)?;
         status::refuse_gaps(self.facts, &channels)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
         let alter_instance_count = lock.session().with(status::alter_instance_count)?;
@@ -214,6 +213,26 @@ impl Capture<'_> {
             replica_of: channels.into_iter().map(place).collect(),
             at: Some(lock.session().with(status::clock)?),
         })
+    }
+
+    /// Reads the position while no decision about an XA branch is under way.
+    fn read_position(&mut self, looks: &mut Looks) -> std::result::Result<MySqlPosition, Stopped> {
+        let questions = &mut *self.questions;
+        for _ in 0..DECISION_LOOKS_MAX {
+            let before = questions.ask(XaDecisions::read)?;
+            let found = status::mysql_position::<Stopped>(
+                || looks.status(),
+                || Ok(questions.ask(ReplicaChannel::read_all)?),
+            )?;
+            if before.are_none_until(questions.ask(XaDecisions::read)?) {
+                return Ok(found);
+            }
+            thread::sleep(DECISION_PAUSE);
+        }
+        let text = "an XA COMMIT or XA ROLLBACK was under way whenever the position was read, which such statements make \
+                    wrong";
+        let error = Error::new(ErrorKind::Server, text);
+        Err(Stopped::TryAgain(error.hinted("take the backup when fewer XA transactions end")))
     }
 
     /// Closes the tables of other engines to writes. Tables that the server cannot open are closed already.
