@@ -4,13 +4,13 @@
 //! database on this host needs. The rest of the last block is written through the cache.
 
 use std::{
-    fs::{File, Metadata, OpenOptions},
+    fs::{File, Metadata},
     io,
     num::NonZeroU64,
-    os::unix::fs::{FileExt, OpenOptionsExt},
-    path::Path,
+    os::unix::fs::FileExt,
 };
 
+use super::folder::Folder;
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use rustix::{
     fs::{Advice, Gid, OFlags, Uid, fadvise, fchown, fcntl_getfl, fcntl_setfl},
@@ -35,18 +35,14 @@ pub(super) struct Appender {
 
 impl Appender {
     /// Creates the file, which must not exist. Small files are not worth bypassing the cache for.
-    pub(super) fn create(path: &Path, is_small: bool) -> io::Result<Appender> {
-        let open = |flags: OFlags| {
-            let flags = i32::try_from(flags.bits()).unwrap_or(0);
-            OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(flags).open(path)
-        };
+    pub(super) fn create(folder: &Folder, name: &str, is_small: bool) -> io::Result<Appender> {
         let (file, is_direct) = match is_small {
-            true => (open(OFlags::empty())?, false),
-            false => match open(OFlags::DIRECT) {
+            true => (folder.create(name, OFlags::empty())?, false),
+            false => match folder.create(name, OFlags::DIRECT) {
                 Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                     // Some file systems have created the file before they refuse.
-                    let _ = std::fs::remove_file(path);
-                    (open(OFlags::empty())?, false)
+                    let _ = folder.remove_file(name);
+                    (folder.create(name, OFlags::empty())?, false)
                 }
                 file => (file?, true),
             },
@@ -133,16 +129,17 @@ mod tests {
     #[test]
     fn every_length_is_written_as_it_was_given() {
         let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path(), "").unwrap();
         let bytes: Vec<u8> = (0..3 * BLOCK_BYTES as u32).map(|i| (i % 251) as u8).collect();
         for is_small in [true, false] {
             for len in [0, 1, 4096, 5000, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES - 4095] {
-                let path = dir.path().join(format!("{is_small}-{len}"));
-                let mut appender = Appender::create(&path, is_small).unwrap();
+                let name = format!("{is_small}-{len}");
+                let mut appender = Appender::create(&folder, &name, is_small).unwrap();
                 for piece in bytes[..len].chunks(70_001) {
                     appender.append(piece).unwrap();
                 }
                 appender.finish().unwrap();
-                assert!(std::fs::read(&path).unwrap() == bytes[..len], "{is_small} {len}");
+                assert!(std::fs::read(dir.path().join(&name)).unwrap() == bytes[..len], "{is_small} {len}");
             }
         }
     }

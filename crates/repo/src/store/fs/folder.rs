@@ -1,7 +1,7 @@
 //! Folders of the store, opened without following links.
 //!
-//! Somebody who can write to the store could put a link in the place of a folder, and what is read or deleted
-//! by its name would be somewhere else. The root may be reached through links, since its owner has named
+//! Somebody who can write to the store could put a link in the place of a folder, and what is made,
+//! read or deleted by its name would be somewhere else. The root may be reached through links, since its owner has named
 //! it; below it, none is followed.
 
 use std::{
@@ -12,7 +12,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, Dir, FileType, Mode, OFlags, open, openat, statat, unlinkat},
+    fs::{
+        AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Uid, fchown, linkat, mkdirat, open, openat,
+        renameat_with, statat, unlinkat,
+    },
     io::Errno,
 };
 
@@ -101,6 +104,42 @@ impl Folder {
             file => File::from(file?),
         };
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::NotFound.into()) }
+    }
+
+    /// Creates a file, which must not exist, to be written to.
+    pub(super) fn create(&self, name: &str, more: OFlags) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | ENTRY | more;
+        Ok(File::from(openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)?))
+    }
+
+    /// Gives a file the name `new` in the folder `to`, unless that is taken.
+    pub(super) fn rename_no_replace(&self, name: &str, to: &Folder, new: &str) -> io::Result<()> {
+        match renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                linkat(&self.0, name, &to.0, new, AtFlags::empty())?;
+                self.remove_file(name)
+            }
+            renamed => Ok(renamed?),
+        }
+    }
+
+    /// Makes a folder, which must not exist.
+    pub(super) fn make_folder(&self, name: &str) -> io::Result<()> {
+        Ok(mkdirat(&self.0, name, Mode::RWXU)?)
+    }
+
+    /// Gives away a folder that was just made. Its owner could have put another in its place, so only an
+    /// empty one is given. If that is refused (by a file system of another host that does not know our
+    /// root), the folder stays as it is.
+    pub(super) fn give_folder(&self, made: &str, user: Uid, group: Gid) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | ENTRY;
+        let Ok(folder) = openat(&self.0, made, flags, Mode::empty()) else { return };
+        let is_empty = Dir::read_from(&folder).is_ok_and(|entries| {
+            entries.flatten().all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+        });
+        if is_empty {
+            let _kept = fchown(&folder, Some(user), Some(group));
+        }
     }
 
     /// Removes a file; one that is gone already counts as removed.

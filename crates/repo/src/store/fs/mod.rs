@@ -9,7 +9,7 @@
 //!   from then on [`head`](Store::head) returns it only once the folder is durable after all.
 //! - Folders that a deletion leaves empty are removed, unless the store
 //!   [keeps](FsStore::create_keeping_folders) them; an upload that loses its folder that way makes it again.
-//! - Below the root no link is followed, least of all when deleting ([`folder`]).
+//! - Below the root no link is followed, whatever is made, read or deleted ([`folder`]).
 //! - What root makes in a directory of another user is given to that user: otherwise one
 //!   `sudo holdfast prune` would keep them from reading their own repository.
 
@@ -25,7 +25,7 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 use rustix::{
-    fs::{CWD, Dir, Gid, Mode, OFlags, RenameFlags, Uid, fchown, renameat_with, statvfs},
+    fs::{Gid, Uid, statvfs},
     process::geteuid,
 };
 
@@ -149,20 +149,19 @@ fn info(path: &ObjectPath, metadata: &fs::Metadata) -> ObjectInfo {
     ObjectInfo { path: path.clone(), size_bytes: metadata.len(), created_at: appeared_at(metadata) }
 }
 
+fn no_folder(folder: &Path) -> io::Error {
+    let what = format!("{} is a link or a file, and should be a folder", folder.display());
+    io::Error::new(io::ErrorKind::NotADirectory, what)
+}
+
 fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Gives `from` the name `to` unless it is taken.
-fn rename_no_replace(from: &Path, to: &Path) -> io::Result<()> {
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS | rustix::io::Errno::OPNOTSUPP) => {
-            fs::hard_link(from, to)?;
-            fs::remove_file(from)
-        }
-        Err(errno) => Err(errno.into()),
-    }
+/// A file that no listing shows, in the folder that it was made in, wherever that is by now.
+struct Temporary {
+    folder: Folder,
+    name: String,
 }
 
 impl Inner {
@@ -194,18 +193,20 @@ impl Inner {
             && let Some(parent) = folder.parent()
         {
             self.make_folder(parent)?;
-            match DirBuilder::new().mode(0o700).create(folder) {
+            let above = self.opened(parent)?;
+            let name =
+                folder.file_name().and_then(|name| name.to_str()).ok_or(io::ErrorKind::InvalidInput)?;
+            match above.make_folder(name) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     self.folders().remove(parent);
                     return Err(error);
                 }
-                Err(_) if fs::symlink_metadata(folder).is_ok_and(|metadata| !metadata.is_dir()) => {
-                    let what = format!("{} is a link or a file, and should be a folder", folder.display());
-                    return Err(io::Error::new(io::ErrorKind::NotADirectory, what));
+                Err(_) if above.metadata(name).is_ok_and(|metadata| !metadata.is_dir()) => {
+                    return Err(no_folder(folder));
                 }
                 made => {
-                    if made.is_ok() {
-                        self.give_folder(folder);
+                    if let (Ok(()), Some((user, group))) = (made, self.owner) {
+                        above.give_folder(name, user, group);
                     }
                     // Another process may have made it and not yet made it durable.
                     (self.sync_folder)(parent)?;
@@ -216,19 +217,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives away a folder that was just made. Its owner could have put another in its place, so only an
-    /// empty one is given. If that is refused (by a file system of another host that does not know our
-    /// root), the folder stays as it is.
-    fn give_folder(&self, made: &Path) {
-        let Some((user, group)) = self.owner else { return };
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(folder) = rustix::fs::open(made, flags, Mode::empty()) else { return };
-        let is_empty = Dir::read_from(&folder).is_ok_and(|entries| {
-            entries.flatten().all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
-        });
-        if is_empty {
-            let _kept = fchown(&folder, Some(user), Some(group));
-        }
+    /// Opens a folder at or below the root, which was made before.
+    fn opened(&self, folder: &Path) -> io::Result<Folder> {
+        let below = folder.strip_prefix(&self.root).ok().and_then(Path::to_str);
+        let opened = Folder::open(&self.root, below.ok_or(io::ErrorKind::InvalidInput)?);
+        opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotADirectory => no_folder(folder),
+            _ => error,
+        })
     }
 
     /// Fails if another directory is in the place of the root: the one beneath a mount
@@ -243,17 +239,22 @@ impl Inner {
     }
 
     /// Makes an empty file that no listing shows.
-    fn temporary(&self, is_small: bool) -> io::Result<(PathBuf, Appender)> {
+    fn temporary(&self, is_small: bool) -> io::Result<(Temporary, Appender)> {
         self.require_landmark()?;
         let folder = self.root.join(TEMPORARY);
         for attempt in 1.. {
-            let path = folder.join(temporary_name()?);
-            match self.make_folder(&folder).and_then(|()| Appender::create(&path, is_small)) {
-                Ok(file) => {
+            let name = temporary_name()?;
+            let made = self.make_folder(&folder).and_then(|()| {
+                let folder = self.opened(&folder)?;
+                let file = Appender::create(&folder, &name, is_small)?;
+                Ok((folder, file))
+            });
+            match made {
+                Ok((folder, file)) => {
                     if let Some((user, group)) = self.owner {
                         file.give_to(user, group);
                     }
-                    return Ok((path, file));
+                    return Ok((Temporary { folder, name }, file));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
                     self.folders().remove(&folder);
@@ -265,10 +266,10 @@ impl Inner {
     }
 
     /// Gives a durable temporary file its name, durably.
-    fn publish(&self, temporary: &Path, path: &ObjectPath) -> io::Result<()> {
+    fn publish(&self, temporary: &Temporary, path: &ObjectPath) -> io::Result<()> {
         let target = self.file(path);
         let folder = target.parent().unwrap_or(&self.root);
-        let named = self.give_name(temporary, &target, folder);
+        let named = self.give_name(temporary, split(path).1, folder);
         let published = named.and_then(|()| (self.sync_folder)(folder));
         // Whatever else failed, the object may have its name.
         if published.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
@@ -277,9 +278,11 @@ impl Inner {
         published
     }
 
-    fn give_name(&self, temporary: &Path, target: &Path, folder: &Path) -> io::Result<()> {
+    fn give_name(&self, temporary: &Temporary, name: &str, folder: &Path) -> io::Result<()> {
         for attempt in 1.. {
-            let named = self.make_folder(folder).and_then(|()| rename_no_replace(temporary, target));
+            let named = self.make_folder(folder).and_then(|()| {
+                temporary.folder.rename_no_replace(&temporary.name, &self.opened(folder)?, name)
+            });
             match named {
                 Err(error) if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS => {
                     self.forget_folder(folder);
@@ -373,7 +376,7 @@ impl Inner {
 struct FsUpload {
     store: Arc<Inner>,
     path: ObjectPath,
-    temporary: PathBuf,
+    temporary: Temporary,
     file: Option<Appender>,
 }
 
@@ -408,7 +411,7 @@ impl Upload for FsUpload {
 impl Drop for FsUpload {
     fn drop(&mut self) {
         // Gone already if it got its name; what a crash leaves is swept later.
-        let _ = fs::remove_file(&self.temporary);
+        let _ = self.temporary.folder.remove_file(&self.temporary.name);
     }
 }
 
@@ -476,9 +479,9 @@ impl Store for FsStore {
 
     fn now(&self) -> Result<SystemTime, StoreError> {
         let read = || -> io::Result<SystemTime> {
-            let (path, file) = self.inner.temporary(true)?;
+            let (temporary, file) = self.inner.temporary(true)?;
             let now = appeared_at(&file.metadata()?);
-            fs::remove_file(path)?;
+            temporary.folder.remove_file(&temporary.name)?;
             Ok(now)
         };
         read().map_err(|e| io_error(&self.inner.root, e))
@@ -521,7 +524,7 @@ mod tests {
         sync::atomic::{AtomicBool, Ordering},
     };
 
-    use rustix::fs::{FileType, Mode, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
     use crate::{
@@ -750,6 +753,35 @@ mod tests {
         store.sweep_uploads(Duration::ZERO).unwrap();
         assert!(folder.path().join(TEMPORARY).join("precious").exists());
         assert!(!folder.path().join(TEMPORARY).join(uploads).exists());
+    }
+
+    /// Folders that this process has made or used are replaced by links to a place where it must not write.
+    #[test]
+    fn nothing_is_made_through_a_link() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = FsStore::create(folder.path()).unwrap();
+        for (linked, new) in [(TEMPORARY, "packs/b"), ("packs", "packs/c"), ("sources", "sources/x/y/d")] {
+            store.create_if_absent(&path("packs/a"), b"").ok();
+            store.create_if_absent(&path("sources/x/a"), b"").ok();
+            let (at, aside) = (folder.path().join(linked), folder.path().join("aside"));
+            fs::rename(&at, &aside).unwrap();
+            std::os::unix::fs::symlink(elsewhere.path(), &at).unwrap();
+            let error = store.create_if_absent(&path(new), b"x").unwrap_err();
+            assert!(error.to_string().contains("is a link"), "{linked}: {error}");
+            assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0, "{linked}");
+            fs::remove_file(&at).unwrap();
+            fs::rename(&aside, &at).unwrap();
+            store.create_if_absent(&path(new), b"x").unwrap();
+        }
+        // What was begun before is completed where it was begun.
+        let mut upload = store.put(&path("packs/e")).unwrap();
+        upload.write(b"x").unwrap();
+        let (at, aside) = (folder.path().join(TEMPORARY), folder.path().join("aside"));
+        fs::rename(&at, &aside).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), &at).unwrap();
+        upload.finish().unwrap();
+        assert_eq!(fs::read(folder.path().join("packs/e")).unwrap(), b"x");
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 
     #[test]
