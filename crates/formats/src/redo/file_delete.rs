@@ -12,7 +12,7 @@
 //!
 //! The end of a longer space id may look like a type and a shorter id: `A3 A3 17` are the type and id 8983, and
 //! `A3 17` the type and id 23. MLOG_FILE_RENAME (34) begins the same way. What may be such an end is
-//! [doubtful](FileDelete::is_doubtful): its path may be another tablespace's. (A server that had reached id 8983
+//! [doubtful](FileDelete::or_of): its path may be another tablespace's. (A server that had reached id 8983
 //! named 23 and 39 that way, and a backup took both for imported.)
 
 use super::search::{Candidate, EncryptedBlock, Look, SINGLE_RECORD, Search, compressed, on_first_page};
@@ -33,8 +33,9 @@ pub struct FileDelete {
     pub space: SpaceId,
     /// The file's path as the server has it, without the NUL.
     pub path: Vec<u8>,
-    /// Whether it may be the end of a record about another tablespace, to which the path would belong.
-    pub is_doubtful: bool,
+    /// The other tablespaces that the record may be about, to which the path would belong: it may be the end of a
+    /// longer record.
+    pub or_of: Vec<SpaceId>,
 }
 
 /// Searches consecutive blocks.
@@ -68,25 +69,26 @@ fn look(candidate: Candidate<'_>) -> Look<FileDelete> {
         let path_bytes = Look::from(be::u16_at(rest, 0).map(usize::from));
         path_bytes.and_then(|path_bytes| of_a_table(rest.get(2..).unwrap_or_default(), path_bytes)).and_then(
             |path| {
-                let is_doubtful = may_be_an_end(candidate);
-                Look::Record(FileDelete { space, path: path.to_vec(), is_doubtful })
+                let or_of = longer_ids(candidate);
+                Look::Record(FileDelete { space, path: path.to_vec(), or_of })
             },
         )
     })
 }
 
-/// Whether a longer record that is about a file may begin before this one, so that this one is the end of its
-/// space id.
-fn may_be_an_end(Candidate { kind, following, preceding }: Candidate<'_>) -> bool {
+/// The space ids of longer records about a file that may begin before this one, so that this one would be the end of
+/// the id.
+fn longer_ids(Candidate { kind, following, preceding }: Candidate<'_>) -> Vec<SpaceId> {
     let is_kind = |byte: &u8| matches!(byte & !SINGLE_RECORD, KIND | RENAME);
     let own_id_bytes = compressed(following).map_or(0, |(_, rest)| following.len() - rest.len());
     let own = [&[kind], following.get(..own_id_bytes).unwrap_or_default()].concat();
-    let is_id = |bytes: &[u8]| compressed(bytes).is_some_and(|(_, rest)| rest.is_empty());
+    let id = |bytes: &[u8]| compressed(bytes).filter(|(_, rest)| rest.is_empty()).map(|(id, _)| SpaceId(id));
     preceding
         .iter()
         .enumerate()
         .filter(|(_, byte)| is_kind(byte))
-        .any(|(at, _)| is_id(&[preceding.get(at + 1..).unwrap_or_default(), &own].concat()))
+        .filter_map(|(at, _)| id(&[preceding.get(at + 1..).unwrap_or_default(), &own].concat()))
+        .collect()
 }
 
 /// The path of a table's file that is `path_bytes` long with its NUL, if `path` begins with one.
@@ -135,7 +137,7 @@ mod tests {
     /// The space and whether it is doubtful, of all that is found.
     fn doubts(blocks: &[u8]) -> Vec<(u32, bool)> {
         let mut found = Vec::new();
-        let note = |deleted: FileDelete| found.push((deleted.space.0, deleted.is_doubtful));
+        let note = |deleted: FileDelete| found.push((deleted.space.0, !deleted.or_of.is_empty()));
         FileDeleteFinder::new(START).feed(blocks, note).unwrap();
         found
     }
@@ -152,6 +154,10 @@ mod tests {
             assert_eq!(found(dropped), [(8983, false), (23, true)], "at {at}");
             assert_eq!(found(certain), [(23, false)], "at {at}");
         }
+        let mut or_of = Vec::new();
+        let blocks_of_a_drop = blocks(&[&dropped[..], &[0; 40]].concat());
+        FileDeleteFinder::new(START).feed(&blocks_of_a_drop, |deleted| or_of.extend(deleted.or_of)).unwrap();
+        assert_eq!(or_of, [SpaceId(8983)]);
         let mut paths = Vec::new();
         let blocks = blocks(&[&certain[..], &[0; 40]].concat());
         FileDeleteFinder::new(START).feed(&blocks, |deleted| paths.push(deleted.path)).unwrap();

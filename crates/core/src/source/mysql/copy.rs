@@ -43,6 +43,8 @@ const NOTE_MARGIN_BYTES: u64 = 1024;
 const ALLOCATION_MARGIN_BYTES: u64 = 1 << 20;
 /// How many files are named.
 const NAMED: usize = 3;
+/// No tablespace of a table has this id or a higher one.
+const TABLE_SPACES_BELOW: u32 = 1 << 31;
 /// Suffix of the files of tables.
 const TABLE_SUFFIX: &str = ".ibd";
 /// Where tablespaces from outside the data directory go in a backup.
@@ -353,7 +355,14 @@ fn was_deleted(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> bool {
     let when_copied = found.copy.and_then(|copy| copy.before.space.as_ref());
     let rows = spaces.get(&space).into_iter().chain(when_copied);
     let paths: Vec<String> = rows.map(|row| format!("{}{TABLE_SUFFIX}", row.name)).collect();
-    noted.deleted.has(space, paths.iter().map(String::as_str).chain([found.entry.entry.path.as_str()]))
+    // Undo and temporary tablespaces have ids of their own, from the other end.
+    let of_tables = spaces.keys().copied().filter(|space| space.0 < TABLE_SPACES_BELOW);
+    let highest = of_tables.max().unwrap_or(space);
+    noted.deleted.has(
+        space,
+        highest,
+        paths.iter().map(String::as_str).chain([found.entry.entry.path.as_str()]),
+    )
 }
 
 /// Asks about InnoDB's indexes. While a full-text index is being built, the server answers such a question

@@ -172,18 +172,24 @@ impl Notes {
 #[derive(Clone, Debug, Default)]
 pub struct DeletedSpaces {
     certain: HashSet<SpaceId>,
-    /// The last two parts of the paths that doubtful deletions name.
-    doubtful: HashMap<SpaceId, BTreeSet<Vec<u8>>>,
+    /// The highest of these.
+    highest: Option<SpaceId>,
+    /// By the last two parts of the paths that doubtful deletions name: the tablespace that they may be of instead;
+    /// of several, the one that is least likely to exist.
+    doubtful: HashMap<SpaceId, BTreeMap<Vec<u8>, SpaceId>>,
     doubtful_paths: usize,
 }
 
 impl DeletedSpaces {
-    fn note(&mut self, FileDelete { space, path, is_doubtful }: FileDelete) -> Result<()> {
-        if is_doubtful {
+    fn note(&mut self, FileDelete { space, path, or_of }: FileDelete) -> Result<()> {
+        if let Some(other) = or_of.into_iter().min() {
             let paths = self.doubtful.entry(space).or_default();
-            self.doubtful_paths += usize::from(paths.insert(table_part(&path).to_vec()));
+            let before = paths.len();
+            paths.entry(table_part(&path).to_vec()).and_modify(|it| *it = other.max(*it)).or_insert(other);
+            self.doubtful_paths += paths.len() - before;
         } else {
             self.certain.insert(space);
+            self.highest = self.highest.max(Some(space));
         }
         if self.certain.len() + self.doubtful_paths > DELETED_SPACES_MAX {
             return Err(Error::failed(format!(
@@ -193,15 +199,22 @@ impl DeletedSpaces {
         Ok(())
     }
 
-    /// Whether the file of a tablespace was deleted, if these are all paths that it has had. A doubtful deletion
-    /// of another path is another tablespace's. They are compared by database and table: where a file is can be
-    /// written in several ways.
+    /// Whether the file of a tablespace was deleted. A doubtful deletion is another tablespace's if that can exist,
+    /// since the server counts upwards and `highest` is listed or a higher one was deleted; unless it names one of
+    /// the `paths` that the tablespace is known by. These are compared by database and table: where a file is can
+    /// be written in several ways.
     #[must_use]
-    pub fn has<'p>(&self, space: SpaceId, mut paths: impl Iterator<Item = &'p str>) -> bool {
-        let is_doubtful = |path: &str| {
-            self.doubtful.get(&space).is_some_and(|paths| paths.contains(table_part(path.as_bytes())))
-        };
-        self.certain.contains(&space) || paths.any(is_doubtful)
+    pub fn has<'p>(
+        &self,
+        space: SpaceId,
+        highest: SpaceId,
+        mut paths: impl Iterator<Item = &'p str>,
+    ) -> bool {
+        let Some(doubtful) = self.doubtful.get(&space) else { return self.certain.contains(&space) };
+        let highest = self.highest.map_or(highest, |deleted| highest.max(deleted));
+        self.certain.contains(&space)
+            || doubtful.values().any(|other| *other > highest)
+            || paths.any(|path| doubtful.contains_key(table_part(path.as_bytes())))
     }
 }
 
@@ -277,21 +290,29 @@ mod tests {
     #[test]
     fn doubtful_deletions_are_of_their_paths() {
         let mut deleted = DeletedSpaces::default();
-        for (space, path, is_doubtful) in
-            [(7, "./db/t.ibd", true), (7, "/srv/more/db/u.ibd", true), (8, "./db/v.ibd", false)]
-        {
-            deleted.note(FileDelete { space: SpaceId(space), path: path.into(), is_doubtful }).unwrap();
-        }
-        for (space, paths, is_deleted) in [
-            (7, &["db/t.ibd"][..], true),
-            (7, &["x/t.ibd"], false),
-            (7, &["x/t.ibd", "#outside/srv/more/db/u.ibd"], true),
-            (7, &[], false),
-            (8, &["x/t.ibd"], true),
-            (9, &["db/t.ibd"], false),
+        for (space, path, or_of) in [
+            (7, "./db/t.ibd", vec![SpaceId(8967)]),
+            (7, "/srv/more/db/u.ibd", vec![SpaceId(8967)]),
+            (8, "./db/v.ibd", vec![]),
         ] {
-            assert_eq!(deleted.has(SpaceId(space), paths.iter().copied()), is_deleted, "{space} {paths:?}");
+            deleted.note(FileDelete { space: SpaceId(space), path: path.into(), or_of }).unwrap();
         }
+        for (space, highest, paths, is_deleted) in [
+            (7, 9000, &["db/t.ibd"][..], true),
+            (7, 9000, &["x/t.ibd"], false),
+            (7, 9000, &["x/t.ibd", "#outside/srv/more/db/u.ibd"], true),
+            (7, 9000, &[], false),
+            // No tablespace has such an id yet.
+            (7, 8966, &["x/t.ibd"], true),
+            (7, 8967, &["x/t.ibd"], false),
+            (8, 9000, &["x/t.ibd"], true),
+            (9, 9000, &["db/t.ibd"], false),
+        ] {
+            let has = deleted.has(SpaceId(space), SpaceId(highest), paths.iter().copied());
+            assert_eq!(has, is_deleted, "{space} {highest} {paths:?}");
+        }
+        deleted.note(FileDelete { space: SpaceId(8967), path: Vec::new(), or_of: vec![] }).unwrap();
+        assert!(!deleted.has(SpaceId(7), SpaceId(50), ["x/t.ibd"].into_iter()));
     }
 
     /// What looks like a record can name any space: memory stays bounded, and nothing is forgotten.
