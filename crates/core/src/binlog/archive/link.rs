@@ -72,7 +72,7 @@ impl Archiver<'_> {
             }
             // Requesting a place acknowledges everything before it. A run that catches up keeps it only once it has
             // ended.
-            if self.options.semi_sync && run.keeps_events_only_by_ending() {
+            if self.options.semi_sync && !is_first && run.keeps_events_only_by_ending() {
                 return Ok(RunEnd::Due);
             }
             if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
