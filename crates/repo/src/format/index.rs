@@ -10,7 +10,7 @@ pub const PACKS_PER_PART_MAX: usize = 65_536;
 
 /// Chunks in a part, at most. Anyone with the public half of a key can seal a part, and a row takes ten times the
 /// memory that it takes in the store: this bounds what a part costs its readers.
-pub const ROWS_PER_PART_MAX: usize = 1 << 18;
+pub const ROWS_PER_PART_MAX: usize = 1 << 19;
 
 /// One pack, as the index lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum plain bytes of an index part.
-const INDEX_BYTES_MAX: u64 = 1 << 24;
+const INDEX_BYTES_MAX: u64 = 1 << 25;
 /// How much of the end of a pack is read first to get its directory: most directories are smaller.
 const END_BYTES: u64 = 128 << 10;
 pub(crate) const CACHE_BYTES: usize = 16 << 20;
