@@ -21,8 +21,9 @@ pub(super) fn all<W: Send>(
             scope.spawn(move || {
                 let _guard = OnPanic(give_up);
                 if let Err(error) = work(worker) {
-                    give_up();
+                    // First: what the others fail with then is a consequence of it.
                     lock(failure).get_or_insert(error);
+                    give_up();
                 }
             })
         };
