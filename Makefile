@@ -30,14 +30,12 @@ check: lint ## format, lints, links of the documentation, and the tests that nee
 	$(CARGO) test -p holdfast-formats -p holdfast-pipe -p holdfast-repo
 	$(CARGO) test -p holdfast-core -p holdfast-stores -p holdfast-testkit -p holdfast-bench -p holdfast --lib --bins
 
-# Goals in a make of their own, at the same time: one waits for the network where the other computes.
-at_once = @$(MAKE) --no-print-directory --jobs
-
 tests:
 	$(CARGO) test --workspace --no-run
 
+# Both at once: one waits for the network where the other computes.
 test: ## every test, on real servers
-	$(at_once) servers tests
+	@$(MAKE) --no-print-directory --jobs servers tests
 	scripts/in-memory $(CARGO) test --workspace --no-fail-fast
 
 demo: ## back up a busy server, restore it, prove the copy equal (DEMO='--server mysql-9.7')

@@ -6,7 +6,6 @@ use holdfast_core::{
     Context as _, ErrorKind, Result,
     server::{ConnectOptions, OptionFile, Secret, SshOptions, SslMode, Tunnel, connection::CLIENT_GROUPS},
 };
-
 use holdfast_stores::SECRET_VARIABLES;
 
 use super::repository;

@@ -7,7 +7,7 @@ use super::{
     link::{Link, SQL_MODE},
     object::{Object, Stage},
     plan::{Adaptation, Plan, PlannedSchema, Program},
-    progress::{EXISTS, Progress, in_the_way},
+    progress::{EXISTS, Progress},
     target::{Existing, Target},
 };
 use crate::{
@@ -173,8 +173,7 @@ impl Programs<'_> {
         if existing.is_none_or(|existing| existing == kind) {
             return Ok(());
         }
-        self.progress.note(&mut link.session, object, Stage::Planned)?;
-        Err(in_the_way(&name.to_string()))
+        Err(self.progress.leave_to_others(&mut link.session, object, self.plan)?)
     }
 
     /// Drops the remains of an earlier try, or what is to be overwritten.

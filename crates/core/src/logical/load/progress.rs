@@ -61,7 +61,7 @@ fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
 pub(super) const EXISTS: [u16; 4] = [1050, 1304, 1359, 1537];
 
 /// An object under one of the load's names that the load has not made.
-pub(super) fn in_the_way(what: &str) -> Error {
+fn in_the_way(what: &str) -> Error {
     Error::new(ErrorKind::Usage, format!("{what} exists by now, and was not made by this load"))
         .hinted("rename or drop it if it is not needed, then run the same command again")
 }
@@ -319,9 +319,8 @@ impl Progress {
         if let Err(error) = &made
             && error.code().is_some_and(|code| EXISTS.contains(&code))
         {
-            // Another session was faster: its object is not ours, and not for the next try to drop.
-            self.note(&mut link.session, object, Stage::Planned)?;
-            return Err(in_the_way(&format!("{schema}.{name}")));
+            // Another session was faster.
+            return Err(self.leave_to_others(&mut link.session, object, plan)?);
         }
         if let Err(error) = &made
             && error.code().is_some()
@@ -331,6 +330,14 @@ impl Progress {
             self.note(&mut link.session, object, Stage::Planned)?;
         }
         Ok(made?)
+    }
+
+    /// Notes that what is in an object's place is not the load's, and not for the next try to drop. Returns the
+    /// error that says so.
+    pub(super) fn leave_to_others(&self, session: &mut Session, object: usize, plan: &Plan) -> Result<Error> {
+        self.note(session, object, Stage::Planned)?;
+        let Object { schema, name, .. } = &plan.objects[object];
+        Ok(in_the_way(&format!("{schema}.{name}")))
     }
 
     /// Same as `note`, in the open transaction.

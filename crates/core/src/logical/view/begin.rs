@@ -121,16 +121,16 @@ impl View {
                 }
             }
             // A prepared transaction whose session is gone is committed in spite of locks of tables.
-            let is_for_sure = method != Method::TableLocks
-                || control.flavor() != Flavor::MariaDb
-                || control.rows("XA RECOVER")?.is_empty();
-            let before = match is_for_sure {
-                true => None,
-                false => position_under(lock.session(), control, wanted)?,
+            let may_commit = method == Method::TableLocks
+                && control.flavor() == Flavor::MariaDb
+                && !control.rows("XA RECOVER")?.is_empty();
+            let before = match may_commit {
+                true => position_under(lock.session(), control, wanted)?,
+                false => None,
             };
             self.read_first()?;
             self.position = position_under(lock.session(), control, wanted)?;
-            if !is_for_sure && place(before.as_ref()) != place(self.position.as_ref()) {
+            if may_commit && place(before.as_ref()) != place(self.position.as_ref()) {
                 return Err(Stopped::Changed(changed("a prepared transaction may have been committed")));
             }
             // While only some tables are locked, the session sees no others.
@@ -175,13 +175,11 @@ impl View {
         }
         // This session holds nothing and can be given up.
         let mut looks = Session::open_patiently(wanted.connect, Purpose::Monitor)?;
-        match control.flavor() {
+        looks.set_answer_timeout(match control.flavor() {
             // It has a view of its own, and reads in it.
-            Flavor::MariaDb => {
-                looks.set_answer_timeout(READER_SILENCE_MAX)?;
-            }
-            Flavor::MySql => looks.set_answer_timeout(LOOK_MAX)?,
-        }
+            Flavor::MariaDb => READER_SILENCE_MAX,
+            Flavor::MySql => LOOK_MAX,
+        })?;
         for number in 1..=AGREEMENT_TRIES {
             let agreed = match control.flavor() {
                 Flavor::MariaDb => self.begin_at_one_place(&mut looks, number == AGREEMENT_TRIES)?,

@@ -14,7 +14,7 @@ use crate::{
         },
         selection::Selection,
     },
-    server::{Purpose, ServerFacts, Session, SqlCause, SqlError, bulk},
+    server::{Purpose, Session, SqlCause, SqlError, bulk, facts::Identity},
     taking::identity,
 };
 
@@ -108,7 +108,7 @@ pub(super) fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
     let silence = READER_SILENCE_MAX.as_secs();
     let stall = silence.saturating_add(wanted.hold_up_max.as_secs()).min(NET_TIMEOUT_MAX_S);
     // A name may lead to several servers, and a reader on another one would have another view.
-    identity::still(&wanted.facts.identity, &ServerFacts::probe(&mut session)?.identity)?;
+    identity::still(&wanted.facts.identity, &Identity::read(&mut session)?)?;
     session.exec(&format!(
         "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
          max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {stall}"

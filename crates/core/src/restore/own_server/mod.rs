@@ -4,7 +4,7 @@
 //! Such a server has no network, binlog, event scheduler, persisted settings, or general logs, and a
 //! temporary directory of its own. No other server can start on the files meanwhile. Restored ones are in
 //! their final places, but the system tablespace keeps the name that it was assembled under, redo and the log
-//! of Aria are in a directory of their own ([`super::own_server::private`]), and only this server is told so. Rebuilt ones
+//! of Aria are in a directory of their own ([`private`]), and only this server is told so. Rebuilt ones
 //! are all in that directory.
 //!
 //! Durability is not needed while it runs: if it is cut off, everything starts over from the repository.

@@ -25,6 +25,7 @@ use super::{
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, RestOfRedo, lay_out},
+    server_options,
     target::{
         Found, FoundKind, LOST_AND_FOUND, Room, Tree,
         claim::{Standing, Survey, survey},
@@ -202,7 +203,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     planner.redo(&redo)?;
     let delete = planner.delete()?;
     let room = planner.room(&redo, &delete, cancel)?;
-    let buffer_pool = super::plan::recovery::buffer_pool_bytes(options, redo.captured_bytes);
+    let buffer_pool = recovery::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
     let target_dir = absolute(&options.target_dir)?;
     let owner = owner_of(options, &survey);
@@ -229,7 +230,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
             program: binary.path.clone(),
             version: binary.version.clone(),
             buffer_pool_bytes: buffer_pool,
-            least_ms: super::plan::recovery::least_ms(flavor, redo.captured_bytes),
+            least_ms: recovery::least_ms(flavor, redo.captured_bytes),
         }),
         server_options,
         target_dir,
@@ -650,7 +651,7 @@ impl<'a> Planner<'a> {
     }
 
     fn server_options(&self) -> Vec<String> {
-        let mut options = super::server_options::format_options(&self.opened.server);
+        let mut options = server_options::format_options(&self.opened.server);
         options.extend(self.providers.iter().map(|provider| format!("--plugin-load-add={provider}")));
         let told: Vec<_> = self
             .pointers

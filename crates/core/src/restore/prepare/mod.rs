@@ -34,7 +34,7 @@ use super::{
         names::{REDO_MARIADB, own_path, private_of},
     },
 };
-use judge::{Expected, FalseAlarms, judge, recovered_up_to};
+use judge::{Expected, FalseAlarms, Recovered, judge, recovered_up_to};
 use standstill::Watch;
 use undecided::Undecided;
 pub(super) use undecided::{BY_HAND, may_be_undecided};
@@ -197,7 +197,7 @@ fn tell_progress(opened: &Opened, log: &[String], listener: &dyn Listener) {
     }
 }
 
-fn check(opened: &Opened, exit: &ServerExit, roots: &Roots) -> Result<super::prepare::judge::Recovered> {
+fn check(opened: &Opened, exit: &ServerExit, roots: &Roots) -> Result<Recovered> {
     let log = exit.log.join("\n");
     let false_alarms = FalseAlarms::of(&log);
     exit.success("recover the restored files", &|line| false_alarms.has(line))?;

@@ -24,15 +24,7 @@ impl ServerFacts {
         Ok(ServerFacts {
             version: session.version().clone(),
             vendor: variables.text("version_comment"),
-            identity: Identity {
-                server_uuid: variables.set("server_uuid"),
-                server_uid: variables.set("server_uid"),
-                aria_uuid: None,
-                server_id: variables.number("server_id")?,
-                hostname: variables.text("hostname"),
-                port: variables.number("port")?,
-                socket: variables.path("socket")?,
-            },
+            identity: Identity::of(&variables)?,
             paths: Paths {
                 datadir: variables.path("datadir")?,
                 basedir: variables.path("basedir")?,
@@ -73,6 +65,25 @@ impl ServerFacts {
             plugins,
             components,
             capabilities,
+        })
+    }
+}
+
+impl Identity {
+    /// Queries the server for its identity alone.
+    pub(crate) fn read(session: &mut Session) -> Result<Identity> {
+        Self::of(&Variables::read(session)?)
+    }
+
+    fn of(variables: &Variables) -> Result<Identity> {
+        Ok(Identity {
+            server_uuid: variables.set("server_uuid"),
+            server_uid: variables.set("server_uid"),
+            aria_uuid: None,
+            server_id: variables.number("server_id")?,
+            hostname: variables.text("hostname"),
+            port: variables.number("port")?,
+            socket: variables.path("socket")?,
         })
     }
 }

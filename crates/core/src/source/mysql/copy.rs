@@ -43,8 +43,8 @@ const NOTE_MARGIN_BYTES: u64 = 1024;
 const ALLOCATION_MARGIN_BYTES: u64 = 1 << 20;
 /// How many files are named.
 const NAMED: usize = 3;
-/// No tablespace of a table has this id or a higher one.
-const TABLE_SPACES_BELOW: u32 = 1 << 31;
+/// Tables have tablespaces with lower ids; undo and temporary ones count from the other end.
+const TABLE_SPACES_END: SpaceId = SpaceId(1 << 31);
 /// Suffix of the files of tables.
 const TABLE_SUFFIX: &str = ".ibd";
 /// Where tablespaces from outside the data directory go in a backup.
@@ -352,17 +352,11 @@ fn judge(
 /// Whether the redo notes a deletion of a table's file, whose tablespace is nevertheless here.
 fn was_deleted(spaces: &Spaces, noted: &Noted, found: &Found<'_>) -> bool {
     let Some(space) = found.space else { return false };
+    let highest = spaces.range(..TABLE_SPACES_END).next_back().map_or(space, |(space, _)| *space);
     let when_copied = found.copy.and_then(|copy| copy.before.space.as_ref());
     let rows = spaces.get(&space).into_iter().chain(when_copied);
-    let paths: Vec<String> = rows.map(|row| format!("{}{TABLE_SUFFIX}", row.name)).collect();
-    // Undo and temporary tablespaces have ids of their own, from the other end.
-    let of_tables = spaces.keys().copied().filter(|space| space.0 < TABLE_SPACES_BELOW);
-    let highest = of_tables.max().unwrap_or(space);
-    noted.deleted.has(
-        space,
-        highest,
-        paths.iter().map(String::as_str).chain([found.entry.entry.path.as_str()]),
-    )
+    let listed = rows.map(|row| format!("{}{TABLE_SUFFIX}", row.name));
+    noted.deleted.has(space, highest, listed.chain([found.entry.entry.path.clone()]))
 }
 
 /// Asks about InnoDB's indexes. While a full-text index is being built, the server answers such a question

@@ -10,12 +10,13 @@ use std::{
     os::unix::fs::FileExt,
 };
 
-use super::folder::Folder;
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 use rustix::{
     fs::{Advice, Gid, OFlags, Uid, fadvise, fchown, fcntl_getfl, fcntl_setfl},
     io::Errno,
 };
+
+use super::folder::Folder;
 
 /// Bytes of one write to the disk: large enough to keep it busy, small enough that a database's sync queued
 /// after it waits for less than a millisecond. Larger writes were no faster.

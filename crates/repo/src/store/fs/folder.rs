@@ -1,8 +1,8 @@
 //! Folders of the store, opened without following links.
 //!
-//! Somebody who can write to the store could put a link in the place of a folder, and what is made,
-//! read or deleted by its name would be somewhere else. The root may be reached through links, since its owner has named
-//! it; below it, none is followed.
+//! Somebody who can write to the store could put a link in the place of a folder, and what is made, read or deleted
+//! by its name would be somewhere else. The root may be reached through links, since its owner has named it; below
+//! it, none is followed.
 
 use std::{
     fs::{File, Metadata},

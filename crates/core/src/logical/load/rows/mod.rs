@@ -25,7 +25,7 @@ use super::{
     link::Link,
     object::Stage,
     plan::{Adaptation, Plan, PlannedTable},
-    progress::{Progress, in_the_way},
+    progress::Progress,
     target::{Existing, Target, Way},
     verify::Verifying,
 };
@@ -255,8 +255,7 @@ impl Loading<'_> {
         if !is_other {
             return Ok(());
         }
-        self.progress.note(&mut link.session, table.object, Stage::Planned)?;
-        Err(in_the_way(&name.to_string()))
+        Err(self.progress.leave_to_others(&mut link.session, table.object, self.plan)?)
     }
 
     /// Loads the rows of some chunks.

@@ -204,17 +204,17 @@ impl DeletedSpaces {
     /// the `paths` that the tablespace is known by. These are compared by database and table: where a file is can
     /// be written in several ways.
     #[must_use]
-    pub fn has<'p>(
+    pub fn has(
         &self,
         space: SpaceId,
         highest: SpaceId,
-        mut paths: impl Iterator<Item = &'p str>,
+        mut paths: impl Iterator<Item = impl AsRef<str>>,
     ) -> bool {
         let Some(doubtful) = self.doubtful.get(&space) else { return self.certain.contains(&space) };
         let highest = self.highest.map_or(highest, |deleted| highest.max(deleted));
         self.certain.contains(&space)
             || doubtful.values().any(|other| *other > highest)
-            || paths.any(|path| doubtful.contains_key(table_part(path.as_bytes())))
+            || paths.any(|path| doubtful.contains_key(table_part(path.as_ref().as_bytes())))
     }
 }
 
