@@ -14,7 +14,7 @@ use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, rng::Rng, ssh
 use mysql::prelude::Queryable as _;
 use serde_json::{Value, json};
 
-use crate::program::{LOCKS, Program, Run, run};
+use crate::program::{LOCKS, PASSWORD, Program, Run, run};
 
 /// A server and a repository.
 struct Scene {
@@ -447,6 +447,93 @@ fn listed_and_found() {
 }
 
 /// Transactions that the server keeps out of its binlog prevent exit code 0.
+/// What an archiver with a writer's key leaves when it is killed stays in segments, since the next one cannot read
+/// it, until an operator prunes. A damaged one is named, and given up by a repair.
+#[test]
+fn a_prune_files_what_writers_leave() {
+    const WRITER: (&str, &str) = ("HOLDFAST_PASSWORD", "of the writer");
+    let scene = Scene::new(ServerKind::MariaDb1011);
+    let mut add = scene.program.command(&["key", "add", "--role", "writer"]);
+    run(add.env("HOLDFAST_NEW_PASSWORD", WRITER.1)).expect_code(0);
+    let segments = scene.program.repository().join("sources/db1/binlog/segments");
+    let there = || -> Vec<PathBuf> {
+        let mut all = if segments.exists() { files_below(&segments) } else { Vec::new() };
+        all.sort();
+        all
+    };
+    let is_killed_after = |segments: usize| {
+        let before = there().len();
+        let mut command = scene.archive(&["--segment-age", "50ms"]);
+        let child = command.env(WRITER.0, WRITER.1).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = Killed(child.unwrap());
+        let begin = Instant::now();
+        while there().len() < before + segments {
+            scene.server.exec("INSERT INTO d.t SELECT COALESCE(MAX(id), 0) + 1, 'v' FROM d.t").unwrap();
+            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", there());
+            sleep(Duration::from_millis(50));
+        }
+        drop(child);
+    };
+    let once = || {
+        // The lease of the one that was killed has to run out.
+        let begin = Instant::now();
+        loop {
+            let ended = run(scene.archive(&["--once"]).env(WRITER.0, WRITER.1));
+            if ended.code != 8 || begin.elapsed() > Duration::from_secs(150) {
+                return ended.expect_code(0);
+            }
+            sleep(Duration::from_secs(1));
+        }
+    };
+    is_killed_after(3);
+    once();
+    let left = there();
+    assert!(left.len() >= 3, "{left:?}");
+    scene.compare_files();
+    let other = scene.program.path("other");
+    let at_other =
+        |words: &[&str]| run(scene.program.command(words).env("HOLDFAST_REPO", &other)).expect_code(0);
+    at_other(&["init"]);
+    let copy = || {
+        let mut command = scene.program.command(&["copy", "--all"]);
+        run(command.env("HOLDFAST_TO", &other).env("HOLDFAST_TO_PASSWORD", PASSWORD)).expect_code(0)
+    };
+    let copied = copy();
+    assert!(copied.err.contains("have left in segments is not copied"), "{copied:#?}");
+    let told = scene.program.run(&["prune", "--dry-run", "--json"]).expect_code(0).last();
+    assert_eq!((&told["data"]["logs"][0]["filed_runs"], there()), (&json!(1), left));
+    let pruned = scene.program.run(&["prune"]).expect_code(0);
+    assert!(pruned.out.contains("segments of 1 run that died"), "{pruned:#?}");
+    assert_eq!(there(), [PathBuf::new(); 0]);
+    let listed = scene.list(&[]).expect_code(0).last();
+    scene.compare_files();
+    let copied = copy();
+    assert!(!copied.err.contains("segments"), "{copied:#?}");
+    let there_too = at_other(&["binlog", "list", "--json"]).last();
+    let files = |listed: &Value| -> Vec<Value> {
+        let each = listed["data"]["files"].as_array().unwrap().iter();
+        each.map(|file| json!([file["file"], file["begin"], file["end"], file["gap"]])).collect()
+    };
+    assert_eq!(files(&there_too), files(&listed));
+
+    is_killed_after(3);
+    let left = there();
+    fs::write(&left[1], b"damaged").unwrap();
+    once();
+    let name = left[1].file_name().unwrap().to_str().unwrap();
+    let listed = scene.program.run(&["binlog", "list"]).expect_code(3);
+    assert!(listed.out.contains("UNREADABLE: ") && listed.out.contains(name), "{listed:#?}");
+    scene.compare_files();
+    let pruned = scene.program.run(&["prune"]).expect_code(3);
+    assert!(pruned.out.contains(name), "{pruned:#?}");
+    let repaired = scene.program.run(&["repair", "--yes"]).expect_code(0);
+    assert!(repaired.out.contains(name), "{repaired:#?}");
+    scene.program.run(&["check"]).expect_code(0);
+    scene.program.run(&["prune"]).expect_code(0);
+    scene.list(&[]).expect_code(0);
+    scene.compare_files();
+}
+
 #[test]
 fn what_is_left_out_is_a_finding() {
     let scene =

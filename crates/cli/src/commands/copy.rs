@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, copy};
+use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, binlog::unfiled_runs, copy};
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo,
     log::{history::History, outcome::CopyOf},
@@ -222,6 +222,12 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     let mut all = Vec::new();
     for log in &logs {
         let history = select::salvaged(context, from, log, &mut |_, _| {})?;
+        if log.kind == Kind::Binlog && !unfiled_runs(from, &history)?.is_empty() {
+            context.output.warning(format!(
+                "{log}: what archivers that died have left in segments is not copied: \"holdfast prune\" with an \
+                 operator's key moves it into packs"
+            ));
+        }
         let runs = history.standing().map(|outcome| outcome.run).collect();
         all.push((history, runs));
     }

@@ -5,9 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result};
+use holdfast_core::{
+    Error, ErrorKind, Event, Listener as _, Result,
+    binlog::{file_segments, plan_filing},
+};
 use holdfast_repo::{
-    Act, LogName, Repo,
+    Act, Kind, LogName, Repo, RunNo,
     data::writer::{ChunkRewriter, Rewrite, WriterOptions},
     log::{history::History, run::RunOptions},
     ops::prune::{PruneError, PruneOptions, PrunePlan, Swept, UnreadablePack, declare, plan_prune, sweep},
@@ -43,6 +46,9 @@ impl From<UnreadablePack> for Found {
 struct Log {
     source: String,
     kind: String,
+    /// Runs of an archiver that died, whose segments are in packs now, or would be.
+    filed_runs: u64,
+    filed_bytes: u64,
     /// Newly found unneeded; deleted after the grace period.
     dead_packs: u64,
     dead_bytes: u64,
@@ -84,6 +90,10 @@ impl Log {
         memory_bytes: Option<usize>,
         output: &Arc<Output>,
     ) -> Result<()> {
+        if log.kind == Kind::Binlog {
+            output.event(Event::Phase { name: "file" });
+            self.file(repo, log, options, dry_run, memory_bytes, output)?;
+        }
         let mut history = History::read(repo, log)?;
         if !dry_run {
             output.event(Event::Phase { name: "sweep" });
@@ -103,15 +113,44 @@ impl Log {
         let plan = if dry_run {
             plan_prune(repo, &mut history, options, rewriter)?
         } else {
-            let interrupt = options.interrupt.clone();
-            let run_options = RunOptions { interrupt, ..RunOptions::of_this_process() };
-            let declared = declare(repo, &mut history, options, rewriter, &run_options);
+            let declared = declare(repo, &mut history, options, rewriter, &run_options(options));
             if let Err(PruneError::NotRewritten { declared, .. }) = &declared {
                 self.declared((**declared).clone());
             }
             declared.map_err(of_prune)?
         };
         self.declared(plan);
+        Ok(())
+    }
+
+    /// Files what archivers with a writer's key have left in segments.
+    fn file(
+        &mut self,
+        repo: &Arc<Repo>,
+        log: &LogName,
+        options: &PruneOptions,
+        dry_run: bool,
+        memory_bytes: Option<usize>,
+        output: &Arc<Output>,
+    ) -> Result<()> {
+        let filed = if dry_run || !repo.can_read() {
+            plan_filing(repo, log)?
+        } else {
+            file_segments(repo, log, &run_options(options), writer_options(memory_bytes))?
+        };
+        let runs = filed.runs.len();
+        if repo.can_read() {
+            (self.filed_runs, self.filed_bytes) = (runs as u64, filed.bytes);
+        } else if runs > 0 {
+            let runs = text::count(runs as u64, "run");
+            output.warning(format!(
+                "{log}: the segments of {runs} that died stay: filing them takes an operator's key"
+            ));
+        }
+        let unreadable = filed.unreadable.into_iter();
+        self.findings.extend(
+            unreadable.map(|it| Found { object: format!("{log} {}", RunNo(it.run)), problem: it.problem }),
+        );
         Ok(())
     }
 
@@ -133,7 +172,7 @@ impl Log {
         self.waiting_bytes = plan.waiting_bytes;
         self.unfinished_bytes = plan.unfinished_bytes;
         self.live_bytes = plan.live_bytes;
-        self.findings = plan.missing.into_iter().chain(plan.unreadable).map(Found::from).collect();
+        self.findings.extend(plan.missing.into_iter().chain(plan.unreadable).map(Found::from));
     }
 }
 
@@ -168,6 +207,10 @@ impl Render for Pruned {
                     "  locked",
                     format!("{}, {until}", packs(log.locked_packs, log.locked_bytes)),
                 )?;
+            }
+            if log.filed_runs > 0 {
+                let what = format!("segments of {} that died", text::count(log.filed_runs, "run"));
+                text::fact(out, "  filed", what)?;
             }
             if let Some(error) = &log.error {
                 text::fact(out, "  failed", error)?;
@@ -263,9 +306,16 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
 
 /// Builds the rewriter for needed chunks of mostly dead packs.
 fn rewriter(repo: &Arc<Repo>, history: &History, memory_bytes: Option<usize>) -> Result<ChunkRewriter> {
+    Ok(ChunkRewriter::open(repo, history, writer_options(memory_bytes))?)
+}
+
+fn writer_options(memory_bytes: Option<usize>) -> WriterOptions {
     let chosen = WriterOptions::default();
-    let options = WriterOptions { memory_bytes: memory_bytes.unwrap_or(chosen.memory_bytes), ..chosen };
-    Ok(ChunkRewriter::open(repo, history, options)?)
+    WriterOptions { memory_bytes: memory_bytes.unwrap_or(chosen.memory_bytes), ..chosen }
+}
+
+fn run_options(options: &PruneOptions) -> RunOptions {
+    RunOptions { interrupt: options.interrupt.clone(), ..RunOptions::of_this_process() }
 }
 
 fn of_prune(error: PruneError) -> Error {

@@ -15,6 +15,7 @@
 
 mod archive;
 mod batch;
+mod filing;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
 mod left_out;
@@ -33,10 +34,12 @@ mod stretch;
 mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
+pub use filing::{Filed, file_segments, plan_filing};
 pub(crate) use read::Occurrence;
 pub use read::{
     After, Archive, ArchivedEvent, ArchivedStretch, Base, Chain, EachEvent, FileContent, Search, Taken,
-    TransactionSummary,
+    TransactionSummary, Unreadable,
 };
+pub use run::unfiled_runs;
 pub use spool::SpoolOptions;
 pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch};

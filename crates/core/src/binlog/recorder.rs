@@ -304,6 +304,11 @@ impl Recorder {
         self.has_nameless &= self.tracker.is_inside();
     }
 
+    /// The next stretch gets this number.
+    pub(super) fn number_from(&mut self, next: usize) {
+        self.next_number = u32::try_from(next).unwrap_or(u32::MAX);
+    }
+
     /// Ends the open stretch.
     pub(super) fn end_stretch(&mut self, is_complete: bool, sink: &mut dyn Sink) -> Result<()> {
         let Some(mut stretch) = self.stretch.take() else { return Ok(()) };
@@ -445,6 +450,7 @@ impl Recorder {
     fn open(&mut self, begin: u64, sink: &mut dyn Sink) -> Result<()> {
         let stretch = Stretch {
             number: self.next_number,
+            of_run: None,
             server: self.server.clone(),
             file: self.place.file.clone(),
             begin,

@@ -17,7 +17,7 @@ use holdfast_repo::{
     },
     log::{
         history::History,
-        outcome::Intent,
+        outcome::{Intent, Outcome},
         run::{ActiveRun, BeginError, Ending, FinishError, Run, RunOptions},
         segment::{SegmentReader, discard_segments, is_superseded, list_segments},
     },
@@ -29,7 +29,7 @@ use super::{
     recorder::{Recorder, Sink},
     segments::Segments,
     spool::{Left, Spool},
-    stored::{STRETCHES, last_archived, replay},
+    stored::{STRETCHES, last_archived, recorder_before, replay_all, tail_of_segments},
     stretch::{Stretch, Tail},
 };
 use crate::{
@@ -60,6 +60,8 @@ pub(super) struct ArchiveRun {
     is_taking_over: bool,
     stretches: Vec<Stretch>,
     taken: Vec<RunNo>,
+    /// Of segments that dead runs have left: what is wrong with those that cannot be read.
+    pub(super) unreadable: Vec<String>,
     began: Instant,
     began_at: jiff::Timestamp,
     bytes: u64,
@@ -94,41 +96,65 @@ impl ArchiveRun {
         log: &LogName,
         known: Option<&History>,
         options: &RunOptions,
-        writer: WriterOptions,
+        writer: &WriterOptions,
         spool: Option<&Arc<Spool>>,
         wait: &mut dyn FnMut(&ActiveRun) -> bool,
     ) -> Result<(Self, Option<Recorder>, Left)> {
-        let run = loop {
-            let begun = match known {
-                Some(history) => Run::begin_on(repo, history.clone(), options),
-                None => Run::begin(repo, log, options),
+        let mut left = None;
+        let mut unreadable = BTreeSet::new();
+        loop {
+            let run = loop {
+                let begun = match known {
+                    Some(history) => Run::begin_on(repo, history.clone(), options),
+                    None => Run::begin(repo, log, options),
+                };
+                match begun {
+                    Err(BeginError::Active(active)) if active.keeps_house() && wait(&active) => {}
+                    begun => break begun?,
+                }
             };
-            match begun {
-                Err(BeginError::Active(active)) if active.keeps_house() && wait(&active) => {}
-                begun => break begun?,
+            point("binlog.run.begun");
+            // Must come before listing what is to be taken over.
+            let sent = || spool.map(|spool| spool.send_left(&run)).transpose();
+            let left_now = match left.take() {
+                Some(left) => left,
+                None => sent()?.unwrap_or_default(),
+            };
+            let mut this = Self::of(run, writer.clone())?;
+            this.is_taking_over = true;
+            match this.take_over(&unreadable)? {
+                TakenOver::UpTo(recorder) => {
+                    this.is_taking_over = false;
+                    return Ok((this, recorder, left_now));
+                }
+                // This run has a part of it by now, which would be there twice.
+                TakenOver::Unreadable(run) => {
+                    this.give_up(&format!("the segments of {run} cannot be read"));
+                    unreadable.insert(run);
+                    left = Some(left_now);
+                }
             }
-        };
-        point("binlog.run.begun");
-        // Must come before listing what is to be taken over.
-        let left = spool.map(|spool| spool.send_left(&run)).transpose()?.unwrap_or_default();
+        }
+    }
+
+    /// A run that has just begun.
+    pub(super) fn of(run: Run, writer: WriterOptions) -> Result<Self> {
         let foundation = Foundation::none(run.history());
         let writer = BackupWriter::new(&run, &foundation, writer)?;
-        let mut this = Self {
+        Ok(Self {
             run,
             writer: Some(writer),
             file: None,
             batch: Batch::default(),
             segments: None,
-            is_taking_over: true,
+            is_taking_over: false,
             stretches: Vec::new(),
             taken: Vec::new(),
+            unreadable: Vec::new(),
             began: Instant::now(),
             began_at: jiff::Timestamp::now(),
             bytes: 0,
-        };
-        let recorder = this.take_over()?;
-        this.is_taking_over = false;
-        Ok((this, recorder, left))
+        })
     }
 
     /// From now on, events are made durable as they arrive.
@@ -162,42 +188,66 @@ impl ArchiveRun {
         Ok(true)
     }
 
-    fn take_over(&mut self) -> Result<Option<Recorder>> {
+    /// Takes over what has died since the archive was continued last. The segments of the runs `unreadable`
+    /// stay where they are: the archive continues after the last of them that can be read.
+    fn take_over(&mut self, unreadable: &BTreeSet<RunNo>) -> Result<TakenOver> {
         let history = self.run.history();
         let repo = Arc::clone(self.run.repo());
-        let last = last_archived(history);
-        let mut recorder = match last.and_then(|outcome| outcome.tail.as_ref()) {
-            Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
-            None => None,
-        };
-        let dead: Vec<RunNo> = history
-            .outcomes()
-            .iter()
-            .filter(|outcome| outcome.intent.is_none_or(|intent| intent == Intent::Backup))
-            .map(|outcome| outcome.run)
-            .filter(|run| last.is_none_or(|last| *run > last.run) && !is_superseded(history, *run))
-            .collect();
-        let stored = list_segments(&repo, history.log())?;
-        for run in dead.into_iter().filter(|run| stored.contains_key(run)) {
+        let last = last_archived(history, self.run.no()).map_or(RunNo(0), |last| last.run);
+        let mut recorder = recorder_before(history, self.run.no())?;
+        for run in unfiled_runs(&repo, history)?.into_iter().filter(|run| *run > last) {
             let mut reader = SegmentReader::new(&repo, self.run.history(), run);
-            let mut tail = None;
-            while let Some(segment) = reader.read_next()? {
-                tail = Some(Tail::from_map(&segment.tail)?);
-                if let Some(bytes) = &segment.bytes {
-                    replay(bytes, &mut recorder, self)?;
+            if repo.can_read() && !unreadable.contains(&run) {
+                let replayed = replay_all(&mut reader, &mut recorder, self);
+                match replayed.and_then(|()| Ok(reader.check_end()?)) {
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        return Ok(TakenOver::Unreadable(run));
+                    }
+                    replayed => replayed?,
                 }
+                self.taken.push(run);
+                continue;
             }
-            reader.check_end()?;
-            match (repo.can_read(), &tail) {
-                (true, _) => self.taken.push(run),
-                (false, Some(tail)) => recorder = Some(Recorder::at(tail)?),
-                (false, None) => {}
+            let (tail, problem) = tail_of_segments(&mut reader)?;
+            if let Some(tail) = tail {
+                recorder = Some(Recorder::at(&tail)?);
             }
+            self.unreadable.extend(problem.map(|problem| problem.to_string()));
         }
         if let Some(recorder) = &mut recorder {
             recorder.end_stretch(false, self)?;
         }
-        Ok(recorder)
+        Ok(TakenOver::UpTo(recorder))
+    }
+
+    /// Takes over the segments of runs whose place in the archive may be before runs that have ended.
+    pub(super) fn file(&mut self, runs: &[RunNo]) -> Result<()> {
+        let repo = Arc::clone(self.run.repo());
+        let mut recorder: Option<Recorder> = None;
+        let mut before = None;
+        for run in runs {
+            let history = self.run.history();
+            let last = last_archived(history, *run).map(|last| last.run);
+            if recorder.is_none() || last > before {
+                recorder = recorder_before(history, *run)?;
+                if let Some(recorder) = &mut recorder {
+                    recorder.number_from(self.stretches.len());
+                }
+            }
+            before = Some(*run);
+            let first = self.stretches.len();
+            let mut reader = SegmentReader::new(&repo, self.run.history(), *run);
+            replay_all(&mut reader, &mut recorder, self)?;
+            reader.check_end()?;
+            if let Some(recorder) = &mut recorder {
+                recorder.end_stretch(false, self)?;
+            }
+            for stretch in &mut self.stretches[first..] {
+                stretch.of_run = Some(run.0);
+            }
+            self.taken.push(*run);
+        }
+        Ok(())
     }
 
     /// Whether another process has taken its place: nothing of this run counts any more.
@@ -305,6 +355,22 @@ impl ArchiveRun {
         let first = self.writer.as_ref().and_then(BackupWriter::take_failure);
         first.unwrap_or(error).into()
     }
+}
+
+/// What a run takes over when it begins.
+enum TakenOver {
+    /// All that can be. The archive ends where the recorder is.
+    UpTo(Option<Recorder>),
+    /// It has a part of this run's segments, and the rest cannot be read.
+    Unreadable(RunNo),
+}
+
+/// The runs that ended without effect and have left segments that no other has taken over, oldest first.
+pub fn unfiled_runs(repo: &Repo, history: &History) -> Result<Vec<RunNo>> {
+    let stored = list_segments(repo, history.log())?;
+    let is_backup = |outcome: &&Outcome| outcome.intent.is_none_or(|intent| intent == Intent::Backup);
+    let dead = history.outcomes().iter().filter(is_backup).map(|outcome| outcome.run);
+    Ok(dead.filter(|run| stored.contains_key(run) && !is_superseded(history, *run)).collect())
 }
 
 /// Deletes the segments of runs whose bytes are in packs by now, on a separate thread because a server is

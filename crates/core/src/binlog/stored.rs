@@ -27,13 +27,13 @@ use crate::error::{Context, Error, ErrorKind, Result};
 /// The field of a head that lists the stretches.
 pub(super) const STRETCHES: &str = "stretches";
 
-/// The outcome after which an archive continues: the last one that no repair has dropped. The server may
-/// still have what a repair dropped; what was dropped for its age is not missed.
-pub(super) fn last_archived(history: &History) -> Option<&Outcome> {
+/// The outcome after which an archive continued before `run`: the last one that no repair has dropped. The
+/// server may still have what a repair dropped; what was dropped for its age is not missed.
+pub(super) fn last_archived(history: &History, run: RunNo) -> Option<&Outcome> {
     let repairs = history.outcomes().iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair);
     let lost: BTreeSet<RunNo> = repairs.flat_map(|repair| repair.dropped.iter().copied()).collect();
-    let mut backups =
-        history.outcomes().iter().rev().filter(|outcome| outcome.outcome_type == OutcomeType::Backup);
+    let before = history.outcomes().iter().rev().skip_while(|outcome| outcome.run >= run);
+    let mut backups = before.filter(|outcome| outcome.outcome_type == OutcomeType::Backup);
     backups.find(|outcome| !lost.contains(&outcome.run))
 }
 
@@ -45,19 +45,55 @@ pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail
 /// Where the archive ends, counting only what runs after `after` have; `None` if they have nothing.
 pub(super) fn stored_tail_after(repo: &Arc<Repo>, log: &LogName, after: RunNo) -> Result<Option<Tail>> {
     let history = History::read(repo, log)?;
-    let last = last_archived(&history).filter(|last| last.run > after);
+    let last = last_archived(&history, history.next_run()).filter(|last| last.run > after);
     let mut tail = last.and_then(|outcome| outcome.tail.as_ref()).map(Tail::from_map).transpose()?;
     for run in list_segments(repo, log)?.into_keys() {
         let is_there = last.is_some_and(|last| run <= last.run) || is_superseded(&history, run);
         if run <= after || is_there {
             continue;
         }
-        let mut reader = SegmentReader::new(repo, &history, run);
+        let (last, _) = tail_of_segments(&mut SegmentReader::new(repo, &history, run))?;
+        tail = last.or(tail);
+    }
+    Ok(tail)
+}
+
+/// Where the segments of a run end, and what is wrong with the first that cannot be read, if there is one.
+/// Every role can tell.
+pub(super) fn tail_of_segments(reader: &mut SegmentReader) -> Result<(Option<Tail>, Option<Error>)> {
+    let mut tail = None;
+    let mut read = || -> Result<()> {
         while let Some(segment) = reader.read_next()? {
             tail = Some(Tail::from_map(&segment.tail)?);
         }
+        Ok(reader.check_end()?)
+    };
+    match read() {
+        Ok(()) => Ok((tail, None)),
+        Err(error) if error.kind() == ErrorKind::Damaged => Ok((tail, Some(error))),
+        Err(error) => Err(error),
     }
-    Ok(tail)
+}
+
+/// Replays the segments of a run that exist by now. The reader can tell whether these are all.
+pub(super) fn replay_all(
+    reader: &mut SegmentReader,
+    recorder: &mut Option<Recorder>,
+    sink: &mut dyn Sink,
+) -> Result<()> {
+    while let Some(segment) = reader.read_next()? {
+        let bytes = segment
+            .bytes
+            .ok_or_else(|| Error::new(ErrorKind::Key, "reading the archive takes an operator's key"))?;
+        replay(&bytes, recorder, sink)?;
+    }
+    Ok(())
+}
+
+/// A recorder where the archive ended when `run` began.
+pub(super) fn recorder_before(history: &History, run: RunNo) -> Result<Option<Recorder>> {
+    let before = last_archived(history, run).and_then(|outcome| outcome.tail.as_ref());
+    before.map(|tail| Recorder::at(&Tail::from_map(tail)?)).transpose()
 }
 
 /// Runs the records of a segment through a recorder.

@@ -114,6 +114,10 @@ pub enum GapKind {
 pub struct Stretch {
     /// Its number in its run.
     pub number: u32,
+    /// The run that has recorded it, if one that began after later runs had ended has taken it over: it comes
+    /// before what these have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_run: Option<u64>,
     /// The server that the events came from.
     pub server: BinlogServer,
     /// The file, without directory.

@@ -117,6 +117,8 @@ impl Until {
                 )
             }
         };
+        let unreadable = archive.unreadable().last().map(|it| format!(" ({})", it.problem));
+        let message = message + &unreadable.unwrap_or_default();
         Err(Error::new(ErrorKind::Usage, message).hinted(
             "--at latest recovers everything in the archive; binlog archive --once fetches what the server \
              still has",

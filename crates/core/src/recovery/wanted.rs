@@ -465,6 +465,7 @@ mod tests {
             port: 1,
         };
         let file = |transactions: u64, first_at: u64, last_at: u64| Stretch {
+            of_run: None,
             number: 0,
             server: server.clone(),
             file: "binlog.000002".to_owned(),

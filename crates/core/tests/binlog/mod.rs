@@ -29,6 +29,7 @@ mod events;
 pub(crate) use events::write_all_kinds;
 mod gaps;
 pub(crate) use gaps::purge;
+mod left;
 mod live;
 mod spooled;
 mod waiting;
@@ -50,11 +51,7 @@ impl Stage {
     }
 
     pub(crate) fn of(server: Server) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Arc::new(FsStore::create(dir.path().join("repo")).unwrap());
-        let password = Password::new("a password".to_owned()).unwrap();
-        let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
-        let repo = Arc::new(Repo::init(store, &protection).unwrap());
+        let (dir, repo) = new_repo();
         Self { server, repo, dir }
     }
 
@@ -79,6 +76,15 @@ impl Stage {
     pub(crate) fn compare_files(&self) -> usize {
         compare_files(&self.archive(), &self.server)
     }
+}
+
+fn new_repo() -> (TempDir, Arc<Repo>) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(FsStore::create(dir.path().join("repo")).unwrap());
+    let password = Password::new("a password".to_owned()).unwrap();
+    let protection = Protection::Password { password: &password, kdf: KdfParams::MINIMUM };
+    let repo = Arc::new(Repo::init(store, &protection).unwrap());
+    (dir, repo)
 }
 
 pub(crate) fn source() -> holdfast_repo::SourceName {

@@ -99,7 +99,7 @@ pub enum Intent {
     Backup,
     /// Dropping backups.
     Expire,
-    /// Declaring packs dead, and moving chunks.
+    /// Declaring packs dead, and moving chunks; or taking over what archivers have left, as a backup.
     Prune,
     /// Holding backups, or releasing them.
     Hold,

@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_core::{
     Result,
-    binlog::{Archive, ArchivedStretch, Chain, Gap, Search, TransactionSummary},
+    binlog::{Archive, ArchivedStretch, Chain, Gap, Search, TransactionSummary, Unreadable},
     server::ServerVersion,
 };
 use jiff::Timestamp;
@@ -123,11 +123,16 @@ struct Listed {
     source: String,
     files: Vec<FileShown>,
     gaps: Vec<Gap>,
+    /// Runs that have not ended as backups, with segments that cannot be read.
+    unreadable: Vec<Unreadable>,
     recoverable: Vec<Recoverable>,
 }
 
 impl Render for Listed {
     fn render(&self, out: &mut String) -> fmt::Result {
+        for it in &self.unreadable {
+            writeln!(out, "UNREADABLE: {}; what run #{} has after it is not listed", it.problem, it.run)?;
+        }
         if self.files.is_empty() {
             return writeln!(out, "nothing is archived of {}", self.source);
         }
@@ -216,9 +221,10 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
     let gaps: Vec<Gap> = files.iter().filter_map(|file| file.gap.clone()).collect();
     let chains = archive.chains()?;
     let recoverable = chains.iter().filter_map(|chain| recoverable(&archive, chain)).collect();
-    let exit = if gaps.is_empty() { Exit::Done } else { Exit::Finding };
+    let unreadable = archive.unreadable().to_vec();
+    let exit = if gaps.is_empty() && unreadable.is_empty() { Exit::Done } else { Exit::Finding };
     let source = archive.log().source.to_string();
-    context.output.result(exit, &Listed { source, files, gaps, recoverable });
+    context.output.result(exit, &Listed { source, files, gaps, unreadable, recoverable });
     Ok(exit)
 }
 

@@ -298,7 +298,7 @@ impl<'a> Archiver<'a> {
         };
         let known = self.history.as_deref();
         let spool = self.spool.as_ref();
-        ArchiveRun::begin(self.repo, &self.log, known, &options, self.writer_options(), spool, &mut wait)
+        ArchiveRun::begin(self.repo, &self.log, known, &options, &self.writer_options(), spool, &mut wait)
     }
 
     fn count_unsent(&mut self) {
@@ -326,6 +326,11 @@ impl<'a> Archiver<'a> {
             && let Some(late) = told(&left, spool, self.listener)
         {
             self.late.warn(self.listener, late);
+        }
+        for problem in std::mem::take(&mut run.unreadable) {
+            self.warn(format!(
+                "{problem}: what that run had archived from there on is missing, unless the server still has it"
+            ));
         }
         if self.store_failing.end() {
             self.note("the repository can be written to again");

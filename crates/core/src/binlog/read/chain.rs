@@ -74,8 +74,9 @@ impl Archive {
             let taken = Taken::of(&head)?;
             let Some(after) = self.after(&taken) else { continue };
             if let Ok((at, ..)) = self.locate(&after) {
-                let needed = self.stretches[at].run;
-                first = Some(first.map_or(needed, |first| first.min(needed)));
+                // What was taken over late is in a run after those that it came before.
+                let needed = self.stretches[at..].iter().map(|archived| archived.run);
+                first = first.into_iter().chain(needed).min();
             }
         }
         Ok(first)

@@ -15,14 +15,16 @@ use holdfast_repo::{
     format::item::ItemPath,
     log::{
         history::History,
+        outcome::Outcome,
         segment::{SegmentReader, is_superseded, list_segments},
     },
 };
+use serde::Serialize;
 
 use super::{
-    recorder::{Offsets, Recorder, Sink},
-    stored::{Noted, last_archived, replay, stretches_of},
-    stretch::{Gap, GapKind, Place, Stretch, Tail},
+    recorder::{Offsets, Sink},
+    stored::{Noted, recorder_before, replay_all, stretches_of},
+    stretch::{Gap, GapKind, Place, Stretch},
 };
 use crate::{
     error::{Context, Error, ErrorKind, Result},
@@ -52,9 +54,19 @@ pub struct Archive {
     log: LogName,
     history: History,
     stretches: Vec<ArchivedStretch>,
+    unreadable: Vec<Unreadable>,
     /// The run whose packs were read last. The next is opened beside it,
     /// because looking up what prunes have moved takes a while.
     opened: Mutex<Option<Arc<Backup>>>,
+}
+
+/// The first object of a run that cannot be read. What the run had after it is lost, unless a later run has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unreadable {
+    /// The run, which has not ended as a backup.
+    pub run: u64,
+    /// Names the object, and says what is wrong with it.
+    pub problem: String,
 }
 
 /// A stretch and where it is stored.
@@ -127,26 +139,51 @@ impl Archive {
             repo: Arc::clone(repo),
             log: log.clone(),
             stretches: Vec::new(),
+            unreadable: Vec::new(),
             opened: Mutex::default(),
             history,
         };
         let ended: Vec<RunNo> = archive.history.standing().map(|outcome| outcome.run).collect();
-        let mut found = BTreeMap::new();
+        let mut found: BTreeMap<Order, (RunNo, bool, Vec<Stretch>)> = BTreeMap::new();
         read_heads(repo, &archive.history, &ended, |run, head| {
-            found.insert(run, (false, stretches_of(&head?)?));
+            for stretch in stretches_of(&head?)? {
+                let order = archive.order(run, stretch.of_run.map(RunNo));
+                found.entry(order).or_insert((run, false, Vec::new())).2.push(stretch);
+            }
             Ok(())
         })?;
         for run in list_segments(repo, log)?.into_keys() {
             if !is_superseded(&archive.history, run) {
-                found.insert(run, (true, archive.live_stretches(run)?));
+                let (stretches, unreadable) = archive.live_stretches(run)?;
+                archive.unreadable.extend(unreadable);
+                found.insert(Order::of(run), (run, true, stretches));
             }
         }
-        for (run, (is_live, stretches)) in found {
+        for (run, is_live, stretches) in found.into_values() {
             for stretch in stretches {
                 archive.add(stretch, run, is_live);
             }
         }
         Ok(archive)
+    }
+
+    /// The place of stretches of `run` that `of_run` has recorded, if that was another.
+    fn order(&self, run: RunNo, of_run: Option<RunNo>) -> Order {
+        let (Some(of_run), Some(outcome)) = (of_run, self.history.outcome(run)) else {
+            return Order::of(run);
+        };
+        let Some(copy) = &outcome.copy_of else {
+            let is_taken = outcome.taken.contains(&of_run);
+            return if is_taken { Order::late(of_run, of_run, run) } else { Order::of(run) };
+        };
+        // In a copy it is a run of the original repository: the place is before what is a copy of a later one.
+        let is_later = |other: &Outcome| {
+            other.copy_of.as_ref().is_some_and(|other| {
+                (other.repository, &other.source) == (copy.repository, &copy.source) && other.run > of_run.0
+            })
+        };
+        let later = self.history.outcomes().iter().find(|outcome| is_later(outcome));
+        Order::late(later.map_or(run, |outcome| outcome.run), of_run, run)
     }
 
     /// A run that has ended, with its packs.
@@ -170,11 +207,15 @@ impl Archive {
             if let (true, Some(place)) = (overlaps, &stretch.continues) {
                 last.end = place.position;
             } else if stretch.continues.as_ref() != Some(&last.ends_at()) {
-                let text = format!(
+                let mut text = format!(
                     "the events between {} and {} are not stored in the repository",
                     last.ends_at(),
                     stretch.begins_at()
                 );
+                let between = self.unreadable.iter().rev().find(|it| (last.run.0..run.0).contains(&it.run));
+                if let Some(Unreadable { problem, .. }) = between {
+                    text = format!("{text}: {problem}");
+                }
                 gap = Some(Gap { kind: GapKind::NotStored, text });
             }
         }
@@ -182,35 +223,34 @@ impl Archive {
         self.stretches.push(ArchivedStretch { stretch, run, is_live, gap, end });
     }
 
-    fn live_stretches(&self, run: RunNo) -> Result<Vec<Stretch>> {
+    /// The stretches in the segments of a run, as far as these can be read.
+    fn live_stretches(&self, run: RunNo) -> Result<(Vec<Stretch>, Option<Unreadable>)> {
         let mut noted = Noted::default();
-        let (recorder, reader) = self.replay_live(run, &mut noted)?;
-        reader.check_end()?;
-        let open = recorder.and_then(|recorder| recorder.stretch());
-        Ok(noted.stretches.into_values().chain(open).collect())
-    }
-
-    /// Replays the segments that exist by now. The reader that is returned can tell whether these are all.
-    fn replay_live(&self, run: RunNo, sink: &mut dyn Sink) -> Result<(Option<Recorder>, SegmentReader)> {
-        let before = last_archived(&self.history).and_then(|outcome| outcome.tail.as_ref());
-        let mut recorder = match before {
-            Some(tail) => Some(Recorder::at(&Tail::from_map(tail)?)?),
-            None => None,
-        };
+        let mut recorder = recorder_before(&self.history, run)?;
         let mut reader = SegmentReader::new(&self.repo, &self.history, run);
-        while let Some(segment) = reader.read_next()? {
-            let bytes = segment
-                .bytes
-                .ok_or_else(|| Error::new(ErrorKind::Key, "reading the archive takes an operator's key"))?;
-            replay(&bytes, &mut recorder, sink)?;
-        }
-        Ok((recorder, reader))
+        let replayed = replay_all(&mut reader, &mut recorder, &mut noted);
+        let unreadable = match replayed.and_then(|()| Ok(reader.check_end()?)) {
+            Ok(()) => None,
+            // Anyone who can write to the store can put it there: the rest of the archive must not suffer.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                Some(Unreadable { run: run.0, problem: error.to_string() })
+            }
+            Err(error) => return Err(error),
+        };
+        let open = recorder.and_then(|recorder| recorder.stretch());
+        Ok((noted.stretches.into_values().chain(open).collect(), unreadable))
     }
 
     /// The source's log of runs.
     #[must_use]
     pub fn log(&self) -> &LogName {
         &self.log
+    }
+
+    /// Runs with objects that cannot be read, oldest first.
+    #[must_use]
+    pub fn unreadable(&self) -> &[Unreadable] {
+        &self.unreadable
     }
 
     /// All stretches, oldest first.
@@ -262,7 +302,9 @@ impl Archive {
             each: &mut *each,
             flow: ControlFlow::Continue(()),
         };
-        let done = self.replay_live(self.stretches[wanted.start].run, &mut live);
+        let run = self.stretches[wanted.start].run;
+        let mut reader = SegmentReader::new(&self.repo, &self.history, run);
+        let done = replay_all(&mut reader, &mut recorder_before(&self.history, run)?, &mut live);
         let Live { flow, passed, is_refused, .. } = live;
         if flow.is_break() {
             return Ok(flow);
@@ -354,6 +396,25 @@ impl Archive {
             Err(Stop::Enough) => Ok(flow),
             Err(Stop::Failed(error)) => Err(error),
         }
+    }
+}
+
+/// The place of stretches in an archive: before those of a run itself come those that were taken over late.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Order {
+    before: RunNo,
+    is_own: bool,
+    of_run: RunNo,
+    run: RunNo,
+}
+
+impl Order {
+    fn of(run: RunNo) -> Self {
+        Self { before: run, is_own: true, of_run: run, run }
+    }
+
+    fn late(before: RunNo, of_run: RunNo, run: RunNo) -> Self {
+        Self { before, is_own: false, of_run, run }
     }
 }
 

@@ -41,6 +41,17 @@ impl Run {
         Self::begin_now(Intent::Backup, repo, &log, Some(history), options)
     }
 
+    /// As [`begin_on`](Self::begin_on), for a run that takes over what archivers have left. Until it ends it
+    /// counts as a prune: it asks the active run for room, an archiver waits for it, and nobody adopts what it
+    /// leaves.
+    pub fn begin_filing(
+        repo: &Arc<Repo>,
+        history: &History,
+        options: &RunOptions,
+    ) -> Result<Self, BeginError> {
+        Self::begin_as(Intent::Prune, repo, history, options)
+    }
+
     /// As [`begin_on`](Self::begin_on), for a run that drops, holds or prunes.
     /// It asks the active run for room.
     pub(crate) fn begin_as(

@@ -171,6 +171,12 @@ impl SegmentReader {
         Self { repo, log, run, next: 0, previous, listed: None, fetched: VecDeque::new(), is_cut: false }
     }
 
+    /// Number of the segment that is read next.
+    #[must_use]
+    pub fn next_part(&self) -> u32 {
+        self.next
+    }
+
     /// The bytes of the next segment; `None` if there is none yet.
     fn fetch(&mut self) -> Result<Option<Vec<u8>>, RepoError> {
         if let Some(object) = self.fetched.pop_front() {
@@ -296,10 +302,11 @@ pub(crate) fn encode_raw(
     Ok(signed_bytes(repo, &place, MAGIC, CONTEXT, &[&public, &bytes]))
 }
 
-/// Stores a sealed segment of a run; it is durable on return.
+/// Stores a sealed segment of a run; it is durable on return. Something under its name that nobody has signed
+/// makes way: anyone who may write to the store could stop an archiver with it.
 ///
 /// # Errors
-/// [`RepoError::is_exists`] if another one is stored.
+/// [`RepoError::is_exists`] if another segment is stored.
 pub fn store_sealed(
     repo: &Repo,
     log: &LogName,
@@ -307,7 +314,40 @@ pub fn store_sealed(
     part: u32,
     object: &[u8],
 ) -> Result<(), RepoError> {
-    repo.put(&Place { log, kind: ObjectKind::SegmentPublic, run, part }, object).map(|_| ())
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part };
+    match repo.put(&place, object) {
+        Err(error) if error.is_exists() => {
+            let Some(problem) = made_up(repo, &place)? else { return Err(error) };
+            if !repo.discard(&[place.path()])?.is_empty() {
+                return Err(problem);
+            }
+            repo.put(&place, object).map(drop)
+        }
+        stored => stored.map(drop),
+    }
+}
+
+/// Whether a segment is stored that a believed key has signed.
+pub(crate) fn is_signed(repo: &Repo, log: &LogName, run: RunNo, part: u32) -> Result<bool, RepoError> {
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part };
+    Ok(exists(&**repo.store(), &place.path())? && made_up(repo, &place)?.is_none())
+}
+
+/// What is wrong with the object in a segment's place, if no key that is believed has signed it for this place.
+fn made_up(repo: &Repo, place: &Place<'_>) -> Result<Option<RepoError>, RepoError> {
+    let object = match read_all(&**repo.store(), &place.path(), OBJECT_BYTES_MAX) {
+        Ok(object) => object,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return made_up_or(error.into()),
+    };
+    match split_signed(repo, place, MAGIC, CONTEXT, &object) {
+        Ok(_) => Ok(None),
+        Err(error) => made_up_or(error),
+    }
+}
+
+fn made_up_or(error: RepoError) -> Result<Option<RepoError>, RepoError> {
+    if error.is_of_the_object() { Ok(Some(error)) } else { Err(error) }
 }
 
 /// The tail of a sealed segment, which says where its bytes end.
@@ -334,8 +374,16 @@ pub fn is_followed(repo: &Repo, history: &History, run: RunNo) -> Result<bool, R
     if later.any(|outcome| outcome.outcome_type == OutcomeType::Backup) {
         return Ok(true);
     }
-    let stored = list_segments(repo, history.log())?;
-    Ok(stored.into_keys().any(|other| other > run))
+    let log = history.log();
+    for (later, parts) in list_segments(repo, log)? {
+        let Some(part) = parts.first().copied().filter(|_| later > run) else { continue };
+        // Anyone can have made up an object with such a name.
+        let place = Place { log, kind: ObjectKind::SegmentPublic, run: later, part };
+        if made_up(repo, &place)?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The numbers of the segments that are stored, by run.

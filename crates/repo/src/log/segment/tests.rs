@@ -21,6 +21,7 @@ use crate::{
     ops::{
         check::{CheckOptions, check},
         prune::{PruneOptions, sweep},
+        repair::{plan_repair, repair},
     },
     repo::tests::new_repo_at,
     store::{
@@ -216,6 +217,26 @@ fn check_reads_segments() {
     assert!(found[0].object.contains("segments/0000000001-000001"), "{found:?}");
 }
 
+/// A repair gives up segments of a run that has ended, from the first that cannot be read.
+#[test]
+fn repair_gives_up_what_cannot_be_read() {
+    let (store, repo, run) = world(Suite::X25519Aes256Gcm);
+    let repaired = || {
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        repair(&repo, &log(), &CheckOptions::default(), &mut |_| true, &options).unwrap().discarded.len()
+    };
+    let there = || list_segments(&repo, &log()).unwrap().remove(&RunNo(1)).unwrap_or_default();
+    let path = log().segment(RunNo(1), 1);
+    store.delete(std::slice::from_ref(&path)).unwrap();
+    store.create_if_absent(&path, b"damaged").unwrap();
+    let planned = plan_repair(&repo, &log(), &CheckOptions::default(), repo.now().unwrap()).unwrap();
+    assert!(planned.is_empty(), "its run goes on: {planned:?}");
+    run.abandon("test").unwrap();
+    assert_eq!((repaired(), there()), (2, vec![0]));
+    assert_eq!(read(&repo, RunNo(1)).unwrap(), [b"one"]);
+    assert!(check(&repo, &log(), CheckOptions::default()).unwrap().findings.is_empty());
+}
+
 /// Two processes that act as the same run cannot both store.
 #[test]
 fn another_segment_of_the_same_number_is_refused() {
@@ -284,4 +305,29 @@ fn segments_do_not_go_by_the_word_of_who_cannot_have_them() {
     assert_eq!(read(&repo, RunNo(1)).unwrap().len() + read(&repo, RunNo(4)).unwrap().len(), 4);
     end(&repo, &[1, 4]);
     assert_eq!((parts(1), parts(4)), (0, 0));
+}
+
+/// Whoever can write to the store and has no key can neither stop an archiver with objects in the way of its
+/// segments, nor make it seem that the archive has continued.
+#[test]
+fn what_nobody_signed_is_no_segment() {
+    let (store, repo, run) = world(Suite::X25519Aes256Gcm);
+    let history = History::read(&repo, &log()).unwrap();
+    let elsewhere = read_all(&store, &log().segment(RunNo(1), 2), 1 << 20).unwrap();
+    for made_up in [&b""[..], b"made up", &elsewhere] {
+        for path in [log().segment(RunNo(1), 3), log().segment(RunNo(7), 0)] {
+            store.delete(std::slice::from_ref(&path)).unwrap();
+            store.create_if_absent(&path, made_up).unwrap();
+        }
+        assert!(!is_followed(&repo, &history, RunNo(1)).unwrap());
+        let mut writer = SegmentWriter::new(&run);
+        let sealed: Vec<_> = (0..4).map(|at| writer.seal(tail(at), &[at as u8; 9]).unwrap()).collect();
+        writer.store(&sealed[3]).unwrap();
+        assert!(read_all(&store, &log().segment(RunNo(1), 3), 1 << 20).unwrap() == sealed[3].object);
+        // One that a key has signed stays.
+        assert!(writer.store(&sealed[2]).unwrap_err().is_exists());
+    }
+    run.abandon("test").unwrap();
+    write(&begin(&repo), &[b"two"]);
+    assert!(is_followed(&repo, &history, RunNo(1)).unwrap());
 }

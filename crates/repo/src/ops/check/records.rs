@@ -12,7 +12,7 @@ use crate::{
     log::{
         lease::look,
         run::REPORT_BYTES_MAX,
-        segment::{SegmentReader, is_superseded, list_segments},
+        segment::{SegmentReader, is_signed, is_superseded, list_segments},
     },
     ops::prune::keeps_records,
     repo::Repo,
@@ -85,7 +85,7 @@ impl Check {
     /// Checks segments that are needed: signed, intact, and without gaps between them.
     pub(super) fn segments(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
-        for run in list_segments(&repo, &log)?.into_keys() {
+        for (run, parts) in list_segments(&repo, &log)? {
             if is_superseded(&self.history, run) {
                 continue;
             }
@@ -102,7 +102,19 @@ impl Check {
                 // The run may have ended meanwhile, and its segments may be gone.
                 && !is_superseded(&self.history.renewed(&repo)?, run)
             {
-                self.finding(error, Severity::Lost, Vec::new())?;
+                let position = self.finding(error, Severity::Lost, Vec::new())?;
+                // Of a run that may go on, packs will have the same. What a key has signed is no damage, even if
+                // this program cannot use it.
+                let has_ended = self.history.outcome(run).is_some() || run > self.history.last_foreseen();
+                if has_ended && !is_signed(&repo, &log, run, reader.next_part())? {
+                    self.report.findings[position].remedy = Remedy::Discard;
+                    let later = parts.into_iter().filter(|part| *part > reader.next_part());
+                    for object in later.map(|part| log.segment(run, part).to_string()) {
+                        let problem = "comes after one that cannot be read".to_owned();
+                        let finding = Finding::of_object(object, Severity::Lost);
+                        self.find(Finding { problem, remedy: Remedy::Discard, ..finding });
+                    }
+                }
             }
         }
         Ok(())

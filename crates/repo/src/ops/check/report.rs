@@ -25,7 +25,7 @@ pub enum Remedy {
     Refs,
     /// Rebuilds the index of this run from its packs.
     Index(RunNo),
-    /// Deletes the object, which no restore needs.
+    /// Deletes the object, which no restore needs, or can use.
     Discard,
     /// Declares that the run had no effect, or finds out what its prune did.
     Outcome,

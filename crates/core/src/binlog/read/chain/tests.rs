@@ -34,6 +34,7 @@ fn stretch(server: &BinlogServer, file: &str, place: (u64, u64), gtids: (&str, &
     let named = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     Stretch {
         number: 0,
+        of_run: None,
         server: server.clone(),
         file: file.to_owned(),
         begin: place.0,
@@ -63,7 +64,14 @@ fn archive(stretches: impl IntoIterator<Item = Stretch>) -> Archive {
         let end = stretch.end;
         ArchivedStretch { stretch, run: RunNo(1), is_live: false, gap: None, end }
     });
-    Archive { repo, log, history, stretches: stretches.collect(), opened: Mutex::default() }
+    Archive {
+        repo,
+        log,
+        history,
+        stretches: stretches.collect(),
+        unreadable: Vec::new(),
+        opened: Mutex::default(),
+    }
 }
 
 fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken {

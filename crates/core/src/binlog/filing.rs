@@ -1,0 +1,95 @@
+//! Filing: what archivers have left in segments goes into packs. An archiver with an operator's key does this for
+//! runs that died right before its own. One with a writer's key cannot read them and continues after them, so they
+//! stay until somebody who can read files them.
+
+use std::sync::Arc;
+
+use holdfast_repo::{
+    LogName, Repo, RunNo,
+    data::writer::WriterOptions,
+    log::{
+        history::History,
+        run::{Run, RunOptions},
+        segment::SegmentReader,
+    },
+};
+
+use super::{
+    read::Unreadable,
+    recorder::Recorder,
+    run::{ArchiveRun, unfiled_runs},
+    stored::{stored_tail, tail_of_segments},
+};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What was filed, or would be.
+#[derive(Debug, Default)]
+pub struct Filed {
+    /// The runs whose segments are in packs now.
+    pub runs: Vec<RunNo>,
+    /// The run that has them; `None` if nothing was filed.
+    pub into: Option<RunNo>,
+    /// Bytes of their events, once they are filed.
+    pub bytes: u64,
+    /// Runs whose segments stay, because they cannot be read.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Finds the runs of an archive that died and whose segments nobody has taken over. Every role can.
+pub fn plan_filing(repo: &Arc<Repo>, log: &LogName) -> Result<Filed> {
+    let mut filed = Filed::default();
+    let history = History::read(repo, log)?;
+    for run in unfiled_runs(repo, &history)? {
+        match tail_of_segments(&mut SegmentReader::new(repo, &history, run))? {
+            (_, Some(problem)) => {
+                filed.unreadable.push(Unreadable { run: run.0, problem: problem.to_string() });
+            }
+            (Some(_), None) => filed.runs.push(run),
+            (None, None) => {}
+        }
+    }
+    Ok(filed)
+}
+
+/// Files the segments of these runs. Asks an archiver that is at work for room, and waits.
+///
+/// # Errors
+/// The key cannot read.
+pub fn file_segments(
+    repo: &Arc<Repo>,
+    log: &LogName,
+    options: &RunOptions,
+    writer: WriterOptions,
+) -> Result<Filed> {
+    if !repo.can_read() {
+        return Err(Error::new(ErrorKind::Key, "filing the segments of an archive takes an operator's key"));
+    }
+    let mut filed = plan_filing(repo, log)?;
+    if filed.runs.is_empty() {
+        return Ok(filed);
+    }
+    let run = Run::begin_filing(repo, &History::read(repo, log)?, options)?;
+    // An archiver may have taken some of them over since.
+    let there = unfiled_runs(repo, run.history())?;
+    filed.runs.retain(|run| there.contains(run));
+    let mut run = ArchiveRun::of(run, writer)?;
+    let tail = stored_tail(repo, log)?.filter(|_| !filed.runs.is_empty());
+    let Some(tail) = tail else {
+        run.give_up("there was nothing to file");
+        return Ok(filed);
+    };
+    if let Err(error) = run.file(&filed.runs) {
+        run.give_up(&error.to_string());
+        return Err(error);
+    }
+    // The archive ends where it did.
+    if let Some(ended) = run.finish(&mut Recorder::at(&tail)?)? {
+        filed.into = Some(ended.run);
+        filed.bytes = ended.bytes;
+        if let Some(discarding) = ended.discarding {
+            // A later sweep deletes what is left.
+            let _ended = discarding.join();
+        }
+    }
+    Ok(filed)
+}
