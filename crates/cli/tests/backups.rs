@@ -13,7 +13,7 @@ use holdfast_repo::{
     },
     log::{
         history::History,
-        outcome::PartId,
+        outcome::Part,
         run::{Ending, Run, RunOptions},
     },
     store::fs::FsStore,
@@ -68,7 +68,7 @@ fn take_with(program: &Program, source: &str, turn: u8, pages: usize, change: im
 fn take_part(
     program: &Program,
     source: &str,
-    part: Option<PartId>,
+    part: Option<Part>,
     turn: u8,
     pages: usize,
     change: impl FnOnce(&mut Head),
@@ -248,7 +248,7 @@ fn stats_tell_what_takes_the_space() {
     let plan = program.run(&["expire", "1", "--dry-run", "--json"]).expect_code(0).last();
     assert_eq!(plan["data"]["freed_bytes"], own, "{source}");
     // A part of the server does not mean that the server has shrunk.
-    take_part(&program, "db1", Some(PartId::of("shop.orders")), 4, 4, |_| ());
+    take_part(&program, "db1", Some(Part::of("shop.orders")), 4, 4, |_| ());
     let json = program.run(&["stats", "--json"]).expect_code(0).last();
     let source = &json["data"]["sources"][0];
     assert_eq!(
@@ -466,7 +466,7 @@ fn doctor_tells_backups_that_are_too_old() {
     // Neither a newer backup of another kind nor a partial one replaces the missing backups.
     let program = Program::with_repository();
     take_with(&program, "db1", 1, 4, |head| head.finished_at -= SignedDuration::from_hours(72));
-    take_part(&program, "db1", Some(PartId::of("shop.orders")), 2, 4, |_| ());
+    take_part(&program, "db1", Some(Part::of("shop.orders")), 2, 4, |_| ());
     let stopped = ["doctor", "--no-server", "--max-age", "2d"];
     let late = program.run(&stopped).expect_code(3);
     assert!(late.out.contains("db1/physical: 2 backups stand; the newest, #1, is from "), "{late:#?}");

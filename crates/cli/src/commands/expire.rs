@@ -204,8 +204,8 @@ fn unneeded_binlogs(
 ) -> Result<Vec<Looked>> {
     let kept = looked.iter().flat_map(|(_, _, history, plan)| {
         // Nothing is replayed after a partial backup.
-        let is_whole = |run| history.outcome(run).is_none_or(|outcome| outcome.part.is_none());
-        let whole = plan.kept.iter().filter(move |kept| is_whole(kept.run));
+        let continues = |run| history.outcome(run).is_none_or(Outcome::can_be_continued);
+        let whole = plan.kept.iter().filter(move |kept| continues(kept.run));
         whole.map(|kept| not_before(history, kept.run, kept.at))
     });
     // If any start time is unknown, all binlogs may be needed.

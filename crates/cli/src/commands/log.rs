@@ -6,7 +6,7 @@ use holdfast_core::{
     Error, Result,
     logical::diff::{self, Counts, DiffOptions, DiffSink, ObjectChange, RowChange, TableDiff, TablePair},
 };
-use holdfast_repo::{Act, Kind, data::reader::Backup, format::item::ItemMap, log::outcome::PartId};
+use holdfast_repo::{Act, Kind, data::reader::Backup, format::item::ItemMap, log::outcome::Part};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -112,7 +112,7 @@ pub(super) fn run(args: &LogArgs, context: &Context<'_>) -> Result<Exit> {
     let mut entries: Vec<Entry> = Vec::new();
     // The last backup of the whole source and of each part.
     // A table that a part does not cover has not been dropped.
-    let mut last: BTreeMap<Option<PartId>, Backup> = BTreeMap::new();
+    let mut last: BTreeMap<Option<Part>, Backup> = BTreeMap::new();
     for outcome in history.standing() {
         context.cancel.check()?;
         let backup = match last.values().next() {

@@ -10,7 +10,7 @@ use holdfast_core::{
     logical::{ReadFacts, ViewFacts},
     physical::Position,
 };
-use holdfast_repo::{Act, ObjectKind, Place, log::run::REPORT_BYTES_MAX};
+use holdfast_repo::Act;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -313,8 +313,7 @@ pub(super) fn run(args: &ReportArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::Read, "to show a report")?;
     let chosen = select::backup(context, &repo, &args.id, args.name.name.as_ref())?;
     let id = chosen.log().backup_id(chosen.run);
-    let place = Place { log: chosen.log(), kind: ObjectKind::Report, run: chosen.run, part: 0 };
-    let json = repo.read_object(&place, REPORT_BYTES_MAX)?;
+    let json = chosen.history.report(&repo, chosen.run)?;
     let whole = serde_json::from_slice(&json)
         .context_kind(ErrorKind::Damaged, format!("understand the report of {id}"))?;
     context.output.result(Exit::Done, &Report::new(id, whole)?);

@@ -13,7 +13,7 @@ use holdfast_repo::{
     Act, Repo, RunNo,
     data::reader::Backup,
     format::{item::FileRole, manifest::Totals},
-    log::history::History,
+    log::{history::History, outcome::Outcome},
     ops::{
         compression::CodecBytes,
         space::{BackupSpace, Space},
@@ -147,10 +147,14 @@ fn of_log(repo: &Arc<Repo>, history: &History, tables: usize, context: &Context<
         heads.push(head?);
         context.cancel.check()
     })?;
+    let newest_part = history.newest_taken().and_then(|run| history.outcome(run)?.part);
     for (BackupSpace { run, needed_bytes, own_bytes }, head) in space.backups.into_iter().zip(heads) {
         totals.push((head.finished_at, head.totals));
-        // Neither a part of the server nor an import says how the server grows.
-        if history.outcome(run).is_some_and(|outcome| outcome.part.is_none() && !outcome.imported) {
+        // Neither another part of the server nor an import says how the server grows.
+        let is_comparable = |outcome: &Outcome| {
+            outcome.part == newest_part && outcome.can_be_continued() && !outcome.imported
+        };
+        if history.outcome(run).is_some_and(is_comparable) {
             whole.push((head.finished_at, head.totals));
         }
         backups.push(BackupStats {

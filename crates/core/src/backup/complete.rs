@@ -17,7 +17,7 @@ use crate::{
 
 /// Publishes the backup.
 pub(super) fn publish(
-    publication: Publication<'_>,
+    mut publication: Publication<'_>,
     Stored { mut flags, meters, kept }: Stored<'_>,
     captured: Captured,
 ) -> Result<(BackupReport, Outcome)> {

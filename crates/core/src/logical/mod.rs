@@ -21,6 +21,7 @@ mod catalog;
 mod crew;
 pub mod delimited;
 pub mod diff;
+pub(crate) mod excluded;
 pub mod export;
 pub mod import;
 pub mod load;

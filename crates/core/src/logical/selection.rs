@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use holdfast_repo::log::outcome::PartId;
+use holdfast_repo::log::outcome::Part;
 use serde_json::{Value, json};
 
 use crate::error::{Error, ErrorKind};
@@ -248,9 +248,10 @@ impl Selection {
         self.described().to_string()
     }
 
-    /// The part of a server that is selected; `None` for all of it, except what was excluded by name.
-    pub(crate) fn part(&self) -> Option<PartId> {
-        let is_whole = self.is_of_all() && self.filters.is_empty();
+    /// The part of a server that is selected; `None` for all of it.
+    pub(crate) fn part(&self) -> Option<Part> {
+        let is_rest = self.is_of_all() && self.filters.is_empty();
+        let is_whole = is_rest && self.schemas_excluded.is_empty() && self.tables_excluded.is_empty();
         let mut asked = self.clone();
         // The order in which names were typed makes no difference.
         for names in [&mut asked.schemas, &mut asked.schemas_excluded] {
@@ -259,7 +260,8 @@ impl Selection {
         for names in [&mut asked.tables, &mut asked.tables_excluded] {
             names.sort_by_key(ToString::to_string);
         }
-        (!is_whole).then(|| PartId::of(&asked.identity()))
+        let part = if is_rest { Part::rest_of } else { Part::of };
+        (!is_whole).then(|| part(&asked.identity()))
     }
 
     /// The selection as JSON, field by field.

@@ -10,6 +10,7 @@
 //! which a running server into which a logical backup was loaded executes one.
 
 mod branches;
+mod excluded;
 mod only;
 mod until;
 mod wanted;
@@ -31,6 +32,7 @@ use crate::{
     restore::{self, Piece, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
 };
 
+use excluded::LeftOut;
 pub use until::Until;
 use wanted::Wanted;
 
@@ -47,6 +49,8 @@ pub struct Recovery {
     base: RunNo,
     after: After,
     until: Until,
+    /// What the backup left out.
+    left_out: Option<LeftOut>,
     /// The backup, if the user has named it.
     named: Option<RunNo>,
 }
@@ -84,7 +88,9 @@ pub fn choose(
         ),
     })?;
     let log = history.log().clone();
-    Ok(Recovery { archive, log, base, after, until, named: named.and_then(|(_, run)| run) })
+    let left_out = LeftOut::of(&read_head(repo, history, base)?);
+    let named = named.and_then(|(_, run)| run);
+    Ok(Recovery { archive, log, base, after, until, left_out, named })
 }
 
 /// The backups of a source.
@@ -187,7 +193,7 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
 /// Where the archive continues after a backup. Fails if it does not, or if the moment is before the backup.
 fn after(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<After> {
     let log = history.log();
-    if history.outcome(base).is_some_and(|outcome| outcome.part.is_some()) {
+    if history.outcome(base).is_some_and(|outcome| !outcome.can_be_continued()) {
         let text = format!(
             "{log} {base} holds only a part of its server: the transactions after it change data that it \
              does not have"
@@ -241,7 +247,7 @@ impl Recovery {
     }
 
     fn wanted(&self) -> Wanted<'_> {
-        Wanted::new(&self.archive, &self.after, &self.until, (&self.log, self.base))
+        Wanted::new(&self.archive, &self.after, &self.until, (&self.log, self.base), self.left_out.as_ref())
     }
 
     /// What is replayed after the backup. Must have been counted before.

@@ -12,7 +12,7 @@ use holdfast_formats::{
 };
 use holdfast_repo::{Kind, LogName, RunNo};
 
-use super::{Until, branches::Branches, until::instant};
+use super::{Until, branches::Branches, excluded::LeftOut, until::instant};
 use crate::{
     binlog::{After, Archive, ArchivedEvent, Place, Stretch},
     error::{Error, ErrorKind, Result},
@@ -27,6 +27,8 @@ pub(super) struct Wanted<'a> {
     until: &'a Until,
     /// The backup.
     base: (&'a LogName, RunNo),
+    /// What the backup left out.
+    left_out: Option<&'a LeftOut>,
 }
 
 impl<'a> Wanted<'a> {
@@ -35,8 +37,9 @@ impl<'a> Wanted<'a> {
         after: &'a After,
         until: &'a Until,
         base: (&'a LogName, RunNo),
+        left_out: Option<&'a LeftOut>,
     ) -> Self {
-        Self { archive, after, until, base }
+        Self { archive, after, until, base, left_out }
     }
 
     /// Reads all of the transactions, and returns where they end. Fails if the moment is not reached, or if a
@@ -72,6 +75,7 @@ impl<'a> Wanted<'a> {
             base: self.base,
             doubts,
             branches: (doubts.is_some() && has_no_branches).then(Branches::default),
+            left_out: self.left_out.filter(|_| doubts.is_some()).cloned(),
             end: None,
             committed_us: 0,
             reached: Count::default(),
@@ -162,6 +166,8 @@ struct Walk<'a> {
     doubts: Option<&'a Cancel>,
     /// Behind a logical backup.
     branches: Option<Branches>,
+    /// What that backup left out.
+    left_out: Option<LeftOut>,
     /// The stretch of the last event, and where it ended.
     end: Option<(usize, Place)>,
     /// When the transaction of the current event was committed.
@@ -222,6 +228,9 @@ impl Walk<'_> {
         if let Some(branch) = self.branches.as_mut().and_then(|branches| branches.next(event.body)) {
             return Err(self.ends_unknown(&branch, event.transaction, &begin));
         }
+        if let Some(needed) = self.left_out.as_mut().and_then(|left_out| left_out.next(event.body)) {
+            return Err(self.needs_left_out(&needed, event.transaction, &begin));
+        }
         // The receiver drops events between transactions if no transaction follows them.
         take(Piece::Event { bytes: event.bytes, part: event.part })?;
         let end = Place { position: event.begin + event.bytes.len() as u64, ..begin };
@@ -234,6 +243,23 @@ impl Walk<'_> {
         }
         self.end = Some((event.stretch, end));
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// The error for a change of what the backup left out.
+    fn needs_left_out(&self, needed: &str, transaction: Option<&GtidEvent>, at: &Place) -> Error {
+        let (log, base) = self.base;
+        let gtid = transaction.and_then(|transaction| transaction.gtid.as_ref());
+        let name = name_of(gtid, at);
+        let text = format!(
+            "transaction {name} needs {needed}, which was excluded from {log} {base}: it cannot be replayed after that \
+             backup"
+        );
+        let before = match gtid {
+            Some(gtid) => format!("--before-gtid {gtid}"),
+            None => "a time before it (--at)".to_owned(),
+        };
+        Error::new(ErrorKind::Usage, text)
+            .hinted(format!("name a backup that has it; {before} recovers everything before"))
     }
 
     /// The error for the end of a branch that the backup does not have.

@@ -8,7 +8,7 @@ use holdfast_repo::{
     format::manifest::Head,
     log::{
         history::History,
-        outcome::{Outcome, PartId},
+        outcome::{Outcome, Part},
         run::Run,
     },
 };
@@ -42,7 +42,7 @@ impl Kept {
     pub(crate) fn foundation(
         &self,
         run: &Run,
-        part: Option<PartId>,
+        part: Option<Part>,
         options: &BackupOptions,
         listener: &dyn Listener,
     ) -> Foundation {

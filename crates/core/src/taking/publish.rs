@@ -78,7 +78,7 @@ impl<'a> Publication<'a> {
         }
     }
 
-    pub(crate) fn write_report(&self, report: &impl Serialize) -> Result<()> {
+    pub(crate) fn write_report(&mut self, report: &impl Serialize) -> Result<()> {
         self.run.write_report(&serde_json::to_vec(report).context("describe the run")?)?;
         point("backup.report.durable");
         Ok(())

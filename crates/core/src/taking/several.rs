@@ -7,7 +7,7 @@ use holdfast_pipe::Headroom;
 use holdfast_repo::{
     LogName, Repo,
     data::writer::WriterOptions,
-    log::outcome::{Outcome, PartId},
+    log::outcome::{Outcome, Part},
 };
 
 use super::{
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Several<'a> {
     pub(crate) log: &'a LogName,
     /// The part of the server that it contains.
-    pub(crate) part: Option<PartId>,
+    pub(crate) part: Option<Part>,
     /// Whether it is another tool's dump.
     pub(crate) is_imported: bool,
     /// What the compressing threads leave to the server.

@@ -36,7 +36,7 @@ fn ids(server: &Server) -> Vec<u32> {
     server.query("SELECT id FROM a.t ORDER BY id").unwrap()
 }
 
-fn reset(server: &Server) {
+pub(super) fn reset(server: &Server) {
     let is_mariadb = server.kind().is_mariadb();
     server.exec(if is_mariadb { "RESET MASTER" } else { "RESET BINARY LOGS AND GTIDS" }).unwrap();
 }
@@ -52,7 +52,7 @@ fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
     ids(&copy)
 }
 
-fn logical_options(server: &Server) -> BackupOptions {
+pub(super) fn logical_options(server: &Server) -> BackupOptions {
     BackupOptions { name: Some(source()), ..crate::server::backup_options(crate::server::options(server)) }
 }
 
@@ -661,7 +661,7 @@ fn stops_after(server: &Server, bytes: u64) -> u16 {
 }
 
 /// Makes a server execute a binlog with its own programs; returns their errors.
-fn executed(server: &Server, binlog: &[u8]) -> Result<(), String> {
+pub(super) fn executed(server: &Server, binlog: &[u8]) -> Result<(), String> {
     let kind = server.kind();
     let (file, statements) =
         (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());

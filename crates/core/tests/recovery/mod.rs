@@ -29,6 +29,7 @@ use crate::{
 
 mod again;
 mod astray;
+mod excluded;
 mod lost;
 
 /// GTIDs in the order of the server's binlogs, as read by the server.

@@ -22,7 +22,9 @@ use crate::{
     },
     log::{
         hold::Hold,
-        outcome::{self, Intent, LostOutcome, OUTCOME_BYTES_MAX, Outcome, OutcomeType, PartId},
+        outcome::{
+            self, Intent, LostOutcome, OUTCOME_BYTES_MAX, Outcome, OutcomeType, Part, REPORT_BYTES_MAX,
+        },
     },
     repo::Repo,
     store::{
@@ -426,7 +428,7 @@ impl History {
     /// The base for a backup with the key at hand, by what the two have most in common: of those that it may
     /// build on, the newest of the same part of the source, or else of all of it, or else of any part.
     #[must_use]
-    pub fn newest_base(&self, repo: &Repo, part: Option<PartId>) -> Option<RunNo> {
+    pub fn newest_base(&self, repo: &Repo, part: Option<Part>) -> Option<RunNo> {
         let may = |outcome: &&Outcome| repo.may_build_on(&outcome.author);
         let newest = |is_it: &dyn Fn(&Outcome) -> bool| {
             self.standing().rev().filter(may).find(|outcome| is_it(outcome))
@@ -477,6 +479,28 @@ impl History {
             return Err(RepoError::damaged(&path, Damage::NotAsRecorded));
         }
         outcome::open_head(repo, &self.log, run, &bytes)
+    }
+
+    /// The report of a backup, as JSON: what its outcome recorded, if it did.
+    pub fn report(&self, repo: &Repo, run: RunNo) -> Result<Vec<u8>, RepoError> {
+        self.listed_report(repo, run, None)
+    }
+
+    /// The same, of an object that a listing may have returned.
+    pub(crate) fn listed_report(
+        &self,
+        repo: &Repo,
+        run: RunNo,
+        listed: Option<&ObjectInfo>,
+    ) -> Result<Vec<u8>, RepoError> {
+        let place = Place { log: &self.log, kind: ObjectKind::Report, run, part: 0 };
+        let object =
+            read_known(&**repo.store(), &place.path(), listed, sealed_limit_bytes(REPORT_BYTES_MAX))?;
+        let recorded = self.outcome(run).and_then(|outcome| outcome.report);
+        if recorded.is_some_and(|recorded| recorded != object_hash(&object)) {
+            return Err(RepoError::damaged(place, Damage::NotAsRecorded));
+        }
+        repo.open_object(&place, &object, REPORT_BYTES_MAX)
     }
 
     /// Reads the manifest heads of several backups, several at a time if the store is far away.

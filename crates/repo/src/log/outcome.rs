@@ -23,6 +23,8 @@ use crate::{
 pub const HEAD_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a public part before sealing, at most: an expire of some hundred thousand backups.
 pub const PUBLIC_BYTES_MAX: u64 = 2 << 20;
+/// Plain bytes of a report, at most.
+pub const REPORT_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of a whole outcome, at most.
 pub const OUTCOME_BYTES_MAX: u64 =
     sealed_limit_bytes(HEAD_BYTES_MAX) + sealed_limit_bytes(PUBLIC_BYTES_MAX) + FIXED_BYTES as u64;
@@ -164,6 +166,8 @@ pub(crate) struct PublicPart {
     pub(crate) previous: ObjectHash,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refs: Option<ObjectHash>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) report: Option<ObjectHash>,
     #[serde(default)]
     pub(crate) index_parts: u32,
     #[serde(default)]
@@ -185,7 +189,9 @@ pub(crate) struct PublicPart {
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) imported: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) part: Option<PartId>,
+    pub(crate) part: Option<Hex<8>>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) rest: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) taken: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,6 +209,7 @@ impl PublicPart {
             host: String::new(),
             previous,
             refs: None,
+            report: None,
             index_parts: 0,
             pack_parts: 0,
             dropped: Vec::new(),
@@ -214,6 +221,7 @@ impl PublicPart {
             copy_of: None,
             imported: false,
             part: None,
+            rest: false,
             taken: Vec::new(),
             tail: None,
         }
@@ -225,18 +233,30 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Identifies a part of a source by what was requested: two backups with the same id hold the same part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PartId(pub Hex<8>);
+/// A part of a source, by what was requested: two backups of equal parts hold the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// Identifies what was requested.
+    pub id: Hex<8>,
+    /// Whether it is all of the source but what was excluded by name. What the source does later can be replayed
+    /// after it, as long as that does not touch what was excluded.
+    pub is_rest: bool,
+}
 
-impl PartId {
-    /// The id of what was `asked` for, in words that do not change from version to version.
+impl Part {
+    /// What was `asked` for, in words that do not change from version to version.
     #[must_use]
     pub fn of(asked: &str) -> Self {
         let hash = blake3::derive_key("holdfast part of a source 1", asked.as_bytes());
         let mut id = [0; 8];
         id.copy_from_slice(&hash[..8]);
-        Self(Hex(id))
+        Self { id: Hex(id), is_rest: false }
+    }
+
+    /// All but what was excluded.
+    #[must_use]
+    pub fn rest_of(asked: &str) -> Self {
+        Self { is_rest: true, ..Self::of(asked) }
     }
 }
 
@@ -259,6 +279,8 @@ pub struct Outcome {
     pub author: Author,
     /// Hash of the refs object.
     pub refs: Option<ObjectHash>,
+    /// Hash of the report object, if a backup has one.
+    pub report: Option<ObjectHash>,
     /// How many index parts the run wrote.
     pub index_parts: u32,
     /// How many pack numbers the run gave out.
@@ -280,7 +302,7 @@ pub struct Outcome {
     /// Whether a backup was made from another tool's dump: the moment of its rows is not known for certain.
     pub imported: bool,
     /// The part of its source that a backup holds; `None`: all of it.
-    pub part: Option<PartId>,
+    pub part: Option<Part>,
     /// Runs that ended without effect and whose segments this one has taken over.
     pub taken: Vec<RunNo>,
     /// Where the binlog that a run archived ends.
@@ -294,6 +316,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Whether what the source did later can be replayed after it, as far as its part goes.
+    #[must_use]
+    pub fn can_be_continued(&self) -> bool {
+        self.part.is_none_or(|part| part.is_rest)
+    }
+
     /// When a backup was taken: a copy is as old as what it is a copy of.
     #[must_use]
     pub fn taken_at(&self) -> Timestamp {
@@ -458,6 +486,7 @@ pub(crate) fn parse(
         host: public.host,
         author,
         refs: public.refs,
+        report: public.report,
         index_parts: public.index_parts,
         pack_parts: public.pack_parts,
         dropped: public.dropped.into_iter().map(RunNo).collect(),
@@ -468,7 +497,7 @@ pub(crate) fn parse(
         rebuilt: public.rebuilt,
         copy_of: public.copy_of,
         imported: public.imported,
-        part: public.part,
+        part: public.part.map(|id| Part { id, is_rest: public.rest }),
         taken: taken.collect(),
         tail: public.tail,
         previous: public.previous,
@@ -512,8 +541,10 @@ fn require_sound(
             "holds and releases name backups, and nothing else does",
         ),
         (public.until.is_none() || is_of(&[Hold]), "it has an end, and is no hold"),
+        (public.report.is_none() || is_of(&[Backup]), "it has a report, and is no backup"),
         (!public.imported || is_of(&[Backup]), "it was imported, and is no backup"),
         (public.part.is_none() || is_of(&[Backup]), "it is of a part, and no backup"),
+        (!public.rest || public.part.is_some(), "it is of the rest of a source, and of no part"),
         (public.copy_of.is_none() || is_of(&[Backup]), "it is a copy, and no backup"),
     ];
     match rules.into_iter().find(|(holds, _)| !holds) {

@@ -24,7 +24,7 @@ use crate::{
     log::{
         history::History,
         hold::Hold,
-        outcome::{Intent, PartId},
+        outcome::{Intent, Part},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
     },
     ops::{
@@ -241,7 +241,7 @@ impl<'a> Planner<'a> {
         // A part of a source takes no place of the whole or of another part, and no
         // rule keeps it for longer than the whole.
         let mut whole = Reaches::default();
-        let mut parts: BTreeMap<Option<PartId>, Vec<usize>> = BTreeMap::new();
+        let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();
         for (at, candidate) in candidates.iter().enumerate() {
             parts.entry(part_of(history, candidate.run)).or_default().push(at);
         }
@@ -322,7 +322,7 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         let left = self.newest_good(history, &stored, &risked, &dropped)?;
-        let is_left = |part: &Option<PartId>, good: &Good| match (left.get(part), good) {
+        let is_left = |part: &Option<Part>, good: &Good| match (left.get(part), good) {
             (None, _) | (Some(Good::WhenTaken(_)), Good::Now(_)) => false,
             (Some(_), _) => true,
         };
@@ -338,9 +338,9 @@ impl<'a> Planner<'a> {
         &mut self,
         history: &History,
         stored: &Stored,
-        parts: &BTreeSet<Option<PartId>>,
+        parts: &BTreeSet<Option<Part>>,
         but: &BTreeSet<RunNo>,
-    ) -> Result<BTreeMap<Option<PartId>, Good>, RepoError> {
+    ) -> Result<BTreeMap<Option<Part>, Good>, RepoError> {
         let mut newest = BTreeMap::new();
         for backup in history.standing().rev().filter(|it| !it.imported && !but.contains(&it.run)) {
             if !parts.contains(&backup.part) || matches!(newest.get(&backup.part), Some(Good::Now(_))) {
@@ -393,7 +393,7 @@ impl Good {
 }
 
 /// The part of its source that a backup holds; `None` for all of it.
-fn part_of(history: &History, run: RunNo) -> Option<PartId> {
+fn part_of(history: &History, run: RunNo) -> Option<Part> {
     history.outcome(run).and_then(|outcome| outcome.part)
 }
 

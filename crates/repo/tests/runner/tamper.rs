@@ -12,7 +12,7 @@ use std::{
 
 use holdfast_pipe::Suite;
 use holdfast_repo::{
-    ChunkRef, Folder, Kind, LogName, PackId, Password, Repo, RepoError, Role, RunNo,
+    ChunkRef, Folder, Kind, LogName, ObjectKind, PackId, Password, Place, Repo, RepoError, Role, RunNo,
     data::{
         reader::Backup,
         writer::{BackupWriter, ChunkRewriter, Foundation},
@@ -91,6 +91,31 @@ struct Course {
     sources: BTreeMap<RunNo, Source>,
     /// The row of the table that each object belongs to.
     rows: BTreeMap<String, &'static str>,
+}
+
+/// Whoever has a key can seal a report. Only the one that its run has stored is taken for its report.
+#[test]
+fn a_report_of_somebody_else_is_none() {
+    let world = World::over(MemStore::new(), Suite::X25519Aes256Gcm);
+    let mut source = Source::new();
+    source.insert("file".into(), SourceFile::random(&mut Random::new(1), 4096, 50_000));
+    let run = back_up(&world, &source);
+    let report = || History::read(&world.repo, &world.log).unwrap().report(&world.repo, run);
+    assert_eq!(report().unwrap(), br#"{"format":1}"#);
+    let name = world.log.report(run);
+    world.store.delete(std::slice::from_ref(&name)).unwrap();
+    let place = Place { log: &world.log, kind: ObjectKind::Report, run, part: 0 };
+    world.repo.write_object(&place, br#"{"format":2}"#).unwrap();
+    let error = report().unwrap_err().to_string();
+    assert!(
+        error.contains(name.as_str()) && error.contains("is not what the outcome of its run recorded"),
+        "{error}"
+    );
+    let found = check(&world.repo, &world.log, CheckOptions::default()).unwrap().findings;
+    assert!(found.len() == 1 && found[0].object == name.to_string(), "{found:?}");
+    repair(&world.repo, &world.log, &CheckOptions::default(), &mut |_| true, &run_options()).unwrap();
+    assert!(check(&world.repo, &world.log, CheckOptions::default()).unwrap().findings.is_empty());
+    assert!(report().unwrap_err().is_not_found());
 }
 
 /// The common beginning of two courses of one repository.

@@ -64,7 +64,7 @@ impl Archive {
         let history = self.backups(kind)?;
         let mut first: Option<RunNo> = None;
         for run in backups {
-            if history.outcome(*run).is_some_and(|outcome| outcome.part.is_some()) {
+            if history.outcome(*run).is_some_and(|outcome| !outcome.can_be_continued()) {
                 continue;
             }
             let head = read_head(&self.repo, &history, *run)?;
@@ -112,7 +112,7 @@ impl Archive {
         }
         for kind in [Kind::Physical, Kind::Logical] {
             let history = self.backups(kind)?;
-            for outcome in history.standing().filter(|outcome| outcome.part.is_none()) {
+            for outcome in history.standing().filter(|outcome| outcome.can_be_continued()) {
                 // A backup that cannot be read is no base; `check` says why.
                 let Ok(head) = read_head(&self.repo, &history, outcome.run) else { continue };
                 let Ok(taken) = Taken::of(&head) else { continue };

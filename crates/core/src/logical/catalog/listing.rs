@@ -49,6 +49,22 @@ impl Listing {
         Ok(Self::selected(schemas, tables, selection))
     }
 
+    /// The tables that were excluded by name.
+    pub(crate) fn excluded(session: &mut Session, selection: &Selection) -> Result<Vec<TableName>> {
+        if selection.schemas_excluded.is_empty() && selection.tables_excluded.is_empty() {
+            return Ok(Vec::new());
+        }
+        let all =
+            Selection { schemas_excluded: Vec::new(), tables_excluded: Vec::new(), ..selection.clone() };
+        let (_, mut tables) = Self::read_all(session)?;
+        tables.retain(|Listed { name, kind, .. }| {
+            *kind != TableKind::View
+                && all.has_table(&name.schema, &name.table)
+                && !selection.has_table(&name.schema, &name.table)
+        });
+        Ok(tables.into_iter().map(|table| table.name).collect())
+    }
+
     fn selected(schemas: Vec<String>, mut tables: Vec<Listed>, selection: &Selection) -> Listing {
         tables.retain(|table| selection.has_table(&table.name.schema, &table.name.table));
         let has_table = |schema: &String| tables.iter().any(|table| table.name.schema == *schema);

@@ -19,7 +19,12 @@ use holdfast_repo::{Kind, LogName, Repo, format::item::ItemPath, log::outcome::O
 use serde_json::{Map, Value};
 
 use super::{
-    catalog::{listing::TableKind, omitted, programs, settings, tables::Table},
+    catalog::{
+        listing::{Listing, TableKind},
+        omitted, programs, settings,
+        tables::Table,
+    },
+    excluded,
     reading::{self, ReadTables, tee::Tee},
     selection::Selection,
     stored::{
@@ -35,7 +40,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
     points::point,
-    server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, locks::stale},
+    server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, TableName, locks::stale},
     taking::{
         BackupOptions, HeadFields, Publication, Several, Stored, Writers,
         identity::{self, NEW_IDENTITY},
@@ -50,7 +55,7 @@ const WAYS_MAX: u32 = 3;
 const LARGEST_COUNT: usize = 20;
 /// Flag of a backup made from another tool's dump.
 const IMPORTED: &str = "imported";
-/// Flag of a backup for which only some databases, tables or rows were asked for.
+/// Flag of a backup for which only some databases, tables or rows were asked for, or some were excluded.
 const PARTIAL: &str = "partial";
 /// How many tables a warning names.
 const NAMES_SHOWN_MAX: usize = 5;
@@ -66,6 +71,8 @@ struct Taken {
     read: ReadFacts,
     largest: Vec<TableFacts>,
     locks: Vec<LockRecord>,
+    /// Tables that were excluded by name.
+    left_out: Vec<TableName>,
 }
 
 /// Takes a logical backup of what is selected.
@@ -237,7 +244,8 @@ impl Taking<'_> {
             tables.iter_mut().for_each(|table| table.definition.computed = None);
         }
         let mut facts_of_view = self.judge(&view, &mut tables);
-        if self.origin.is_none() && self.selection.part().is_none() {
+        let part = self.selection.part();
+        if self.origin.is_none() && part.is_none_or(|part| part.is_rest) {
             facts_of_view.omitted = omitted::read(&mut control)?;
             if !facts_of_view.omitted.is_empty() {
                 let text = format!(
@@ -247,6 +255,8 @@ impl Taking<'_> {
                 self.watch.event(Event::Warning { text });
             }
         }
+        // Listed after the moment of the view: one that was made since is among what can be replayed.
+        let left_out = Listing::excluded(&mut control, self.selection)?;
         self.watch.phase("definitions");
         let (patience, silence_max) = (self.hold_up_max(&view), self.options.silence_max);
         let definitions = || self.definitions(&mut control, &view, &facts, &tee);
@@ -276,6 +286,7 @@ impl Taking<'_> {
             read: ReadFacts { definitions, readers: readers_count, ..read_facts(&read) },
             largest: largest(&tables, &read),
             locks,
+            left_out,
             facts,
         })
     }
@@ -376,7 +387,7 @@ impl Taking<'_> {
 
     fn publish(
         &self,
-        publication: Publication<'_>,
+        mut publication: Publication<'_>,
         Stored { flags, meters, kept }: Stored<'_>,
         taken: &Taken,
     ) -> Result<(LogicalReport, Outcome)> {
@@ -390,7 +401,7 @@ impl Taking<'_> {
         said.more.insert(VIEW.to_owned(), Value::Object(object(&taken.view)?));
         said.more.insert(READ.to_owned(), Value::Object(object(&taken.read)?));
         if self.selection.part().is_some() {
-            said.more.insert(SELECTION.to_owned(), self.selection.described());
+            said.more.insert(SELECTION.to_owned(), excluded::described(self.selection, &taken.left_out));
         }
         if let Some(origin) = self.origin {
             said.more.insert(IMPORT.to_owned(), Value::Object(object(origin)?));

@@ -31,7 +31,7 @@ use crate::{
     data::{local_maps::LocalMaps, reader::ChunkSource},
     error::RepoError,
     format::{item::ItemPath, names::RunNo, object::RunSecrets, rows::RowHashKey},
-    log::{history::History, outcome::PartId, run::Run},
+    log::{history::History, outcome::Part, run::Run},
     repo::Repo,
 };
 
@@ -96,7 +96,7 @@ impl Foundation {
     /// Like [`Self::newest`], but builds on the newest backup that the key at hand may build on, of the same
     /// part of the source if there is one, or else of all of it.
     #[must_use]
-    pub fn newest_of(repo: &Repo, history: &History, part: Option<PartId>) -> Self {
+    pub fn newest_of(repo: &Repo, history: &History, part: Option<Part>) -> Self {
         Self { base: history.newest_base(repo, part), ..Self::none(history) }
     }
 

@@ -177,6 +177,7 @@ impl Run {
             copy_of: None,
             imported: false,
             part: None,
+            report: None,
             why: String::new(),
             attempts: Vec::new(),
             ended: false,

@@ -164,7 +164,9 @@ impl Run {
                 public.outcome_type = OutcomeType::Backup;
                 public.copy_of = self.copy_of.clone();
                 public.imported = self.imported;
-                public.part = self.part;
+                public.part = self.part.map(|part| part.id);
+                public.rest = self.part.is_some_and(|part| part.is_rest);
+                public.report = self.report;
                 public.refs = Some(refs.0);
                 public.index_parts = parts.index;
                 public.pack_parts = parts.pack;

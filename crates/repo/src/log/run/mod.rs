@@ -19,7 +19,7 @@ use crate::{
         client::Client,
         history::History,
         lease::{RENEWAL, RenewalThread, Renewer},
-        outcome::{CopyOf, Intent, PartId},
+        outcome::{CopyOf, Intent, Part},
     },
     repo::Repo,
 };
@@ -34,9 +34,6 @@ pub use self::{
     active::{ActiveRun, BeginError, Standing, active, standing},
     end::{Ending, FinishError, stored_outcome},
 };
-
-/// Plain bytes of a report, at most.
-pub const REPORT_BYTES_MAX: u64 = 16 << 20;
 
 /// How a run is to behave.
 #[derive(Clone, Debug)]
@@ -95,7 +92,9 @@ pub struct Run {
     /// What the backup is a copy of.
     copy_of: Option<CopyOf>,
     imported: bool,
-    part: Option<PartId>,
+    part: Option<Part>,
+    /// Hash of the report, once it is stored.
+    report: Option<ObjectHash>,
     /// Explanation of its end, for people.
     why: String,
     /// Outcomes that this run has tried to create: a reply may have got lost.
@@ -188,8 +187,12 @@ impl Run {
     }
 
     /// Stores what the run measured, as JSON.
-    pub fn write_report(&self, json: &[u8]) -> Result<(), RepoError> {
-        self.repo.write_object(&self.place(ObjectKind::Report), json).map(|_| ())
+    pub fn write_report(&mut self, json: &[u8]) -> Result<(), RepoError> {
+        let place = self.place(ObjectKind::Report);
+        let object = seal_object(self.repo.keys(), &place, json)?;
+        self.repo.put(&place, &object)?;
+        self.report = Some(object_hash(&object));
+        Ok(())
     }
 
     /// Sets the explanation of how the run ends, for people.
@@ -208,7 +211,7 @@ impl Run {
     }
 
     /// Sets the part of its source that the backup holds; `None`: all of it.
-    pub fn set_part(&mut self, part: Option<PartId>) {
+    pub fn set_part(&mut self, part: Option<Part>) {
         self.part = part;
     }
 }

@@ -5,13 +5,9 @@ use std::sync::Arc;
 use super::{Check, Finding, Remedy, Severity};
 use crate::{
     error::RepoError,
-    format::{
-        names::{Folder, LogName, RunNo},
-        object::{ObjectKind, Place},
-    },
+    format::names::{Folder, LogName, RunNo},
     log::{
         lease::look,
-        run::REPORT_BYTES_MAX,
         segment::{SegmentReader, is_signed, is_superseded, list_segments},
     },
     ops::prune::keeps_records,
@@ -123,15 +119,13 @@ impl Check {
     /// Checks the report of every backup that has one. No restore needs it.
     pub(super) fn reports(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
+        let history = self.history.clone();
         let there: Vec<_> = repo.list_folder(&log, Folder::Reports)?.into_iter().collect();
         sized_in_order(
             repo.store().reads_at_once(),
             &there,
             &|(_, info)| info.size_bytes,
-            |((run, part), info)| {
-                let place = Place { log: &log, kind: ObjectKind::Report, run: *run, part: *part };
-                Ok(repo.read_known_object(&place, Some(info), REPORT_BYTES_MAX).err())
-            },
+            |((run, _), info)| Ok(history.listed_report(&repo, *run, Some(info)).err()),
             |((run, _), _), wrong| {
                 self.options.interrupt.check()?;
                 let Some(error) = wrong else { return Ok(()) };

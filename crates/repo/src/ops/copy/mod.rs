@@ -33,14 +33,13 @@ use crate::{
         item::ItemPath,
         manifest::{Head, Totals},
         names::{LogName, RunNo, SourceName},
-        object::{ObjectKind, Place},
     },
     interrupt::Interrupt,
     keys::KeyId,
     log::{
         history::History,
         outcome::{CopyOf, Outcome},
-        run::{BeginError, Ending, FinishError, REPORT_BYTES_MAX, Run, RunOptions, stored_outcome},
+        run::{BeginError, Ending, FinishError, Run, RunOptions, stored_outcome},
     },
     repo::Repo,
     steps::Steps,
@@ -447,8 +446,7 @@ impl<'a> Copier<'a> {
 
     /// The report of the copy: what the source's run measured, and what the copy did.
     fn report(&self, backup: &Outcome, origin: &CopyOf, copy: &CopyReport) -> Result<Vec<u8>, CopyError> {
-        let place = Place { log: self.history.log(), kind: ObjectKind::Report, run: backup.run, part: 0 };
-        let taken = match self.from.read_object(&place, REPORT_BYTES_MAX) {
+        let taken = match self.history.report(self.from, backup.run) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_default(),
             Err(error) if error.is_of_the_object() => Map::new(),
             Err(error) => return Err(error.into()),
