@@ -9,9 +9,11 @@ use holdfast_core::{
     Context as _, Error, ErrorKind, Result, RunReport, await_housekeeping,
     backup::{self, BackupOptions},
     logical,
+    server::LockPolicy,
 };
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo, SourceName,
+    data::writer::WriterOptions,
     log::run::{self, BeginError},
 };
 use serde::Serialize;
@@ -319,17 +321,23 @@ fn options(args: BackupArgs, context: &Context<'_>) -> Result<BackupOptions> {
     let resources = args.resources.or(context.config.resources.clone());
     let chosen = BackupOptions::new(server::connect_options(&typed, context)?);
     let chosen = stored(chosen, args.name, args.tags, &resources, context)?;
-    let lock_max = resources.lock_max.map(|span| span.0);
+    let held_max = resources.lock_max.map(|span| span.0);
+    let locks = LockPolicy {
+        held_max: held_max.unwrap_or(chosen.locks.held_max),
+        ddl_held_max: resources.ddl_lock_max.map_or(chosen.locks.ddl_held_max, |span| span.0),
+        wait_max: held_max.unwrap_or(chosen.locks.wait_max),
+        ..chosen.locks
+    };
+    let rewrite = resources.max_rewrite.map_or(chosen.writer.max_rewrite_fraction, |it| it.fraction());
+    let writer = WriterOptions { max_rewrite_fraction: rewrite, ..chosen.writer };
     Ok(BackupOptions {
         datadir: typed.datadir,
         path_map: typed.path_map.into_iter().map(|pair| (pair.from, pair.to)).collect(),
         read_bytes_per_s_max: resources.read_bytes_per_s_max().unwrap_or(chosen.read_bytes_per_s_max),
         spool_dir: resources.spool_dir.or(chosen.spool_dir),
         redo_spool_max_bytes: resources.spool_max.map_or(chosen.redo_spool_max_bytes, |it| it.0),
-        max_rewrite_fraction: resources.max_rewrite.map_or(chosen.max_rewrite_fraction, |it| it.fraction()),
-        lock_max: lock_max.unwrap_or(chosen.lock_max),
-        ddl_lock_max: resources.ddl_lock_max.map_or(chosen.ddl_lock_max, |span| span.0),
-        lock_wait: lock_max.unwrap_or(chosen.lock_wait),
+        locks,
+        writer,
         full: args.full,
         new_identity: args.new_identity,
         allow_corrupt: args.allow_corrupt,
@@ -353,9 +361,12 @@ pub(super) fn stored(
     Ok(BackupOptions {
         name: name.or_else(|| context.config.name.clone()),
         parallel: resources.parallel.unwrap_or(chosen.parallel),
-        compression: resources.compress.unwrap_or(chosen.compression),
-        compress_threads: resources.compress_threads.unwrap_or(chosen.compress_threads),
-        encrypt_threads: resources.encrypt_threads.unwrap_or(chosen.encrypt_threads),
+        writer: WriterOptions {
+            compression: resources.compress.unwrap_or(chosen.writer.compression),
+            compress_threads: resources.compress_threads.unwrap_or(chosen.writer.compress_threads),
+            encrypt_threads: resources.encrypt_threads.unwrap_or(chosen.writer.encrypt_threads),
+            ..chosen.writer
+        },
         memory_bytes: match resources.memory {
             Some(size) => usize::try_from(size.0).unwrap_or(usize::MAX),
             None => chosen.memory_bytes,

@@ -77,10 +77,11 @@ pub(crate) fn room(
     let Some(free) = repo.store().free_bytes().map_err(holdfast_repo::RepoError::from)? else {
         return Ok(());
     };
-    let forecast = Forecast::new(reached.data_bytes(), options.compression, stored(repo, log, options.full)?);
+    let forecast =
+        Forecast::new(reached.data_bytes(), options.writer.compression, stored(repo, log, options.full)?);
     if free < forecast.least_bytes {
         let (free, data) = (ByteSize(free), ByteSize(reached.data_bytes()));
-        let hint = match options.compression {
+        let hint = match options.writer.compression {
             Compression::None => "make room, choose another repository, or compress (--compress)",
             _ => "make room, or choose another repository",
         };

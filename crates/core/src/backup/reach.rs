@@ -148,7 +148,7 @@ fn list_tables(
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<TableInventory> {
-    let mut tries = Tries::new(options.lock_tries, options.lock_patience);
+    let mut tries = Tries::new(options.locks.tries, options.locks.patience);
     loop {
         let error = match TableInventory::read(session) {
             Err(error) if error.is_lock_timeout() => error,
@@ -234,13 +234,9 @@ impl Reached {
             redo_dir: self.redo_dir,
             path_map: options.path_map.clone(),
             parallel: options.readers(),
-            lock_max: options.lock_max,
+            locks: options.locks,
             read_bytes_per_s_max: options.read_bytes_per_s_max,
             headroom,
-            ddl_lock_max: options.ddl_lock_max,
-            lock_wait: options.lock_wait,
-            lock_tries: options.lock_tries,
-            lock_patience: options.lock_patience,
             spool_dir: options.spool_dir().to_owned(),
             redo_spool_max_bytes: options.redo_spool_max_bytes,
             spool_reserve_bytes,

@@ -41,8 +41,8 @@ pub use facts::{
     grants::{check_binlog_grants, check_grants},
 };
 pub use locks::{
-    Attempt, BackupStages, HeldSession, InstanceLock, LockLimits, LockRecord, RedoConsumer, Stage, TableLock,
-    WAIT_TIMEOUT,
+    Attempt, BackupStages, HeldSession, InstanceLock, LockLimits, LockPolicy, LockRecord, RedoConsumer,
+    Stage, TableLock, WAIT_TIMEOUT,
 };
 pub use tables::{TableInventory, TableName};
 pub use version::ServerVersion;

@@ -3,13 +3,12 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use holdfast_pipe::Headroom;
 
 use super::spool::Spool;
-use crate::{error::Result, server::LockLimits};
+use crate::{error::Result, server::LockPolicy};
 
 /// Options of a capture.
 #[derive(Clone, Debug)]
@@ -22,18 +21,8 @@ pub struct CaptureOptions {
     pub path_map: Vec<(PathBuf, PathBuf)>,
     /// Reader threads.
     pub parallel: usize,
-    /// Longest time that commits (MariaDB), or writes to tables of other engines (MySQL), may be blocked per
-    /// attempt.
-    pub lock_max: Duration,
-    /// Longest time that DDL, and on MariaDB also writes to non-transactional tables, may be blocked per
-    /// attempt.
-    pub ddl_lock_max: Duration,
-    /// Longest time to wait for a lock per attempt.
-    pub lock_wait: Duration,
-    /// Attempts to take the locks before the backup fails.
-    pub lock_tries: u32,
-    /// How long to keep trying, beyond that number, while other sessions are in the way of the locks.
-    pub lock_patience: Duration,
+    /// How long locks may be held and waited for.
+    pub locks: LockPolicy,
     /// Most bytes to read per second while the server writes. Limits neither the redo nor reads under a lock.
     pub read_bytes_per_s_max: Option<u64>,
     /// What copying and compressing leave to the server while it is written to.
@@ -49,12 +38,6 @@ pub struct CaptureOptions {
 }
 
 impl CaptureOptions {
-    /// Limits of the locks that block DDL. Commits are blocked for at most [`CaptureOptions::lock_max`].
-    #[must_use]
-    pub fn stage_limits(&self) -> LockLimits {
-        LockLimits { wait_max: self.lock_wait, held_max: Some(self.ddl_lock_max) }
-    }
-
     pub(super) fn spool(&self) -> Result<Spool> {
         Spool::create(&self.spool_dir, self.redo_spool_max_bytes, self.spool_reserve_bytes)
     }

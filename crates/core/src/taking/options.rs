@@ -6,10 +6,14 @@ use std::{
     time::Duration,
 };
 
-use holdfast_pipe::{Compression, Headroom};
+use holdfast_pipe::Headroom;
 use holdfast_repo::{SourceName, data::writer::WriterOptions, hooks::Hooks, log::run::RunOptions};
 
-use crate::{points::point, server::ConnectOptions, source::workers::BUFFERS_BYTES};
+use crate::{
+    points::point,
+    server::{ConnectOptions, LockPolicy},
+    source::workers::BUFFERS_BYTES,
+};
 
 /// Default directory of the redo spool. Not `/tmp`, which is often in memory.
 const SPOOL_DIR: &str = "/var/tmp";
@@ -27,29 +31,13 @@ pub struct BackupOptions {
     pub path_map: Vec<(PathBuf, PathBuf)>,
     /// Reader threads; fewer if their buffers would take more than half of the memory.
     pub parallel: usize,
-    /// How chunks are compressed.
-    pub compression: Compression,
-    /// Threads that compress.
-    pub compress_threads: usize,
-    /// Threads that seal.
-    pub encrypt_threads: usize,
+    /// How chunks are compressed and packs are written. What depends on the source beside it is set for each
+    /// repository.
+    pub writer: WriterOptions,
     /// Memory for everything that grows.
     pub memory_bytes: usize,
-    /// A pack is closed once it holds this many stored bytes.
-    pub pack_target_bytes: u64,
-    /// Fraction of the data that may be stored again although it is unchanged.
-    pub max_rewrite_fraction: f64,
-    /// Longest time that commits, or writes to tables of other engines, may be blocked in one try.
-    pub lock_max: Duration,
-    /// Longest time that DDL may be blocked in one try.
-    pub ddl_lock_max: Duration,
-    /// Longest time to wait for a lock in one try.
-    pub lock_wait: Duration,
-    /// Number of attempts to take the locks.
-    pub lock_tries: u32,
-    /// How long a physical backup keeps retrying, beyond those attempts, while somebody is in the way of the
-    /// locks.
-    pub lock_patience: Duration,
+    /// How long locks may be held and waited for.
+    pub locks: LockPolicy,
     /// Most bytes to read per second; never limits reading redo, nor reading under a lock.
     pub read_bytes_per_s_max: Option<u64>,
     /// Directory of the redo spool; `None`: the system's directory for temporary files that survive a
@@ -95,17 +83,9 @@ impl BackupOptions {
             datadir: None,
             path_map: Vec::new(),
             parallel: threads.clamp(1, 4),
-            compression: Compression::default(),
-            compress_threads: threads,
-            encrypt_threads: 1,
+            writer: WriterOptions { compress_threads: threads, ..WriterOptions::default() },
             memory_bytes: 256 << 20,
-            pack_target_bytes: WriterOptions::default().pack_target_bytes,
-            max_rewrite_fraction: 0.05,
-            lock_max: Duration::from_secs(2),
-            ddl_lock_max: Duration::from_secs(30),
-            lock_wait: Duration::from_secs(2),
-            lock_tries: 3,
-            lock_patience: Duration::from_secs(600),
+            locks: LockPolicy::default(),
             read_bytes_per_s_max: None,
             spool_dir: None,
             redo_spool_max_bytes: 64 << 30,
@@ -123,7 +103,8 @@ impl BackupOptions {
 
     /// These options, for a server of our own.
     pub(crate) fn of_private(self) -> Self {
-        Self { lock_max: PRIVATE_LOCK_MAX, is_private: true, ..self }
+        let locks = LockPolicy { held_max: PRIVATE_LOCK_MAX, ..self.locks };
+        Self { locks, is_private: true, ..self }
     }
 
     /// The directory in which redo waits for the repository.
@@ -139,15 +120,10 @@ impl BackupOptions {
     /// Options for the writer of one repository, next to a source that needs `headroom`.
     pub(crate) fn writing(&self, headroom: Arc<Headroom>) -> WriterOptions {
         WriterOptions {
-            compression: self.compression,
-            compress_threads: self.compress_threads,
-            encrypt_threads: self.encrypt_threads,
             memory_bytes: self.memory_bytes.saturating_sub(self.readers() * BUFFERS_BYTES),
-            pack_target_bytes: self.pack_target_bytes,
-            max_rewrite_fraction: self.max_rewrite_fraction,
             headroom,
             hooks: Hooks::new(point),
-            ..WriterOptions::default()
+            ..self.writer.clone()
         }
     }
 }

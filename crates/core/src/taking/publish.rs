@@ -74,7 +74,7 @@ impl<'a> Publication<'a> {
             totals: self.finished.totals,
             memory_bytes_max: crate::usage::memory_bytes_max(),
             cpu_seconds: crate::usage::cpu_time().as_secs_f64(),
-            compression: self.options.compression.to_string(),
+            compression: self.options.writer.compression.to_string(),
         }
     }
 

@@ -20,7 +20,7 @@ use holdfast_core::{
     event::{Event, Listener},
     physical::{CapturedRedo, REDO_ITEM},
     points::set_hook_of_files,
-    server::{ConnectOptions, Purpose, ServerFacts, Session},
+    server::{ConnectOptions, LockPolicy, Purpose, ServerFacts, Session},
     source::{
         CaptureOptions, Captured, FileId, FileSpec, Pages, Sink, Source, mariadb::MariaDbSource,
         mysql::MySqlSource,
@@ -219,17 +219,19 @@ fn capture_options(server: &Server, dir: &Path) -> CaptureOptions {
     let mariadb = server.kind().is_mariadb();
     let limits = backup_options(options(server));
     CaptureOptions {
+        locks: LockPolicy {
+            held_max: limits.locks.held_max,
+            ddl_held_max: limits.locks.ddl_held_max,
+            wait_max: limits.locks.wait_max,
+            tries: 5,
+            patience: limits.locks.patience,
+        },
         redo_dir: if mariadb { datadir.clone() } else { datadir.join("#innodb_redo") },
         datadir,
         path_map: Vec::new(),
         read_bytes_per_s_max: None,
         headroom: Arc::default(),
         parallel: 2,
-        lock_max: limits.lock_max,
-        ddl_lock_max: limits.ddl_lock_max,
-        lock_wait: limits.lock_wait,
-        lock_tries: 5,
-        lock_patience: limits.lock_patience,
         spool_dir: dir.to_owned(),
         redo_spool_max_bytes: 1 << 30,
         spool_reserve_bytes: 0,

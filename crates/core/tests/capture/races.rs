@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_core::{
-    server::{RedoConsumer, locks::stale::other_sessions, status::MariaDbLsns},
+    server::{LockPolicy, RedoConsumer, locks::stale::other_sessions, status::MariaDbLsns},
     source::{CaptureStats, RedoProgress, page_reader::ReadMode, redo::mariadb::Follower, spool::Spool},
 };
 use mysql::prelude::Queryable;
@@ -423,8 +423,11 @@ fn a_limit_that_ends_while_a_lock_is_waited_for_is_tried_again() {
         let dir = tempfile::tempdir().unwrap();
         let sink = DirectorySink::new(dir.path().join("staging"));
         let options = CaptureOptions {
-            ddl_lock_max: Duration::from_secs(10),
-            lock_wait: Duration::from_secs(60),
+            locks: LockPolicy {
+                ddl_held_max: Duration::from_secs(10),
+                wait_max: Duration::from_secs(60),
+                ..capture_options(&source, dir.path()).locks
+            },
             ..capture_options(&source, dir.path())
         };
         let server = &source;
@@ -509,8 +512,14 @@ fn what_cannot_be_copied_under_a_lock_is_locked_once() {
         let dir = tempfile::tempdir().unwrap();
         let sink = DirectorySink::new(dir.path().join("staging"));
         let little = Duration::from_millis(5);
-        let options =
-            CaptureOptions { lock_max: little, ddl_lock_max: little, ..capture_options(source, dir.path()) };
+        let options = CaptureOptions {
+            locks: LockPolicy {
+                held_max: little,
+                ddl_held_max: little,
+                ..capture_options(source, dir.path()).locks
+            },
+            ..capture_options(source, dir.path())
+        };
         let (warnings, ended) = (Warnings::default(), AtomicBool::new(false));
         let (began, begun) = channel();
         let error = std::thread::scope(|scope| {

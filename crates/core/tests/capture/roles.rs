@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use holdfast_core::{
     ErrorKind,
-    server::{ConnectOptions, facts::grants},
+    server::{ConnectOptions, LockPolicy, facts::grants},
 };
 use holdfast_formats::Flavor;
 use holdfast_testkit::port::free_port;
@@ -80,9 +80,12 @@ fn a_stalled_replica_stalls_no_backup(kind: ServerKind) {
     let attempt = || {
         let sink = DirectorySink::new(dir.path().join("staging"));
         let capture = CaptureOptions {
-            lock_wait: Duration::from_secs(1),
-            lock_tries: 2,
-            lock_patience: Duration::ZERO,
+            locks: LockPolicy {
+                wait_max: Duration::from_secs(1),
+                tries: 2,
+                patience: Duration::ZERO,
+                ..capture_options(&primary, dir.path()).locks
+            },
             ..capture_options(&primary, dir.path())
         };
         capture_with(&primary, &sink, &Told, capture)

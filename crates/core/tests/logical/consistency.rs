@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_core::logical::Method;
+use holdfast_core::{logical::Method, server::LockPolicy};
 use holdfast_testkit::{
     data::shop,
     load::{WriteLoad, writes::check_ledger},
@@ -30,8 +30,11 @@ enum Way {
 fn back_up_under_load(stage: &Stage, way: &Way, pace: Option<u32>, seed: u64) -> [LogicalReport; 2] {
     shop::load(&stage.source, shop::ShopOptions { size_mib: 12, ..shop::ShopOptions::default() }).unwrap();
     stage.source.exec("CREATE TABLE shop.pending (id INT PRIMARY KEY)").unwrap();
-    let mut options =
-        BackupOptions { parallel: 4, lock_max: Duration::from_secs(20), lock_tries: 10, ..stage.options() };
+    let mut options = BackupOptions {
+        locks: LockPolicy { held_max: Duration::from_secs(20), tries: 10, ..stage.options().locks },
+        parallel: 4,
+        ..stage.options()
+    };
     let mut open = None;
     match way {
         Way::Best => {}

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_core::logical::Method;
+use holdfast_core::{logical::Method, server::LockPolicy};
 use mysql::prelude::Queryable;
 
 use super::*;
@@ -95,7 +95,10 @@ fn changes_of_definitions_wait_or_fail_the_backup() {
                 }
             });
             while done == 0 || done + failed < TRIES || changes.load(Ordering::Relaxed) < CHANGES {
-                let options = BackupOptions { lock_tries: 20, ..stage.options() };
+                let options = BackupOptions {
+                    locks: LockPolicy { tries: 20, ..stage.options().locks },
+                    ..stage.options()
+                };
                 match stage.back_up(&options, &Selection::default()) {
                     Ok(report) => {
                         done += 1;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_core::{Event, Listener, backup, logical::Method};
+use holdfast_core::{Event, Listener, backup, logical::Method, server::LockPolicy};
 use holdfast_testkit::replica::{self, Position};
 use mysql::Conn;
 
@@ -42,7 +42,7 @@ fn stage(kind: ServerKind) -> Stage {
 }
 
 fn options(stage: &Stage) -> BackupOptions {
-    BackupOptions { lock_wait: LOCK_WAIT, ..stage.options() }
+    BackupOptions { locks: LockPolicy { wait_max: LOCK_WAIT, ..stage.options().locks }, ..stage.options() }
 }
 
 /// Selects `shop.slow` so that a backup takes long to read it, in one statement.
@@ -175,7 +175,10 @@ fn an_open_transaction_is_not_waited_for() {
     let without_m = Selection { tables_excluded: vec!["shop.m".parse().unwrap()], ..Selection::default() };
     let inconsistent: &[&str] = &["shop.m"];
     for (selection, inconsistent) in [(without_m, &[][..]), (Selection::default(), inconsistent)] {
-        let options = BackupOptions { lock_tries: 2, lock_patience: Duration::ZERO, ..options(&stage) };
+        let options = BackupOptions {
+            locks: LockPolicy { tries: 2, patience: Duration::ZERO, ..options(&stage).locks },
+            ..options(&stage)
+        };
         let report = with_long_query(&stage.source, || {
             probed(&stage.source, || stage.back_up(&options, &selection).unwrap())
         });
@@ -197,7 +200,10 @@ fn stages_that_somebody_else_holds() {
         let stage = stage(kind);
         let mut other = stage.source.conn().unwrap();
         other.query_drop("BACKUP STAGE START").unwrap();
-        let options = BackupOptions { lock_wait: Duration::from_secs(1), ..stage.options() };
+        let options = BackupOptions {
+            locks: LockPolicy { wait_max: Duration::from_secs(1), ..stage.options().locks },
+            ..stage.options()
+        };
         let report = probed(&stage.source, || stage.back_up(&options, &Selection::default()).unwrap());
         assert_short(kind, &report);
         assert_eq!((report.view.method, report.view.inconsistent.len()), (Method::TableLocks, 0));
@@ -235,7 +241,10 @@ fn the_report_has_locks_of_failed_tries() {
         let change = scope.spawn(|| stage.source.exec("ALTER TABLE shop.t ADD COLUMN c INT").unwrap());
         wait_for("the change", || running(&stage.source, "ALTER TABLE%").len() == 1);
         let (sender, given_up) = mpsc::channel();
-        let options = BackupOptions { lock_wait: Duration::from_secs(1), lock_tries: 1, ..stage.options() };
+        let options = BackupOptions {
+            locks: LockPolicy { wait_max: Duration::from_secs(1), tries: 1, ..stage.options().locks },
+            ..stage.options()
+        };
         let stage = &stage;
         let backup = scope.spawn(move || {
             let told = GivenUp(Mutex::new(Some(sender)));
@@ -294,10 +303,13 @@ fn a_physical_backup_beside_a_logical_one() {
             read.recv_timeout(Duration::from_secs(120)).unwrap();
             wait_for("the statement", || running(&stage.source, READS_SLOWLY).len() == 1);
             let physical = BackupOptions {
+                locks: LockPolicy {
+                    wait_max: Duration::from_secs(2),
+                    tries: 2,
+                    patience: Duration::ZERO,
+                    ..stage.options().locks
+                },
                 spool_dir: Some(spool.path().to_owned()),
-                lock_wait: Duration::from_secs(2),
-                lock_tries: 2,
-                lock_patience: Duration::ZERO,
                 ..stage.options()
             };
             let report = backup::run(&stage.repo, &physical, &Told, &Cancel::default());

@@ -14,6 +14,7 @@ use holdfast_core::{
     Cancel, Result,
     backup::BackupOptions,
     logical::{self, LogicalReport, Selection, script},
+    server::LockPolicy,
 };
 use holdfast_repo::{Kind, LogName, Repo, RunNo, data::reader::Backup, log::history::History};
 use holdfast_testkit::{
@@ -79,9 +80,9 @@ impl Stage {
 
     pub(crate) fn options(&self) -> BackupOptions {
         BackupOptions {
+            locks: LockPolicy { held_max: crate::server::LOCK_MAX, ..LockPolicy::default() },
             name: Some(log().source),
             parallel: 3,
-            lock_max: crate::server::LOCK_MAX,
             ..BackupOptions::new(crate::server::options(&self.source))
         }
     }

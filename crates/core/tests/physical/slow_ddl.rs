@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use holdfast_core::server::LockPolicy;
+
 use super::*;
 
 /// `CREATE TABLE .. SELECT` has its table to itself until its last row. Before that MariaDB lists the table with
@@ -11,7 +13,10 @@ fn mariadb_a_table_that_cannot_be_listed_yet_is_waited_for() {
     let stage = Stage::around(Server::start(ServerKind::MariaDb1011, ServerOptions::default()).unwrap());
     stage.source.exec("CREATE DATABASE shop").unwrap();
     let slow = "CREATE TABLE shop.slow AS SELECT 5 AS i, SLEEP(26) AS s";
-    let hasty = BackupOptions { lock_tries: 1, lock_patience: Duration::ZERO, ..stage.options() };
+    let hasty = BackupOptions {
+        locks: LockPolicy { tries: 1, patience: Duration::ZERO, ..stage.options().locks },
+        ..stage.options()
+    };
     let backup = thread::scope(|scope| {
         let creating = scope.spawn(|| stage.source.exec(slow));
         let running = "SELECT COUNT(*) FROM information_schema.processlist WHERE state = 'User sleep'";

@@ -4,6 +4,7 @@
 use holdfast_core::{
     logical::{self, Selection},
     recovery::{self, Until},
+    server::LockPolicy,
 };
 use holdfast_repo::store::fs::FsStore;
 use holdfast_testkit::{load::DdlStorm, tables::check_tables};
@@ -26,9 +27,9 @@ fn start(kind: ServerKind) -> Server {
 
 fn back_up_rows(repo: &Arc<Repo>, server: &Server) -> u64 {
     let options = BackupOptions {
+        locks: LockPolicy { held_max: crate::server::LOCK_MAX, ..LockPolicy::default() },
         name: Some(source()),
         parallel: 3,
-        lock_max: crate::server::LOCK_MAX,
         ..BackupOptions::new(crate::server::options(server))
     };
     logical::run(repo, &options, &Selection::default(), &Told, &Cancel::default()).unwrap().run.backup

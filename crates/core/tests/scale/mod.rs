@@ -123,11 +123,9 @@ fn operate(orders: &Orders) {
     match orders.operation {
         Operation::Backup(generation) => {
             let mut server = FakeServer { size: orders.size, generation };
-            let options = BackupOptions {
-                memory_bytes: memory_bytes as usize,
-                pack_target_bytes: orders.pack_bytes,
-                ..BackupOptions::new(ConnectOptions::default())
-            };
+            let mut options = BackupOptions::new(ConnectOptions::default());
+            options.memory_bytes = memory_bytes as usize;
+            options.writer.pack_target_bytes = orders.pack_bytes;
             let report =
                 backup::of_source(&repo, &log(), &mut server, &options, &Silent, &Cancel::default()).unwrap();
             assert_eq!(report.run.totals.pages, server.all_pages() + 1, "and the redo's");

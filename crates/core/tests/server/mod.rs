@@ -16,7 +16,7 @@ use std::{
 
 use holdfast_core::{
     backup::BackupOptions,
-    server::{ConnectOptions, Purpose, Secret, Session},
+    server::{ConnectOptions, LockPolicy, Purpose, Secret, Session},
 };
 use holdfast_testkit::{Server, ServerKind, ServerOptions, port::free_port};
 
@@ -66,9 +66,12 @@ pub(crate) fn options(server: &Server) -> ConnectOptions {
 /// Options of a backup in a test that does not test lock limits.
 pub(crate) fn backup_options(connect: ConnectOptions) -> BackupOptions {
     BackupOptions {
-        lock_max: LOCK_MAX,
-        ddl_lock_max: 4 * LOCK_MAX,
-        lock_wait: Duration::from_secs(10),
+        locks: LockPolicy {
+            held_max: LOCK_MAX,
+            ddl_held_max: 4 * LOCK_MAX,
+            wait_max: Duration::from_secs(10),
+            ..LockPolicy::default()
+        },
         ..BackupOptions::new(connect)
     }
 }

@@ -20,7 +20,7 @@ use holdfast_core::{
 };
 use holdfast_repo::{
     Kind, LogName, Protection, Repo, RunNo,
-    data::reader::Backup,
+    data::{reader::Backup, writer::WriterOptions},
     log::{
         history::History,
         run::{Run, RunOptions},
@@ -152,11 +152,12 @@ impl Sink for CountingSink<'_> {
 }
 
 fn options() -> BackupOptions {
+    let usual = BackupOptions::new(ConnectOptions::default());
     BackupOptions {
         memory_bytes: 80 << 20,
-        pack_target_bytes: 8 << 10,
+        writer: WriterOptions { pack_target_bytes: 8 << 10, ..usual.writer },
         run: RunOptions { renew_every: None, ..RunOptions::of_this_process() },
-        ..BackupOptions::new(ConnectOptions::default())
+        ..usual
     }
 }
 

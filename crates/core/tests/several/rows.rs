@@ -1,6 +1,9 @@
 //! The same tests for rows of real servers.
 
-use holdfast_core::logical::{self, LogicalReport, Selection, script};
+use holdfast_core::{
+    logical::{self, LogicalReport, Selection, script},
+    server::LockPolicy,
+};
 use holdfast_testkit::{Server, ServerKind};
 
 use super::*;
@@ -24,10 +27,10 @@ const TABLES: [&str; 9] = [
 
 fn options(server: &Server) -> BackupOptions {
     BackupOptions {
+        locks: LockPolicy { held_max: crate::server::LOCK_MAX, ..super::options().locks },
         name: Some(log().source),
         connect: crate::server::options(server),
         parallel: 3,
-        lock_max: crate::server::LOCK_MAX,
         ..super::options()
     }
 }
@@ -175,7 +178,10 @@ fn a_repository_that_hangs_under_a_lock_is_given_up_in_time() {
         .unwrap();
     let (good, bad) = (Place::of(log()), Place::of(log()));
     let hanging = bad.through(hangs_until_there(Arc::clone(&good.repo), log()));
-    let options = BackupOptions { lock_max: Duration::from_secs(20), ..options(&server) };
+    let options = BackupOptions {
+        locks: LockPolicy { held_max: Duration::from_secs(20), ..options(&server).locks },
+        ..options(&server)
+    };
     let taken = back_up(&[hanging, Arc::clone(&good.repo)], &options);
     let [Err(error), Ok(report)] = &taken[..] else { panic!("{taken:?}") };
     assert!(error.to_string().contains("held up the backup for 10 s"), "{error}");

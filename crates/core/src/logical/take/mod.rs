@@ -40,7 +40,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
     points::point,
-    server::{LockLimits, LockRecord, Purpose, ServerFacts, ServerVersion, Session, TableName, locks::stale},
+    server::{LockRecord, Purpose, ServerFacts, ServerVersion, Session, TableName, locks::stale},
     taking::{
         BackupOptions, HeadFields, Publication, Several, Stored, Writers,
         identity::{self, NEW_IDENTITY},
@@ -212,9 +212,9 @@ impl Taking<'_> {
             facts: &facts,
             selection: self.selection,
             readers: self.options.parallel.max(1),
-            limits: LockLimits { wait_max: self.options.lock_wait, held_max: Some(self.options.lock_max) },
-            tries: self.options.lock_tries,
-            patience: self.options.lock_patience,
+            limits: self.options.locks.limits(),
+            tries: self.options.locks.tries,
+            patience: self.options.locks.patience,
             hold_up_max: self.options.hold_up_max,
         };
         let mut ways_left = WAYS_MAX;
@@ -295,7 +295,7 @@ impl Taking<'_> {
     /// would be given up.
     fn hold_up_max(&self, view: &View) -> Duration {
         match view.holds_tables() {
-            true => self.options.hold_up_max.min(self.options.lock_max / 2),
+            true => self.options.hold_up_max.min(self.options.locks.held_max / 2),
             false => self.options.hold_up_max,
         }
     }

@@ -19,6 +19,45 @@ pub struct LockLimits {
     pub held_max: Option<Duration>,
 }
 
+/// How long, and how often, a backup may be in the way of a server's other sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockPolicy {
+    /// Longest time that commits (MariaDB), or writes to tables of other engines, may be blocked in one try.
+    pub held_max: Duration,
+    /// Longest time that DDL, and on MariaDB also writes to non-transactional tables, may be blocked in one try.
+    pub ddl_held_max: Duration,
+    /// Longest time to wait for a lock in one try.
+    pub wait_max: Duration,
+    /// Number of tries to take the locks.
+    pub tries: u32,
+    /// How long to keep trying, beyond that number, while other sessions are in the way of the locks.
+    pub patience: Duration,
+}
+
+impl Default for LockPolicy {
+    fn default() -> Self {
+        Self {
+            held_max: Duration::from_secs(2),
+            ddl_held_max: Duration::from_secs(30),
+            wait_max: Duration::from_secs(2),
+            tries: 3,
+            patience: Duration::from_secs(600),
+        }
+    }
+}
+
+impl LockPolicy {
+    /// Limits of the locks that block writes.
+    pub(crate) fn limits(&self) -> LockLimits {
+        LockLimits { wait_max: self.wait_max, held_max: Some(self.held_max) }
+    }
+
+    /// Limits of the locks that block DDL.
+    pub(crate) fn ddl_limits(&self) -> LockLimits {
+        LockLimits { wait_max: self.wait_max, held_max: Some(self.ddl_held_max) }
+    }
+}
+
 impl LockLimits {
     /// A server that has not answered a lock request after this long is not going to answer.
     pub(super) fn answer_max(&self) -> Duration {

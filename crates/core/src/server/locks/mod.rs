@@ -13,7 +13,7 @@ mod table_lock;
 pub use held_lock::HeldLock;
 pub use held_session::{HeldSession, WAIT_TIMEOUT};
 pub use instance_lock::InstanceLock;
-pub use lock::{Attempt, LockLimits, LockRecord};
+pub use lock::{Attempt, LockLimits, LockPolicy, LockRecord};
 pub use mariadb_stages::{BackupStages, Stage};
 pub use redo_consumer::RedoConsumer;
 pub use table_lock::{STOPPED_PURGE_NOTE, TableLock, is_held_to_stop_purge};

@@ -8,7 +8,7 @@ use std::{
 
 use holdfast_formats::Flavor;
 
-use super::process::{ServerBinary, ServerRun};
+use super::{binary::ServerBinary, process::ServerRun};
 use crate::{
     error::{Context, Error, Result},
     event::Cancel,

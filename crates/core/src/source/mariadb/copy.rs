@@ -117,7 +117,7 @@ impl Capture<'_> {
     /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
     /// on request: then a pass tells nothing about that.
     pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
-        let limit = Limit { held_max: self.options.ddl_lock_max, option: "--ddl-lock-max" };
+        let limit = Limit { held_max: self.options.locks.ddl_held_max, option: "--ddl-lock-max" };
         self.options.read_bytes_per_s_max.is_none().then_some(limit)
     }
 

@@ -175,7 +175,7 @@ impl Source for MariaDbSource {
             listener,
             questions: &mut self.questions,
         };
-        let mut stages = BackupStages::open(&self.connect, self.options.stage_limits())?;
+        let mut stages = BackupStages::open(&self.connect, self.options.locks.ddl_limits())?;
         if follower.header().encrypted() {
             let checkpoint = follower.header().checkpoint().lsn;
             let read = |session: &mut Session| Baseline::read(session, checkpoint, mode);

@@ -51,7 +51,7 @@ const TEMPORARY_SPACE: SpaceId = SpaceId(0xFFFF_FFFE);
 
 /// Enters the first stage, which blocks nothing but may have to wait.
 pub(super) fn start(stages: &mut BackupStages, options: &CaptureOptions) -> Result<()> {
-    for _ in 0..options.lock_tries {
+    for _ in 0..options.locks.tries {
         if stages.enter(Stage::Start)? == Attempt::Granted {
             return Ok(());
         }
@@ -76,7 +76,7 @@ pub(super) fn baseline(
     options: &CaptureOptions,
     read: impl Fn(&mut Session) -> std::result::Result<Baseline, SqlError>,
 ) -> Result<Baseline> {
-    for _ in 0..options.lock_tries {
+    for _ in 0..options.locks.tries {
         start(stages, options)?;
         let found = match stages.enter(Stage::BlockDdl)? {
             Attempt::Granted => Some(stages.session().with(&read)?),
@@ -97,11 +97,12 @@ impl Capture<'_> {
     /// Runs steps 4 to 6 of the order in [`super`], and tries again if a lock is not granted or was held too
     /// long.
     pub(super) fn stop(&mut self, mut stages: BackupStages, connect: &ConnectOptions) -> Result<Position> {
-        let mut tries = Tries::new(self.options.lock_tries, self.options.lock_patience);
+        let mut tries = Tries::new(self.options.locks.tries, self.options.locks.patience);
         loop {
             // Tables that one attempt has written out need not be written out by the next.
-            let writing_max = self.options.lock_wait.saturating_mul((1 + tries.count()).min(WRITING_TRIES));
-            let writing_max = self.options.ddl_lock_max.min(writing_max);
+            let writing_max =
+                self.options.locks.wait_max.saturating_mul((1 + tries.count()).min(WRITING_TRIES));
+            let writing_max = self.options.locks.ddl_held_max.min(writing_max);
             let stopped = self.try_to_stop(&mut stages, connect, writing_max);
             // If the session was lost, the server has released its locks.
             drop(stages.release());
@@ -139,7 +140,7 @@ impl Capture<'_> {
     /// Begins the stages again, and waits for sessions that are in the way of that, too.
     fn start_anew(&self, tries: &mut Tries, connect: &ConnectOptions) -> Result<BackupStages> {
         loop {
-            let mut stages = BackupStages::open(connect, self.options.stage_limits())?;
+            let mut stages = BackupStages::open(connect, self.options.locks.ddl_limits())?;
             let Err(error) = start(&mut stages, self.options) else { return Ok(stages) };
             let again = tries.after(Stopped::TryAgain(error))?;
             self.listener.event(again.told(tries.count()));
@@ -169,7 +170,7 @@ impl Capture<'_> {
         // Waits here for most of what the flush under the commit lock would otherwise have to wait for.
         stages.session().with(status::flush_engine_logs)?;
         granted(stages.enter(Stage::BlockCommit)?, "BACKUP STAGE BLOCK_COMMIT")?;
-        stages.session().limit(self.options.lock_max);
+        stages.session().limit(self.options.locks.held_max);
         point("backup.commit.blocked");
         // Transactions keep writing redo. None of it after the position may be captured.
         self.follower.hold();
@@ -203,7 +204,7 @@ impl Capture<'_> {
     /// Stops the purge before anything is blocked: a statement that the purge waits for may itself wait for
     /// the block to end.
     fn stop_purge(&mut self, connect: &ConnectOptions) -> std::result::Result<TableLock, Stopped> {
-        let LockLimits { wait_max, held_max } = self.options.stage_limits();
+        let LockLimits { wait_max, held_max } = self.options.locks.ddl_limits();
         // The stages, which are waited for twice, reach their limit earlier.
         let held_max = held_max.map(|held_max| held_max + wait_max * 3 + PURGE_WAIT);
         let mut purge = TableLock::open(connect, LockLimits { wait_max, held_max })?;
@@ -286,7 +287,7 @@ impl Capture<'_> {
         // If this session was lost meanwhile, the purge runs.
         purge.session().exec("DO 0")?;
         imported.report(why, self.listener);
-        let mut export = TableLock::open(connect, self.options.stage_limits())?;
+        let mut export = TableLock::open(connect, self.options.locks.ddl_limits())?;
         let others = imported.tables.iter().filter(|table| !is_held_to_stop_purge(table)).cloned();
         let exported = export.try_export(&others.collect::<Vec<_>>(), writing_max);
         if !matches!(exported, Ok(Attempt::Granted)) {

@@ -97,7 +97,7 @@ impl Capture<'_> {
     /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
     /// on request: then a pass tells nothing about that.
     pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
-        let limit = Limit { held_max: self.options.lock_max, option: "--lock-max" };
+        let limit = Limit { held_max: self.options.locks.held_max, option: "--lock-max" };
         self.options.read_bytes_per_s_max.is_none().then_some(limit)
     }
 

@@ -30,8 +30,8 @@ impl Capture<'_> {
         if self.copier.had_quiet {
             return Ok(());
         }
-        let wait_max = self.options.lock_wait.min(WAIT_MAX);
-        let limits = LockLimits { wait_max, ..self.options.stage_limits() };
+        let wait_max = self.options.locks.wait_max.min(WAIT_MAX);
+        let limits = LockLimits { wait_max, ..self.options.locks.ddl_limits() };
         let mut lock = InstanceLock::open(self.connect, limits)?;
         let mut looks = Looks::open(self.connect, wait_max)?;
         let found = end_while_locked(&mut lock, &mut looks);

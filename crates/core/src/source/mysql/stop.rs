@@ -72,9 +72,9 @@ pub(super) fn lock_for_the_copy(
     options: &CaptureOptions,
     listener: &dyn Listener,
 ) -> Result<InstanceLock> {
-    let limits = LockLimits { held_max: None, ..options.stage_limits() };
+    let limits = LockLimits { held_max: None, ..options.locks.ddl_limits() };
     let mut lock = InstanceLock::open(connect, limits)?;
-    for _ in 0..options.lock_tries {
+    for _ in 0..options.locks.tries {
         if lock.try_lock()? == Attempt::Granted {
             let text = format!(
                 "{why}: DDL is blocked until the copy ends (LOCK INSTANCE FOR BACKUP); on a replica, the \
@@ -93,10 +93,10 @@ impl Capture<'_> {
     /// Runs steps 3 to 5 of the order in [`super`], and tries again if a lock is not granted or was held too
     /// long. `held` is the lock, if it is already held.
     pub(super) fn stop(&mut self, held: Option<InstanceLock>) -> Result<Position> {
-        let limits = self.options.stage_limits();
+        let limits = self.options.locks.ddl_limits();
         let for_the_copy = held.is_some();
         let mut held = held;
-        let mut tries = Tries::new(self.options.lock_tries, self.options.lock_patience);
+        let mut tries = Tries::new(self.options.locks.tries, self.options.locks.patience);
         loop {
             let mut lock = match held.take() {
                 Some(lock) => lock,
@@ -143,7 +143,7 @@ impl Capture<'_> {
     fn try_to_stop(&mut self, lock: &mut InstanceLock) -> std::result::Result<Position, Stopped> {
         self.copier.context.lift_limits();
         self.copier.context.drain()?;
-        let mut looks = Looks::open(self.connect, self.options.lock_wait)?;
+        let mut looks = Looks::open(self.connect, self.options.locks.wait_max)?;
         // As long as this has to wait, no lock is worth taking.
         looks.status()?;
         // A redo reader that does not keep up must fail before anything is blocked.
@@ -241,7 +241,7 @@ impl Capture<'_> {
         lock: &mut InstanceLock,
         mut tables: Vec<TableName>,
     ) -> std::result::Result<Attempt, Stopped> {
-        let held_max = Some(self.options.lock_max);
+        let held_max = Some(self.options.locks.held_max);
         let error = match lock.try_lock_tables(&tables, held_max) {
             Ok(attempt) => return Ok(attempt),
             Err(error) => error,

@@ -23,7 +23,7 @@ use holdfast_core::{
     backup::{self, BackupOptions},
     points::{point, set_hook},
     restore::{self, RestoreOptions},
-    server::ConnectOptions,
+    server::{ConnectOptions, LockPolicy},
 };
 use holdfast_repo::{
     Repo, RunNo,
@@ -68,13 +68,13 @@ impl Place {
             run: format!("child-{}", std::process::id()),
             ..ConnectOptions::default()
         };
+        let usual = backup_options(connect);
         BackupOptions {
+            locks: LockPolicy { held_max: self.lock_max, tries: 10, ..usual.locks },
             name: Some(log().source),
             spool_dir: Some(self.spool.clone()),
             redo_spool_max_bytes: self.redo_spool_max_bytes,
-            lock_max: self.lock_max,
-            lock_tries: 10,
-            ..backup_options(connect)
+            ..usual
         }
     }
 }

@@ -1,0 +1,160 @@
+//! How recent the backups of a source are, and what is known of them.
+
+use std::time::Duration;
+
+use holdfast_repo::{
+    Kind, LogName, Repo, RunNo,
+    log::{history::History, run},
+    ops::suspects,
+};
+use jiff::{SignedDuration, Timestamp};
+
+use super::finding::{Finding, Findings};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    head::read_heads,
+    physical::DAMAGED_PAGES,
+};
+
+/// Where backups are taken at all, an older newest backup means that one is overdue.
+const OLD: Duration = Duration::from_secs(48 * 3600);
+pub(super) const TAKEN_STILL: &str = "does the job that takes backups still run?";
+/// The clocks of hosts differ by less than this.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_hours(1);
+
+/// What a source has of one kind.
+pub(super) enum Stands {
+    Nothing,
+    /// Only imported dumps.
+    Imports,
+    Backups,
+}
+
+/// The finding for a source of which no backup stands, but perhaps something else.
+fn nothing_taken(repo: &Repo, log: &LogName, history: &History) -> Result<Finding> {
+    let imports: Vec<RunNo> = history.standing().map(|outcome| outcome.run).collect();
+    Ok(match &imports[..] {
+        [] if log.kind == Kind::Binlog => {
+            if run::active(repo, log)?.is_some_and(|run| !run.keeps_house()) {
+                Finding::good(format!("{log}: an archiver is running, and no run of it has ended yet"))
+            } else {
+                Finding::notice(
+                    format!("{log}: no finished run has archived anything"),
+                    "continue with \"holdfast binlog archive\"",
+                )
+            }
+        }
+        [] => Finding::notice(format!("{log} has no backup"), "take one"),
+        [only] => Finding::good(format!("{log}: one import stands, {only}: no age limit applies to it")),
+        [.., newest] => Finding::good(format!(
+            "{log}: {} imports stand, the newest is {newest}: no age limit applies to them",
+            imports.len()
+        )),
+    })
+}
+
+/// Examines one kind of a source: it is a problem if its newest backup is older than `age_max`.
+pub(super) fn source(
+    repo: &Repo,
+    log: &LogName,
+    age_max: Option<Duration>,
+    findings: &Findings,
+) -> Result<Stands> {
+    let history = History::salvage(repo, log, &mut |run, error| {
+        findings.add(Error::from(error).context(format!("{log} {run}")));
+    })?;
+    let mut damaged: Vec<RunNo> = Vec::new();
+    let mut ended = Vec::new();
+    let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
+    if repo.can_read() {
+        let runs: Vec<RunNo> = taken.iter().map(|outcome| outcome.run).collect();
+        read_heads(repo, &history, &runs, |run, head| {
+            let head = match head {
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    findings.add(error);
+                    return Ok(());
+                }
+                head => head?,
+            };
+            if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
+                damaged.push(run);
+            }
+            ended.push((run, head.finished_at));
+            Ok(())
+        })?;
+    } else {
+        ended.extend(taken.iter().map(|outcome| (outcome.run, outcome.taken_at())));
+    }
+    let is_whole = |run: RunNo| taken.iter().any(|outcome| outcome.run == run && outcome.part.is_none());
+    let newest = ended.iter().rev().find(|(run, _)| is_whole(*run)).or(ended.last());
+    let stands = match newest {
+        Some(_) => Stands::Backups,
+        None if taken.is_empty() && history.standing().next().is_some() => Stands::Imports,
+        None => Stands::Nothing,
+    };
+    match (newest, age_max) {
+        // None of those taken can be read, which findings say already.
+        (None, _) if !taken.is_empty() => {}
+        (None, _) => findings.add(nothing_taken(repo, log, &history)?),
+        (Some(&(run, at)), age_max) => {
+            let one = if log.kind == Kind::Binlog { "run" } else { "backup" };
+            let standing = match taken.len() {
+                1 => format!("one {one} stands"),
+                count => format!("{count} {one}s stand"),
+            };
+            let what = if is_whole(run) { "" } else { " of a part" };
+            let text = format!("{log}: {standing}; the newest{what}, {run}, is from {at:.0}");
+            match age_max {
+                Some(age_max) if is_old(at, age_max) => {
+                    findings.add(Error::failed(format!("{text}: older than the limit")).hinted(TAKEN_STILL));
+                }
+                // How far an archive reaches does not depend on when its last run ended.
+                None if log.kind != Kind::Binlog && is_old(at, OLD) => findings.add(Finding::notice(
+                    format!("{text}: older than two days, or dated in the future"),
+                    TAKEN_STILL,
+                )),
+                _ => findings.add(Finding::good(text)),
+            }
+        }
+    }
+    if repo.can_read() {
+        let suspects = suspects(repo, &history)?;
+        if !suspects.is_empty() {
+            let ids: Vec<String> = suspects.iter().map(|run| log.backup_id(*run)).collect();
+            findings.add(Finding::notice(
+                format!("a check has found damage in data that is needed by {}", ids.join(", ")),
+                match log.kind {
+                    Kind::Binlog => "\"holdfast check\" tells what is lost; \"holdfast binlog list\" shows what is archived",
+                    _ => "\"holdfast check\" tells what is lost; the next backup stores damaged data again, if the server \
+                          still has it",
+                },
+            ));
+        }
+    }
+    if !damaged.is_empty() {
+        let runs: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+        findings.add(Finding::notice(
+            format!("{log}: the source had damaged pages when these were taken: {}", runs.join(" ")),
+            "\"holdfast report\" names the pages; repair the server, and take a backup without \
+             --allow-corrupt",
+        ));
+    }
+    let unfinished = history.adoptable().len();
+    if unfinished > 0 {
+        findings.add(Finding::notice(
+            format!(
+                "{log}: {} ended before {} complete",
+                if unfinished == 1 { "a run".to_owned() } else { format!("{unfinished} runs") },
+                if unfinished == 1 { "it was" } else { "they were" }
+            ),
+            "the next backup reuses what was stored; why a run ended is in its messages",
+        ));
+    }
+    Ok(stands)
+}
+
+/// Whether a backup is too old, or from a future that only a wrong clock can have shown.
+pub(super) fn is_old(at: Timestamp, age_max: Duration) -> bool {
+    let age = Timestamp::now().duration_since(at);
+    age < -CLOCKS_DIFFER || Duration::try_from(age).is_ok_and(|age| age > age_max)
+}

@@ -1,0 +1,106 @@
+//! Finds the server program of this host that fits a backup.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use holdfast_formats::Flavor;
+
+use super::environment::clean;
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::ServerVersion,
+};
+
+/// Where packages install servers; searched after the directories that the caller names.
+const DIRECTORIES: [&str; 5] =
+    ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/bin", "/usr/local/mysql/bin"];
+
+/// A server program and its version.
+#[derive(Clone, Debug)]
+pub struct ServerBinary {
+    /// The path of the program.
+    pub path: PathBuf,
+    /// What `--version` prints.
+    pub version: ServerVersion,
+}
+
+impl ServerBinary {
+    /// Runs a program to get its version.
+    pub fn probe(path: &Path) -> Result<ServerBinary> {
+        let refused = |why: &str| {
+            Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
+                .hinted("name a MariaDB or MySQL server program with --server-binary")
+        };
+        let output = clean(Command::new(path))
+            .args(["--no-defaults", "--version"])
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| refused("cannot be run").caused_by(error))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.lines().find_map(ServerVersion::parse_program_output);
+        let version = version.ok_or_else(|| refused("does not print a server version"))?;
+        Ok(ServerBinary { path: path.to_owned(), version })
+    }
+
+    /// Finds the program that fits `wanted` best: same flavor and release series, and not older. A program
+    /// that is named explicitly is returned as it is; [`require`](Self::require) decides whether it will do.
+    pub fn find(
+        explicit: Option<&Path>,
+        wanted: &ServerVersion,
+        directories: &[PathBuf],
+    ) -> Result<ServerBinary> {
+        if let Some(path) = explicit {
+            return Self::probe(path);
+        }
+        let names: &[&str] = match wanted.flavor {
+            Flavor::MariaDb => &["mariadbd", "mysqld"],
+            Flavor::MySql => &["mysqld"],
+        };
+        let directories = directories.iter().cloned().chain(DIRECTORIES.iter().map(PathBuf::from));
+        let candidates = directories.flat_map(|dir| names.iter().map(move |name| dir.join(name)));
+        let mut best: Option<ServerBinary> = None;
+        for path in candidates.filter(|path| path.is_file()) {
+            let Ok(found) = Self::probe(&path) else { continue };
+            if found.fits(wanted) {
+                return Ok(found);
+            }
+            // Kept so that the refusal can name it.
+            if best.is_none() && found.version.flavor == wanted.flavor {
+                best = Some(found);
+            }
+        }
+        best.ok_or_else(|| {
+            Error::failed(format!("there is no {} server program on this host", wanted.flavor)).hinted(
+                format!(
+                    "install {} {}, or name its program with --server-binary",
+                    wanted.flavor,
+                    wanted.series()
+                ),
+            )
+        })
+    }
+
+    fn fits(&self, wanted: &ServerVersion) -> bool {
+        self.version.same_series(wanted) && self.version.number() >= wanted.number()
+    }
+
+    /// Fails unless this program may recover files of `wanted`: only its own series reads crash redo, and an
+    /// older release may not understand what a newer one wrote.
+    pub fn require(&self, wanted: &ServerVersion) -> Result<()> {
+        if self.fits(wanted) {
+            return Ok(());
+        }
+        let message = format!(
+            "the backup is from {wanted}, but {} is {}: it must be of the same release series, and not older",
+            self.path.display(),
+            self.version
+        );
+        Err(Error::failed(message).hinted(format!(
+            "install {} {}, name its program with --server-binary, or use --allow-version if you know that it works",
+            wanted.flavor,
+            wanted.series()
+        )))
+    }
+}
