@@ -446,7 +446,6 @@ fn listed_and_found() {
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
-/// Transactions that the server keeps out of its binlog prevent exit code 0.
 /// What an archiver with a writer's key leaves when it is killed stays in segments, since the next one cannot read
 /// it, until an operator prunes. A damaged one is named, and given up by a repair.
 #[test]
@@ -475,6 +474,7 @@ fn a_prune_files_what_writers_leave() {
         drop(child);
     };
     let once = || {
+        scene.server.exec("INSERT INTO d.t SELECT COALESCE(MAX(id), 0) + 1, 'v' FROM d.t").unwrap();
         // The lease of the one that was killed has to run out.
         let begin = Instant::now();
         loop {
@@ -534,6 +534,7 @@ fn a_prune_files_what_writers_leave() {
     scene.compare_files();
 }
 
+/// Transactions that the server keeps out of its binlog prevent exit code 0.
 #[test]
 fn what_is_left_out_is_a_finding() {
     let scene =

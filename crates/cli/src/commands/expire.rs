@@ -10,7 +10,7 @@ use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo, SourceName,
     log::{history::History, outcome::Outcome},
     ops::{
-        expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
+        expire::{self, ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
         retention::RetentionPolicy,
         space::freed_by,
     },
@@ -203,10 +203,7 @@ fn unneeded_binlogs(
     looked: &[Looked],
 ) -> Result<Vec<Looked>> {
     let kept = looked.iter().flat_map(|(_, _, history, plan)| {
-        // Nothing is replayed after a partial backup.
-        let continues = |run| history.outcome(run).is_none_or(Outcome::can_be_continued);
-        let whole = plan.kept.iter().filter(move |kept| continues(kept.run));
-        whole.map(|kept| not_before(history, kept.run, kept.at))
+        continued(history, plan).map(|kept| not_before(history, kept.run, kept.at))
     });
     // If any start time is unknown, all binlogs may be needed.
     let begun: Option<Vec<Timestamp>> = kept.collect();
@@ -218,8 +215,7 @@ fn unneeded_binlogs(
         let now = Timestamp::now();
         let mut dropped = ended_before(&history, oldest, now);
         if !dropped.is_empty() && repo.can_read() {
-            let archive = Archive::open(repo, &log.source);
-            match archive.and_then(|archive| needed_from(&archive, &log.source, looked)) {
+            match needed_from(repo, &log.source, looked) {
                 Ok(needed_from) => dropped.retain(|run| needed_from.is_none_or(|first| *run < first)),
                 Err(error) => {
                     let text = format!(
@@ -240,12 +236,27 @@ fn unneeded_binlogs(
     Ok(unneeded)
 }
 
+/// The kept backups after which something may be replayed: those of the whole, and, if the newest excludes something,
+/// those that exclude the same. One with another list of exclusions is kept as the last of its kind, and nobody
+/// counts on the binlogs since.
+fn continued<'a>(history: &'a History, plan: &'a ExpirePlan) -> impl Iterator<Item = &'a expire::Kept> {
+    let newest = history.newest_taken().and_then(|run| history.outcome(run)?.part);
+    let is_continued = move |outcome: &Outcome| {
+        outcome.can_be_continued() && (outcome.part.is_none() || outcome.part == newest)
+    };
+    plan.kept.iter().filter(move |kept| history.outcome(kept.run).is_none_or(is_continued))
+}
+
 /// The first run of an archive that is needed to recover from any kept backup of its source,
 /// whatever the backup's kind.
-fn needed_from(archive: &Archive, source: &SourceName, looked: &[Looked]) -> Result<Option<RunNo>> {
+fn needed_from(repo: &Arc<Repo>, source: &SourceName, looked: &[Looked]) -> Result<Option<RunNo>> {
+    let archive = Archive::open(repo, source)?;
+    if let Some(unreadable) = archive.unreadable().first() {
+        return Err(Error::failed(unreadable.problem.clone()));
+    }
     let mut first: Option<RunNo> = None;
-    for (log, .., plan) in looked.iter().filter(|(log, ..)| log.source == *source) {
-        let kept: Vec<RunNo> = plan.kept.iter().map(|kept| kept.run).collect();
+    for (log, _, history, plan) in looked.iter().filter(|(log, ..)| log.source == *source) {
+        let kept: Vec<RunNo> = continued(history, plan).map(|kept| kept.run).collect();
         let needed = archive.needed_from(log.kind, &kept)?;
         first = first.into_iter().chain(needed).min();
     }
@@ -253,12 +264,12 @@ fn needed_from(archive: &Archive, source: &SourceName, looked: &[Looked]) -> Res
 }
 
 /// The runs of an archive that ended before the `oldest` backup began and are not held,
-/// except the last of them.
+/// except the last of them that an archiver has ended.
 /// If the server was idle, the backup's position is the end of that last run, and no later run contains it.
 fn ended_before(history: &History, oldest: Timestamp, now: Timestamp) -> Vec<RunNo> {
     let ended: Vec<&Outcome> = history.standing().take_while(|outcome| outcome.at < oldest).collect();
-    let Some((_, before_last)) = ended.split_last() else { return Vec::new() };
-    let runs = before_last.iter().map(|outcome| outcome.run);
+    let last = ended.iter().rev().find(|outcome| !outcome.is_filing()).map(|outcome| outcome.run);
+    let runs = ended.iter().map(|outcome| outcome.run).filter(|run| Some(*run) != last);
     runs.filter(|run| history.hold(*run, now).is_none()).collect()
 }
 

@@ -90,14 +90,22 @@ impl Log {
         memory_bytes: Option<usize>,
         output: &Arc<Output>,
     ) -> Result<()> {
-        if log.kind == Kind::Binlog {
-            output.event(Event::Phase { name: "file" });
-            self.file(repo, log, options, dry_run, memory_bytes, output)?;
-        }
         let mut history = History::read(repo, log)?;
         if !dry_run {
             output.event(Event::Phase { name: "sweep" });
             self.swept(&sweep(repo, &history, options)?);
+        }
+        if log.kind == Kind::Binlog {
+            output.event(Event::Phase { name: "file" });
+            let filed = self.file(repo, log, options, dry_run, memory_bytes, output);
+            // It must not keep space from being freed.
+            if let Err(error) = filed {
+                if error.kind() == ErrorKind::Interrupted {
+                    return Err(error);
+                }
+                self.findings.push(Found { object: log.to_string(), problem: error.to_string() });
+            }
+            history.refresh(repo)?;
         }
         output.event(Event::Phase { name: "plan" });
         // A keeper cannot read the data that would have to be rewritten.

@@ -1,6 +1,8 @@
 //! Filing: what archivers have left in segments goes into packs. An archiver with an operator's key does this for
 //! runs that died right before its own. One with a writer's key cannot read them and continues after them, so they
 //! stay until somebody who can read files them.
+//!
+//! Only runs after which the archive has continued are filed: a spool may still have more of the others.
 
 use std::sync::Arc;
 
@@ -10,7 +12,6 @@ use holdfast_repo::{
     log::{
         history::History,
         run::{Run, RunOptions},
-        segment::SegmentReader,
     },
 };
 
@@ -18,7 +19,8 @@ use super::{
     read::Unreadable,
     recorder::Recorder,
     run::{ArchiveRun, unfiled_runs},
-    stored::{stored_tail, tail_of_segments},
+    stored::{last_archived, readable_tail},
+    stretch::Tail,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -35,12 +37,18 @@ pub struct Filed {
     pub unreadable: Vec<Unreadable>,
 }
 
-/// Finds the runs of an archive that died and whose segments nobody has taken over. Every role can.
+/// Finds the runs of an archive that died, and after which it has continued without taking over their segments.
+/// Every role can; one that cannot read does not look into them.
 pub fn plan_filing(repo: &Arc<Repo>, log: &LogName) -> Result<Filed> {
     let mut filed = Filed::default();
     let history = History::read(repo, log)?;
-    for run in unfiled_runs(repo, &history)? {
-        match tail_of_segments(&mut SegmentReader::new(repo, &history, run))? {
+    let Some(last) = last_archived(&history, history.next_run()) else { return Ok(filed) };
+    for run in unfiled_runs(repo, &history)?.into_iter().filter(|run| *run < last.run) {
+        if !repo.can_read() {
+            filed.runs.push(run);
+            continue;
+        }
+        match readable_tail(repo, &history, run)? {
             (_, Some(problem)) => {
                 filed.unreadable.push(Unreadable { run: run.0, problem: problem.to_string() });
             }
@@ -51,7 +59,8 @@ pub fn plan_filing(repo: &Arc<Repo>, log: &LogName) -> Result<Filed> {
     Ok(filed)
 }
 
-/// Files the segments of these runs. Asks an archiver that is at work for room, and waits.
+/// Files the segments of these runs, or of as many of them as one run should hold. Asks an archiver that is at work
+/// for room, and waits.
 ///
 /// # Errors
 /// The key cannot read.
@@ -72,18 +81,23 @@ pub fn file_segments(
     // An archiver may have taken some of them over since.
     let there = unfiled_runs(repo, run.history())?;
     filed.runs.retain(|run| there.contains(run));
+    let tail = last_archived(run.history(), run.no()).and_then(|last| last.tail.clone());
     let mut run = ArchiveRun::of(run, writer)?;
-    let tail = stored_tail(repo, log)?.filter(|_| !filed.runs.is_empty());
-    let Some(tail) = tail else {
+    let Some(tail) = tail.filter(|_| !filed.runs.is_empty()) else {
         run.give_up("there was nothing to file");
+        filed.runs.clear();
         return Ok(filed);
     };
-    if let Err(error) = run.file(&filed.runs) {
-        run.give_up(&error.to_string());
-        return Err(error);
+    match run.file(&filed.runs) {
+        Ok(count) => filed.runs.truncate(count),
+        Err(error) => {
+            run.give_up(&error.to_string());
+            return Err(error);
+        }
     }
     // The archive ends where it did.
-    if let Some(ended) = run.finish(&mut Recorder::at(&tail)?)? {
+    let mut recorder = Recorder::at(&Tail::from_map(&tail)?)?;
+    if let Some(ended) = run.finish(&mut recorder)? {
         filed.into = Some(ended.run);
         filed.bytes = ended.bytes;
         if let Some(discarding) = ended.discarding {

@@ -29,7 +29,7 @@ use super::{
     recorder::{Recorder, Sink},
     segments::Segments,
     spool::{Left, Spool},
-    stored::{STRETCHES, last_archived, recorder_before, replay_all, tail_of_segments},
+    stored::{STRETCHES, last_archived, readable_tail, recorder_before, replay_all},
     stretch::{Stretch, Tail},
 };
 use crate::{
@@ -47,6 +47,9 @@ const GIVE_BYTES: usize = 64 * PAGE_BYTES as usize;
 const IDLE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// A head lists every stretch; this many are far below its limit.
 const STRETCHES_MAX: usize = 1_000;
+/// An archiver waits while what others left is filed: with this many bytes of events, the rest is left to the
+/// next time.
+const FILED_BYTES_MAX: u64 = 4 << 30;
 
 /// A run that is under way.
 pub(super) struct ArchiveRun {
@@ -189,15 +192,15 @@ impl ArchiveRun {
     }
 
     /// Takes over what has died since the archive was continued last. The segments of the runs `unreadable`
-    /// stay where they are: the archive continues after the last of them that can be read.
+    /// and of those before them stay where they are: the archive continues after the last that can be read.
     fn take_over(&mut self, unreadable: &BTreeSet<RunNo>) -> Result<TakenOver> {
         let history = self.run.history();
         let repo = Arc::clone(self.run.repo());
         let last = last_archived(history, self.run.no()).map_or(RunNo(0), |last| last.run);
         let mut recorder = recorder_before(history, self.run.no())?;
         for run in unfiled_runs(&repo, history)?.into_iter().filter(|run| *run > last) {
-            let mut reader = SegmentReader::new(&repo, self.run.history(), run);
-            if repo.can_read() && !unreadable.contains(&run) {
+            if repo.can_read() && unreadable.last().is_none_or(|last| run > *last) {
+                let mut reader = SegmentReader::new(&repo, self.run.history(), run);
                 let replayed = replay_all(&mut reader, &mut recorder, self);
                 match replayed.and_then(|()| Ok(reader.check_end()?)) {
                     Err(error) if error.kind() == ErrorKind::Damaged => {
@@ -208,7 +211,7 @@ impl ArchiveRun {
                 self.taken.push(run);
                 continue;
             }
-            let (tail, problem) = tail_of_segments(&mut reader)?;
+            let (tail, problem) = readable_tail(&repo, self.run.history(), run)?;
             if let Some(tail) = tail {
                 recorder = Some(Recorder::at(&tail)?);
             }
@@ -220,12 +223,16 @@ impl ArchiveRun {
         Ok(TakenOver::UpTo(recorder))
     }
 
-    /// Takes over the segments of runs whose place in the archive may be before runs that have ended.
-    pub(super) fn file(&mut self, runs: &[RunNo]) -> Result<()> {
+    /// Takes over the segments of runs whose place in the archive is before runs that have ended. Returns how
+    /// many of them: as many as a run should hold.
+    pub(super) fn file(&mut self, runs: &[RunNo]) -> Result<usize> {
         let repo = Arc::clone(self.run.repo());
         let mut recorder: Option<Recorder> = None;
         let mut before = None;
-        for run in runs {
+        for (done, run) in runs.iter().enumerate() {
+            if self.stretches.len() >= STRETCHES_MAX || self.bytes >= FILED_BYTES_MAX {
+                return Ok(done);
+            }
             let history = self.run.history();
             let last = last_archived(history, *run).map(|last| last.run);
             if recorder.is_none() || last > before {
@@ -247,7 +254,7 @@ impl ArchiveRun {
             }
             self.taken.push(*run);
         }
-        Ok(())
+        Ok(runs.len())
     }
 
     /// Whether another process has taken its place: nothing of this run counts any more.

@@ -262,7 +262,7 @@ impl Spool {
             return Ok(None);
         }
         let archive = Archive::open(repo, &self.log.source)?;
-        let mut after = archive.stretches().iter().filter(|archived| archived.run > run);
+        let mut after = archive.stretches().iter().filter(|archived| archived.recorded_by > run);
         Ok(after.all(|archived| archived.gap.is_none()).then_some(archive))
     }
 }
@@ -279,7 +279,7 @@ fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Res
     }
     let wanted = &segment.place;
     Ok(archive.stretches().iter().any(|archived| {
-        archived.run > run
+        archived.recorded_by > run
             && archived.stretch.server.is_same(&segment.server)
             && archived.stretch.file == wanted.file
             && (archived.stretch.begin..=archived.ends_at().position).contains(&wanted.position)

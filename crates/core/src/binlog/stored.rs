@@ -12,7 +12,7 @@ use holdfast_repo::{
     log::{
         history::History,
         outcome::{Outcome, OutcomeType},
-        segment::{SegmentReader, is_superseded, list_segments},
+        segment::{Segment, SegmentReader, is_superseded, list_segments},
     },
 };
 use serde_json::Value;
@@ -28,12 +28,14 @@ use crate::error::{Context, Error, ErrorKind, Result};
 pub(super) const STRETCHES: &str = "stretches";
 
 /// The outcome after which an archive continued before `run`: the last one that no repair has dropped. The
-/// server may still have what a repair dropped; what was dropped for its age is not missed.
+/// server may still have what a repair dropped; what was dropped for its age is not missed. Nothing continues
+/// after what was only filed.
 pub(super) fn last_archived(history: &History, run: RunNo) -> Option<&Outcome> {
     let repairs = history.outcomes().iter().filter(|outcome| outcome.outcome_type == OutcomeType::Repair);
     let lost: BTreeSet<RunNo> = repairs.flat_map(|repair| repair.dropped.iter().copied()).collect();
     let before = history.outcomes().iter().rev().skip_while(|outcome| outcome.run >= run);
-    let mut backups = before.filter(|outcome| outcome.outcome_type == OutcomeType::Backup);
+    let mut backups =
+        before.filter(|outcome| outcome.outcome_type == OutcomeType::Backup && !outcome.is_filing());
     backups.find(|outcome| !lost.contains(&outcome.run))
 }
 
@@ -61,9 +63,31 @@ pub(super) fn stored_tail_after(repo: &Arc<Repo>, log: &LogName, after: RunNo) -
 /// Where the segments of a run end, and what is wrong with the first that cannot be read, if there is one.
 /// Every role can tell.
 pub(super) fn tail_of_segments(reader: &mut SegmentReader) -> Result<(Option<Tail>, Option<Error>)> {
+    last_tail(reader, &mut |_| Ok(()))
+}
+
+/// The same of a run in `history`; a key that can read also looks at what is in them.
+pub(super) fn readable_tail(
+    repo: &Arc<Repo>,
+    history: &History,
+    run: RunNo,
+) -> Result<(Option<Tail>, Option<Error>)> {
+    let mut recorder = recorder_before(history, run)?;
+    let mut noted = Noted::default();
+    last_tail(&mut SegmentReader::new(repo, history, run), &mut |segment| match &segment.bytes {
+        Some(bytes) => replay(bytes, &mut recorder, &mut noted),
+        None => Ok(()),
+    })
+}
+
+fn last_tail(
+    reader: &mut SegmentReader,
+    look: &mut dyn FnMut(&Segment) -> Result<()>,
+) -> Result<(Option<Tail>, Option<Error>)> {
     let mut tail = None;
     let mut read = || -> Result<()> {
         while let Some(segment) = reader.read_next()? {
+            look(&segment)?;
             tail = Some(Tail::from_map(&segment.tail)?);
         }
         Ok(reader.check_end()?)

@@ -1,6 +1,9 @@
 //! What a logical backup of everything left out because it was excluded by name, as its manifest says.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use holdfast_repo::format::manifest::Head;
 use serde_json::{Map, Value};
@@ -23,6 +26,14 @@ pub(crate) struct Excluded {
     tables: Vec<TablePattern>,
     /// The tables that existed; `None` if that is not known.
     existed: Option<BTreeSet<TableName>>,
+}
+
+impl fmt::Display for Excluded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let schemas = self.schemas.iter().map(|pattern| format!("database {pattern}"));
+        let tables = self.tables.iter().map(|pattern| format!("table {pattern}"));
+        f.write_str(&schemas.chain(tables).collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl Excluded {
@@ -55,7 +66,7 @@ impl Excluded {
 /// The selection as a manifest has it, with the tables that were excluded.
 pub(super) fn described(selection: &Selection, left_out: &[TableName]) -> Value {
     let mut described = selection.described();
-    if let (Some(fields), 1..=TABLES_MAX) = (described.as_object_mut(), left_out.len()) {
+    if let (Some(fields), 0..=TABLES_MAX) = (described.as_object_mut(), left_out.len()) {
         let mut by_schema: Map<String, Value> = Map::new();
         for name in left_out {
             let tables = by_schema.entry(name.schema.clone()).or_insert_with(|| Value::Array(Vec::new()));
@@ -78,7 +89,7 @@ pub(crate) fn excluded_of(head: &Head) -> Option<Excluded> {
     if schemas.is_empty() && tables.is_empty() {
         return None;
     }
-    let named = selection.get(TABLES).and_then(field::<std::collections::BTreeMap<String, Vec<String>>>);
+    let named = selection.get(TABLES).and_then(field::<BTreeMap<String, Vec<String>>>);
     let existed = named.map(|by_schema| {
         let tables = by_schema.into_iter().flat_map(|(schema, tables)| {
             tables.into_iter().map(move |table| TableName { schema: schema.clone(), table })

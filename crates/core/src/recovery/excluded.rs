@@ -1,9 +1,10 @@
 //! What a logical backup left out because it was excluded by name, in what is replayed after the backup.
 //!
 //! A server that has loaded the backup has none of it. A transaction that changes it cannot be replayed there, or
-//! worse, makes a part of it anew that looks like the whole.
+//! worse, makes a part of it anew that looks like the whole: that must not happen. Statements that merely fail there
+//! are found as far as their beginning tells.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt, iter::Peekable};
 
 use holdfast_formats::{
     binlog::{Body, Query},
@@ -16,13 +17,23 @@ use crate::{
     server::TableName,
 };
 
+/// How many tokens of a statement are looked at: what it is about comes before its values.
+const TOKENS_MAX: usize = 2_000;
+
 /// What is still left out at some place in the binlog.
 #[derive(Clone, Debug)]
 pub(super) struct LeftOut {
     excluded: Excluded,
-    /// Tables and databases made since.
-    made: BTreeSet<TableName>,
-    made_schemas: BTreeSet<String>,
+    /// Tables of which the server has had nothing since, or only what was made since: what follows is about that.
+    since: BTreeSet<TableName>,
+    /// The same of databases.
+    schemas_since: BTreeSet<String>,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.excluded.fmt(f)
+    }
 }
 
 impl LeftOut {
@@ -32,7 +43,7 @@ impl LeftOut {
     }
 
     fn new(excluded: Excluded) -> Self {
-        Self { excluded, made: BTreeSet::new(), made_schemas: BTreeSet::new() }
+        Self { excluded, since: BTreeSet::new(), schemas_since: BTreeSet::new() }
     }
 
     /// Takes the next event. Returns what it needs of that which is left out.
@@ -40,7 +51,7 @@ impl LeftOut {
         match body {
             Body::TableMap(map) => {
                 let name = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                self.table(TableName { schema: name(map.schema), table: name(map.table) })
+                self.table(&TableName { schema: name(map.schema), table: name(map.table) })
             }
             Body::Query(query) => self.statement(query),
             Body::Payload(payload) => {
@@ -57,68 +68,264 @@ impl LeftOut {
         }
     }
 
-    fn table(&self, name: TableName) -> Option<String> {
-        let is_missing = match self.made_schemas.contains(&name.schema) {
-            true => false,
-            false => self.excluded.has_table(&name) && !self.made.contains(&name),
-        };
+    fn table(&self, name: &TableName) -> Option<String> {
+        let is_missing = !self.schemas_since.contains(&name.schema)
+            && self.excluded.has_table(name)
+            && !self.since.contains(name);
         is_missing.then(|| format!("{}.{}", name.schema, name.table))
     }
 
-    /// Looks at the tables and databases that a statement is about.
+    fn schema(&self, name: &str) -> Option<String> {
+        let is_missing = self.excluded.has_schema(name) && !self.schemas_since.contains(name);
+        is_missing.then(|| format!("the database {name}"))
+    }
+
+    /// Looks at what a statement is about.
     fn statement(&mut self, query: &Query<'_>) -> Option<String> {
-        let statement: Vec<Token<'_>> = tokens(&query.statement, Modes::default()).collect();
-        let verb = statement.first()?;
-        let has_condition = says_exists(&query.statement);
-        if verb.is("DROP") && has_condition {
-            // What is not there need not be dropped.
+        let schema = String::from_utf8_lossy(query.schema);
+        let mut words = Words::of(&query.statement, &schema);
+        let verb = words.next()?;
+        let is = |word: &str| verb.is(word);
+        if is("CREATE") {
+            self.create(&mut words)
+        } else if is("DROP") {
+            self.drop(&mut words)
+        } else if is("RENAME") {
+            words.skip(&["TABLE", "TABLES"]);
+            self.rename(&mut words)
+        } else if is("ALTER") {
+            words.skip(&["ONLINE", "OFFLINE", "IGNORE"]);
+            match words.next()? {
+                word if word.is("TABLE") => {
+                    words.skip(&["IF", "EXISTS"]);
+                    self.any(words.table())
+                }
+                word if word.is("DATABASE") || word.is("SCHEMA") => {
+                    words.name().and_then(|name| self.schema(&name))
+                }
+                _ => None,
+            }
+        } else if is("TRUNCATE") {
+            words.skip(&["TABLE"]);
+            self.any(words.table())
+        } else if is("INSERT") || is("REPLACE") {
+            words.skip(&["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO"]);
+            let into = words.table();
+            self.any(into).or_else(|| self.sources(&mut words))
+        } else if is("UPDATE") {
+            words.skip(&["LOW_PRIORITY", "IGNORE"]);
+            let tables = words.tables();
+            self.any(tables).or_else(|| self.sources(&mut words))
+        } else if is("DELETE") || is("WITH") {
+            self.sources(&mut words)
+        } else if is("LOAD") {
+            while let Some(word) = words.next() {
+                if word.is("INTO") {
+                    words.skip(&["TABLE"]);
+                    return self.any(words.table());
+                }
+            }
+            None
+        } else {
+            None
+        }
+    }
+
+    /// A table or database that is made without a condition did not exist before: what follows is about the new one.
+    fn create(&mut self, words: &mut Words<'_>) -> Option<String> {
+        words.skip(&["OR", "REPLACE"]);
+        let kind = words.next()?;
+        let has_condition = words.says_exists();
+        words.skip(&["IF", "NOT", "EXISTS"]);
+        if kind.is("DATABASE") || kind.is("SCHEMA") {
+            let name = words.name()?;
+            if has_condition {
+                return self.schema(&name);
+            }
+            self.schemas_since.insert(name);
             return None;
         }
-        let is_made = verb.is("CREATE") && !has_condition;
-        for (at, token) in statement.iter().enumerate() {
-            let is_of_table =
-                ["TABLE", "INTO", "UPDATE", "TRUNCATE", "FROM", "JOIN"].iter().any(|word| token.is(word));
-            let is_of_schema = at <= 1 && (token.is("DATABASE") || token.is("SCHEMA"));
-            let named = statement[at + 1..].iter();
-            let named = named
-                .skip_while(|word| ["IF", "NOT", "EXISTS", "IGNORE", "TABLE"].iter().any(|it| word.is(it)));
-            let named: Vec<&Token<'_>> = named.take(3).collect();
-            let Some(first) = named.first().and_then(|token| token.name()) else { continue };
-            if is_of_schema && is_made {
-                self.made_schemas.insert(first.into_owned());
-                return None;
+        if kind.is("TABLE") {
+            let name = words.table()?;
+            if has_condition
+                || !self.schemas_since.contains(&name.schema) && self.excluded.has_schema(&name.schema)
+            {
+                return self.table(&name).or_else(|| self.sources(words));
             }
-            if is_of_schema && self.excluded.has_schema(&first) && !self.made_schemas.contains(&*first) {
-                return Some(format!("the database {first}"));
-            }
-            if !is_of_table {
-                continue;
-            }
-            let name = match (named.get(1), named.get(2).and_then(|token| token.name())) {
-                (Some(Token::Symbol(b'.')), Some(table)) => {
-                    TableName { schema: first.into_owned(), table: table.into_owned() }
-                }
-                _ => TableName {
-                    schema: String::from_utf8_lossy(query.schema).into_owned(),
-                    table: first.into_owned(),
-                },
-            };
-            if is_made && token.is("TABLE") && !self.excluded.has_schema(&name.schema) {
-                self.made.insert(name);
-            } else if let Some(needed) = self.table(name) {
-                return Some(needed);
+            self.since.insert(name);
+            return self.sources(words);
+        }
+        // Temporary tables are nobody's, and programs are made without what they will use.
+        let is_of_table =
+            ["INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "TRIGGER"].iter().any(|word| kind.is(word));
+        while is_of_table && let Some(word) = words.next() {
+            if word.is("ON") {
+                return self.any(words.table());
             }
         }
         None
     }
+
+    /// What is gone from the original as well is left out no longer.
+    fn drop(&mut self, words: &mut Words<'_>) -> Option<String> {
+        let kind = words.next()?;
+        let has_condition = words.says_exists();
+        words.skip(&["IF", "EXISTS"]);
+        if kind.is("DATABASE") || kind.is("SCHEMA") {
+            let name = words.name()?;
+            let needed = if has_condition { None } else { self.schema(&name) };
+            self.schemas_since.insert(name);
+            return needed;
+        }
+        if kind.is("TABLE") || kind.is("TABLES") {
+            let names = words.tables();
+            let needed = if has_condition { None } else { self.any(names.iter()) };
+            self.since.extend(names);
+            return needed;
+        }
+        while kind.is("INDEX")
+            && let Some(word) = words.next()
+        {
+            if word.is("ON") {
+                return self.any(words.table());
+            }
+        }
+        None
+    }
+
+    fn rename(&mut self, words: &mut Words<'_>) -> Option<String> {
+        while let Some(from) = words.table() {
+            let needed = self.table(&from);
+            if needed.is_some() {
+                return needed;
+            }
+            words.skip(&["TO"]);
+            self.since.extend(words.table());
+            if !words.comma() {
+                break;
+            }
+        }
+        None
+    }
+
+    /// The tables that a statement reads.
+    fn sources(&self, words: &mut Words<'_>) -> Option<String> {
+        while let Some(word) = words.next() {
+            if word.is("FROM") || word.is("JOIN") {
+                let needed = self.any(words.tables());
+                if needed.is_some() {
+                    return needed;
+                }
+            } else if word.is("VALUES") || word.is("VALUE") {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn any<N: std::borrow::Borrow<TableName>>(&self, names: impl IntoIterator<Item = N>) -> Option<String> {
+        names.into_iter().find_map(|name| self.table(name.borrow()))
+    }
 }
 
-/// Whether a statement begins with something like `CREATE TABLE IF NOT EXISTS`, be it in a comment that servers
-/// execute.
-fn says_exists(statement: &[u8]) -> bool {
-    const WITHIN_BYTES: usize = 128;
-    let beginning = &statement[..statement.len().min(WITHIN_BYTES)];
-    beginning.windows(6).any(|word| word.eq_ignore_ascii_case(b"EXISTS"))
+/// The beginning of a statement.
+struct Words<'a> {
+    statement: &'a [u8],
+    schema: &'a str,
+    tokens: Peekable<Box<dyn Iterator<Item = Token<'a>> + 'a>>,
+    /// Where the token ends that was taken last.
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    fn of(statement: &'a [u8], schema: &'a str) -> Self {
+        let tokens: Box<dyn Iterator<Item = Token<'a>>> =
+            Box::new(tokens(statement, Modes::default()).take(TOKENS_MAX));
+        Self { statement, schema, tokens: tokens.peekable(), at: 0 }
+    }
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let token = self.tokens.next()?;
+        if let Some(end) = self.end_of(&token) {
+            self.at = end;
+        }
+        Some(token)
+    }
+
+    /// Where a token that is a part of the statement ends.
+    fn end_of(&self, token: &Token<'a>) -> Option<usize> {
+        let (Token::Word(bytes) | Token::Name(bytes) | Token::Text(bytes)) = token else { return None };
+        let begin = (bytes.as_ptr() as usize).checked_sub(self.statement.as_ptr() as usize)?;
+        begin.checked_add(bytes.len()).filter(|end| *end <= self.statement.len())
+    }
+
+    /// Whether a condition such as `IF NOT EXISTS` comes before the next name, be it in a comment that servers
+    /// execute.
+    fn says_exists(&mut self) -> bool {
+        const WITHIN_BYTES: usize = 1_000;
+        let rest = self.statement.get(self.at..).unwrap_or_default();
+        let rest = &rest[..rest.len().min(WITHIN_BYTES)];
+        // The name comes before the first parenthesis, and `EXISTS` is none without quotes.
+        let before = rest.split(|byte| matches!(byte, b'(' | b'`')).next().unwrap_or_default();
+        before.windows(6).any(|word| word.eq_ignore_ascii_case(b"EXISTS"))
+    }
+
+    /// Passes over any of these words.
+    fn skip(&mut self, words: &[&str]) {
+        while self.tokens.peek().is_some_and(|token| words.iter().any(|word| token.is(word))) {
+            self.next();
+        }
+    }
+
+    fn comma(&mut self) -> bool {
+        self.tokens.next_if(|token| matches!(token, Token::Symbol(b','))).is_some()
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let name = self.tokens.peek()?.name()?.into_owned();
+        self.next();
+        Some(name)
+    }
+
+    /// The name of a table, if one comes next.
+    fn table(&mut self) -> Option<TableName> {
+        let first = self.name()?;
+        if self.tokens.next_if(|token| matches!(token, Token::Symbol(b'.'))).is_none() {
+            return Some(TableName { schema: self.schema.to_owned(), table: first });
+        }
+        Some(TableName { schema: first, table: self.name()? })
+    }
+
+    /// The names of a list of tables, with what they are called in the statement.
+    fn tables(&mut self) -> Vec<TableName> {
+        let mut names = Vec::new();
+        while let Some(name) = self.table() {
+            names.push(name);
+            self.skip(&["AS"]);
+            let is_called = |token: &Token<'_>| {
+                let ends = [
+                    "SET",
+                    "WHERE",
+                    "JOIN",
+                    "LEFT",
+                    "RIGHT",
+                    "INNER",
+                    "CROSS",
+                    "NATURAL",
+                    "STRAIGHT_JOIN",
+                    "USING",
+                ];
+                matches!(token, Token::Word(_) | Token::Name(_)) && !ends.iter().any(|word| token.is(word))
+            };
+            if self.tokens.peek().is_some_and(is_called) {
+                self.next();
+            }
+            if !self.comma() {
+                break;
+            }
+        }
+        names
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +336,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_recognized_in_statements() {
-        let excluded = Excluded::for_tests(&["old"], &["shop.tmp_*"], &[("shop", "tmp_1"), ("old", "t")]);
+        let existed = [("shop", "tmp_1"), ("shop", "sessions"), ("old", "t")];
+        let excluded = Excluded::for_tests(&["old"], &["shop.tmp_*", "shop.sessions"], &existed);
         let left_out = LeftOut::new(excluded);
         let needs = |statements: &[&str]| {
             let mut left_out = left_out.clone();
@@ -140,31 +348,52 @@ mod tests {
         };
         for fine in [
             &["BEGIN"][..],
-            &["CREATE TABLE orders (tmp_1 INT)"],
+            &["CREATE TABLE orders (tmp_1 INT, sessions INT)"],
             &["ALTER TABLE orders ADD tmp_1 INT"],
+            &["INSERT INTO orders (sessions) VALUES (1) ON DUPLICATE KEY UPDATE sessions = 2"],
+            &["INSERT INTO orders VALUES (1), ('FROM tmp_1')"],
             // It did not exist when the backup was taken.
             &["CREATE TABLE IF NOT EXISTS tmp_2 (i INT)", "INSERT INTO tmp_2 VALUES (1)"],
             &["DROP TABLE IF EXISTS tmp_1", "CREATE TABLE `shop`.`tmp_1` (i INT)", "UPDATE tmp_1 SET i = 1"],
+            &[
+                "DROP TABLE IF EXISTS tmp_1",
+                "CREATE TABLE IF NOT EXISTS tmp_1 (i INT)",
+                "UPDATE tmp_1 SET i = 1",
+            ],
+            &["DROP TABLE IF EXISTS a, tmp_1", "RENAME TABLE tmp_3 TO tmp_1", "DELETE FROM tmp_1"],
             &["CREATE OR REPLACE TABLE tmp_1 AS SELECT 1", "TRUNCATE TABLE shop.tmp_1"],
             &["CREATE DATABASE older"],
             &["DROP DATABASE IF EXISTS old", "CREATE DATABASE old", "CREATE TABLE old.t (i INT)"],
+            &["CREATE PROCEDURE p() BEGIN CREATE TABLE tmp_1 (i INT); INSERT INTO tmp_1 VALUES (1); END"],
+            &["ANALYZE TABLE tmp_1", "OPTIMIZE TABLE tmp_1", "FLUSH TABLES tmp_1"],
         ] {
             assert_eq!(needs(fine), None, "{fine:?}");
         }
-        for (statement, needed) in [
-            ("CREATE TABLE IF NOT EXISTS tmp_1 (i INT)", "shop.tmp_1"),
-            ("CREATE TABLE /*!32312 IF NOT EXISTS*/ `tmp_1` (i INT)", "shop.tmp_1"),
-            ("INSERT INTO `tmp_1` VALUES (1)", "shop.tmp_1"),
-            ("insert ignore into shop . tmp_1 values (1)", "shop.tmp_1"),
-            ("INSERT INTO orders SELECT * FROM tmp_1", "shop.tmp_1"),
-            ("DROP TABLE shop.tmp_1", "shop.tmp_1"),
-            ("/* x */ ALTER TABLE old.t ADD i INT", "old.t"),
-            ("CREATE TABLE old.new (i INT)", "old.new"),
-            ("TRUNCATE tmp_1", "shop.tmp_1"),
-            ("CREATE DATABASE IF NOT EXISTS old", "the database old"),
-            ("ALTER DATABASE `old` CHARACTER SET utf8mb4", "the database old"),
+        let long = format!("/*{}*/ CREATE TABLE IF NOT EXISTS sessions (i INT)", "traceparent ".repeat(30));
+        for (statements, needed) in [
+            (&[&*long][..], "shop.sessions"),
+            (&["CREATE TABLE IF NOT EXISTS tmp_1 (i INT)"], "shop.tmp_1"),
+            (&["CREATE TABLE /*!32312 IF NOT EXISTS*/ `tmp_1` (i INT)"], "shop.tmp_1"),
+            (&["CREATE TEMPORARY TABLE tmp_1 (i INT)", "UPDATE tmp_1 SET i = 1"], "shop.tmp_1"),
+            (&["CREATE PROCEDURE p() CREATE TABLE tmp_1 (i INT)", "UPDATE tmp_1 SET i = 1"], "shop.tmp_1"),
+            (&["INSERT INTO `tmp_1` VALUES (1)"], "shop.tmp_1"),
+            (&["REPLACE tmp_1 VALUES (1)"], "shop.tmp_1"),
+            (&["insert ignore into shop . tmp_1 values (1)"], "shop.tmp_1"),
+            (&["INSERT INTO orders SELECT * FROM orders o, tmp_1 x"], "shop.tmp_1"),
+            (&["UPDATE orders AS o, tmp_1 SET o.i = 1"], "shop.tmp_1"),
+            (&["UPDATE LOW_PRIORITY tmp_1 SET i = 1"], "shop.tmp_1"),
+            (&["DELETE o FROM orders o LEFT JOIN tmp_1 t ON t.i = o.i"], "shop.tmp_1"),
+            (&["DROP TABLE shop.orders, shop.tmp_1"], "shop.tmp_1"),
+            (&["RENAME TABLE a TO b, tmp_1 TO c"], "shop.tmp_1"),
+            (&["CREATE UNIQUE INDEX i ON tmp_1 (i)"], "shop.tmp_1"),
+            (&["/* x */ ALTER TABLE old.t ADD i INT"], "old.t"),
+            (&["CREATE TABLE old.new (i INT)"], "old.new"),
+            (&["TRUNCATE tmp_1"], "shop.tmp_1"),
+            (&["LOAD DATA LOCAL INFILE 'x' IGNORE INTO TABLE tmp_1"], "shop.tmp_1"),
+            (&["CREATE DATABASE IF NOT EXISTS old"], "the database old"),
+            (&["ALTER DATABASE `old` CHARACTER SET utf8mb4"], "the database old"),
         ] {
-            assert_eq!(needs(&[statement]).as_deref(), Some(needed), "{statement}");
+            assert_eq!(needs(statements).as_deref(), Some(needed), "{statements:?}");
         }
     }
 }

@@ -26,7 +26,7 @@ use holdfast_repo::{Kind, LogName, Repo, RunNo, SourceName, format::manifest::He
 use crate::{
     binlog::{After, Archive, Taken},
     error::{Context as _, Error, ErrorKind, Result},
-    event::{Cancel, Listener},
+    event::{Cancel, Event, Listener},
     head::read_head,
     logical::ViewFacts,
     restore::{self, Piece, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
@@ -113,11 +113,17 @@ impl Backups {
         }
     }
 
-    /// All, in the order in which they are preferred: the newest first of each kind.
+    /// All, in the order in which they are preferred: the newest first of each kind, and of that kind those last
+    /// that lack something.
     fn preferred(&self) -> impl Iterator<Item = (&History, RunNo)> {
-        [&self.physical, &self.logical]
-            .into_iter()
-            .flat_map(|history| history.standing().rev().map(move |outcome| (history, outcome.run)))
+        [&self.physical, &self.logical].into_iter().flat_map(|history| {
+            let of = |is_whole: bool| {
+                let standing =
+                    history.standing().rev().filter(move |outcome| outcome.part.is_none() == is_whole);
+                standing.map(move |outcome| (history, outcome.run))
+            };
+            of(true).chain(of(false))
+        })
     }
 }
 
@@ -168,6 +174,9 @@ fn last_before<'a>(
 fn archive_until(repo: &Arc<Repo>, source: &SourceName, until: &Until) -> Result<Archive> {
     let archive = Archive::open(repo, source)?;
     if archive.stretches().is_empty() {
+        if let Some(unreadable) = archive.unreadable_end() {
+            return Err(Error::damaged(format!("nothing of {source} can be read: {}", unreadable.problem)));
+        }
         let message = format!("the binlog of {source} is not archived");
         return Err(Error::new(ErrorKind::Usage, message)
             .hinted("start archiving it with \"holdfast binlog archive\""));
@@ -361,6 +370,13 @@ impl Recovery {
         listener: &dyn Listener,
         cancel: &Cancel,
     ) -> Result<RestoreReport> {
+        if let Some(left_out) = &self.left_out {
+            let text = format!(
+                "{} {} does not hold {left_out}: what was excluded is not restored",
+                self.log, self.base
+            );
+            listener.event(Event::Warning { text });
+        }
         let mut wanted = self.wanted();
         // A moment that cannot be reached is found before anything is written.
         wanted.count(cancel)?;

@@ -84,10 +84,23 @@ impl Until {
         }
     }
 
-    /// Refuses a time if the archive cannot be said to have all transactions before it.
+    /// Refuses a time if the archive cannot be said to have all transactions before it, and the end if that cannot
+    /// be read.
     pub(super) fn check_reach(&self, archive: &Archive) -> Result<()> {
-        let Until::Time(time) = self else { return Ok(()) };
         let source = &archive.log().source;
+        if let (Until::End, Some(unreadable)) = (self, archive.unreadable_end()) {
+            let text = format!("the end of the archive of {source} cannot be read: {}", unreadable.problem);
+            let last =
+                archive.stretches().iter().rev().find_map(|archived| archived.stretch.last_gtid.as_ref());
+            let way = last.map_or_else(
+                || "a time (--at) before it recovers what can be read".to_owned(),
+                |gtid| format!("--gtid {gtid} recovers everything that can be read"),
+            );
+            return Err(Error::damaged(text).hinted(format!(
+                "{way}; if the server is still there, binlog archive --once fetches what it still has"
+            )));
+        }
+        let Until::Time(time) = self else { return Ok(()) };
         let last = archive
             .stretches()
             .iter()
@@ -117,7 +130,7 @@ impl Until {
                 )
             }
         };
-        let unreadable = archive.unreadable().last().map(|it| format!(" ({})", it.problem));
+        let unreadable = archive.unreadable_end().map(|it| format!(" ({})", it.problem));
         let message = message + &unreadable.unwrap_or_default();
         Err(Error::new(ErrorKind::Usage, message).hinted(
             "--at latest recovers everything in the archive; binlog archive --once fetches what the server \

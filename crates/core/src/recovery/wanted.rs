@@ -104,7 +104,10 @@ impl<'a> Wanted<'a> {
     fn not_there(&self) -> Error {
         let source = &self.archive.log().source;
         let (log, base) = self.base;
-        let text = format!("the archive of {source} does not contain {} after {log} {base}", self.until);
+        let unreadable =
+            self.archive.unreadable_end().map(|it| format!(" ({})", it.problem)).unwrap_or_default();
+        let text =
+            format!("the archive of {source} does not contain {} after {log} {base}{unreadable}", self.until);
         Error::new(ErrorKind::Usage, text).hinted(
             "without the ID of a backup, restore takes the last one before the transaction; \"holdfast \
              binlog list\" shows what is archived",

@@ -3,7 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdfast_core::binlog::file_segments;
+use holdfast_core::{
+    binlog::file_segments,
+    recovery::{self, Until},
+};
 use holdfast_repo::{
     Kind, LogName, RunNo,
     data::writer::WriterOptions,
@@ -15,9 +18,10 @@ use holdfast_repo::{
     ops::{
         check::{CheckOptions, check},
         copy::{Copier, CopyOptions},
+        repair::repair,
     },
     store::{
-        Store,
+        ObjectPath, Store,
         faulty::{Fault, FaultyStore},
         read_all,
     },
@@ -91,13 +95,18 @@ fn segments_of_writers_are_filed() {
     let mut archiver = Archiver::start(&writer, stage.options());
     wait_archived_by(&stage, &mut archiver);
     let filed = file(&stage.repo).unwrap();
-    assert!(filed.runs == dead && filed.unreadable.is_empty() && filed.bytes > 0, "{filed:?}");
+    // The archive had not continued after the last of them yet.
+    let (last, before_last) = dead.split_last().unwrap();
+    assert!(filed.runs == before_last && filed.unreadable.is_empty() && filed.bytes > 0, "{filed:?}");
     stage.server.exec("CREATE DATABASE later").unwrap();
     wait_archived_by(&stage, &mut archiver);
-    let of_dead = list_segments(&stage.repo, &log()).unwrap().into_keys().find(|run| dead.contains(run));
-    assert_eq!(of_dead, None);
+    let there = || list_segments(&stage.repo, &log()).unwrap().into_keys().filter(|run| dead.contains(run));
+    assert_eq!(there().collect::<Vec<_>>(), [*last]);
     is_whole(&stage.archive(), &stage.server);
     archiver.stop();
+    is_whole(&stage.archive(), &stage.server);
+    assert_eq!(file(&stage.repo).unwrap().runs, [*last]);
+    assert_eq!(there().count(), 0);
     is_whole(&stage.archive(), &stage.server);
     assert!(file(&stage.repo).unwrap().into.is_none(), "nothing is left");
 
@@ -111,28 +120,36 @@ fn segments_of_writers_are_filed() {
     is_whole(&Archive::open(&other, &source()).unwrap(), &stage.server);
 }
 
-/// One damaged object makes unreadable what its own run had after it, and no more. The next archiver fetches that
-/// from the server again.
-#[test]
-fn damage_in_segments_costs_no_more_than_their_run() {
-    let stage = Stage::new(ServerKind::MariaDb1011);
-    let (repo, is_dying) = repo_of_the_dying(&stage, "a password");
-    archived(&stage, &repo, &is_dying, false);
-    archived(&stage, &repo, &is_dying, true);
-    let (dead, parts) = list_segments(&repo, &log()).unwrap().pop_first().unwrap();
-    let whole = stage.archive().stretches().last().unwrap().ends_at();
-    let path = log().segment(dead, parts[parts.len() / 2]);
+fn damage(stage: &Stage, run: RunNo, part: u32) -> ObjectPath {
+    let path = log().segment(run, part);
     let mut bytes = read_all(&**stage.repo.store(), &path, 1 << 30).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     stage.repo.store().delete(std::slice::from_ref(&path)).unwrap();
     stage.repo.store().create_if_absent(&path, &bytes).unwrap();
+    path
+}
+
+/// One damaged object makes unreadable what its own run had after it, and no more. The next archiver fetches that
+/// from the server again.
+#[test]
+fn damage_in_segments_costs_no_more_than_their_run() {
+    let stage = Stage::new(ServerKind::MySql97);
+    let (repo, is_dying) = repo_of_the_dying(&stage, "a password");
+    archived(&stage, &repo, &is_dying, false);
+    archived(&stage, &repo, &is_dying, true);
+    let (dead, parts) = list_segments(&repo, &log()).unwrap().pop_first().unwrap();
+    let whole = stage.archive().stretches().last().unwrap().ends_at();
+    let path = damage(&stage, dead, parts[parts.len() / 2]);
 
     let damaged = stage.archive();
     let [unreadable] = damaged.unreadable() else { panic!("{:?}", damaged.unreadable()) };
     assert!(unreadable.run == dead.0 && unreadable.problem.contains(path.as_str()), "{unreadable:?}");
     let end = damaged.stretches().last().unwrap().ends_at();
     assert!((&end.file, end.position) < (&whole.file, whole.position), "{end} {whole}");
+    // The end that cannot be read is not passed over in silence.
+    let latest = || recovery::choose(&stage.repo, &source(), None, Until::End).err().unwrap().to_string();
+    assert!(latest().contains(path.as_str()), "{}", latest());
     let mut events = 0;
     damaged
         .events(0..damaged.stretches().len(), &mut |_, _, _| {
@@ -141,10 +158,6 @@ fn damage_in_segments_costs_no_more_than_their_run() {
         })
         .unwrap();
     assert!(events > 100, "{events}");
-    let options = RunOptions::of_this_process();
-    let filed = file_segments(&stage.repo, &log(), &options, WriterOptions::default()).unwrap();
-    assert!(filed.into.is_none() && filed.unreadable.len() == 1, "{filed:?}");
-
     // Somebody without a key puts something where the next segments will be, and where later runs will be.
     let next = History::read(&repo, &log()).unwrap().next_run();
     for (run, part) in [(next, 1), (RunNo(next.0 + 1), 0), (RunNo(next.0 + 70), 0)] {
@@ -157,4 +170,38 @@ fn damage_in_segments_costs_no_more_than_their_run() {
     assert_eq!(mended.chains().unwrap().len(), 1, "{:#?}", mended.stretches());
     let found = check(&repo, &log(), CheckOptions::default()).unwrap().findings;
     assert!(found.iter().any(|it| it.object.contains(path.as_str())), "{found:?}");
+}
+
+/// What died before a run that cannot be read is not taken over without it: it would come after it. It stays where it
+/// is, and is filed.
+#[test]
+fn what_died_before_a_damaged_run_keeps_its_place() {
+    let stage = Stage::new(ServerKind::MySql97);
+    let (repo, is_dying) = repo_of_the_dying(&stage, "a password");
+    for dies in [false, true, true] {
+        archived(&stage, &repo, &is_dying, dies);
+    }
+    let there = || list_segments(&stage.repo, &log()).unwrap();
+    let (damaged, parts) = there().pop_last().unwrap();
+    let (intact, _) = there().pop_first().unwrap();
+    damage(&stage, damaged, parts[parts.len() / 2]);
+    archived(&stage, &repo, &is_dying, false);
+    assert_eq!(there().into_keys().collect::<Vec<_>>(), [intact, damaged]);
+    let is_complete = || {
+        let archive = stage.archive();
+        assert!(compare_files(&archive, &stage.server) > 3);
+        assert_eq!(archive.chains().unwrap().len(), 1, "{:#?}", archive.stretches());
+    };
+    is_complete();
+    let options = RunOptions::of_this_process();
+    let file = || file_segments(&stage.repo, &log(), &options, WriterOptions::default()).unwrap();
+    let filed = file();
+    assert!(filed.runs == [intact] && filed.unreadable.len() == 1, "{filed:?}");
+    is_complete();
+    // What is readable of the other is filed once the rest has been given up.
+    repair(&repo, &log(), &CheckOptions::default(), &mut |_| true, &options).unwrap();
+    assert!(check(&repo, &log(), CheckOptions::default()).unwrap().findings.is_empty());
+    assert_eq!(file().runs, [damaged]);
+    assert!(there().is_empty());
+    is_complete();
 }

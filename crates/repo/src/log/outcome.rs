@@ -322,6 +322,12 @@ impl Outcome {
         self.part.is_none_or(|part| part.is_rest)
     }
 
+    /// Whether it is a backup of what archivers of binlogs had left, older than what comes before it.
+    #[must_use]
+    pub fn is_filing(&self) -> bool {
+        self.outcome_type == OutcomeType::Backup && self.intent == Some(Intent::Prune)
+    }
+
     /// When a backup was taken: a copy is as old as what it is a copy of.
     #[must_use]
     pub fn taken_at(&self) -> Timestamp {

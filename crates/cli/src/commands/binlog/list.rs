@@ -193,7 +193,8 @@ impl Render for Listed {
 }
 
 fn recoverable(archive: &Archive, chain: &Chain) -> Option<Recoverable> {
-    let base = chain.bases.first()?;
+    // From one that excludes something, not every moment may be recoverable.
+    let base = chain.bases.iter().find(|base| !base.excludes).or(chain.bases.first())?;
     let until_at = archive.recoverable_until(chain).map(instant);
     let age = until_at.map(|until| Timestamp::now().duration_since(until).as_secs());
     Some(Recoverable {

@@ -41,7 +41,7 @@ pub struct Chain {
     pub bases: Vec<Base>,
 }
 
-/// A backup of the whole server after which the archive continues.
+/// A backup of the whole server, or of all but what was excluded, after which the archive continues.
 #[derive(Clone, Debug, Serialize)]
 pub struct Base {
     /// How the command line names it.
@@ -50,6 +50,8 @@ pub struct Base {
     pub run: u64,
     /// From when on recovery is possible.
     pub at: Timestamp,
+    /// Whether something was excluded by name, so that recovery ends at the first transaction that needs it.
+    pub excludes: bool,
 }
 
 impl Archive {
@@ -124,7 +126,8 @@ impl Archive {
                         chains.iter_mut().find(|chain| (chain.first..=chain.last).contains(&stretch))
                 {
                     let id = history.log().backup_id(outcome.run);
-                    chain.bases.push(Base { id, run: outcome.run.0, at: taken.holds_from });
+                    let excludes = outcome.part.is_some();
+                    chain.bases.push(Base { id, run: outcome.run.0, at: taken.holds_from, excludes });
                 }
             }
         }

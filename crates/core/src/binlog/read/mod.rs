@@ -76,6 +76,8 @@ pub struct ArchivedStretch {
     pub stretch: Stretch,
     /// The run that has it.
     pub run: RunNo,
+    /// The run that has recorded it, which is an earlier one if it was taken over late.
+    pub recorded_by: RunNo,
     /// Whether that run has not ended, so that the stretch may grow.
     pub is_live: bool,
     /// What is missing before it.
@@ -156,12 +158,12 @@ impl Archive {
             if !is_superseded(&archive.history, run) {
                 let (stretches, unreadable) = archive.live_stretches(run)?;
                 archive.unreadable.extend(unreadable);
-                found.insert(Order::of(run), (run, true, stretches));
+                found.insert(Order::own(run), (run, true, stretches));
             }
         }
-        for (run, is_live, stretches) in found.into_values() {
+        for (Order { at, .. }, (run, is_live, stretches)) in found {
             for stretch in stretches {
-                archive.add(stretch, run, is_live);
+                archive.add(stretch, run, at, is_live);
             }
         }
         Ok(archive)
@@ -170,20 +172,19 @@ impl Archive {
     /// The place of stretches of `run` that `of_run` has recorded, if that was another.
     fn order(&self, run: RunNo, of_run: Option<RunNo>) -> Order {
         let (Some(of_run), Some(outcome)) = (of_run, self.history.outcome(run)) else {
-            return Order::of(run);
+            return Order::own(run);
         };
         let Some(copy) = &outcome.copy_of else {
-            let is_taken = outcome.taken.contains(&of_run);
-            return if is_taken { Order::late(of_run, of_run, run) } else { Order::of(run) };
+            return if outcome.taken.contains(&of_run) { Order::late(of_run, run) } else { Order::own(run) };
         };
         // In a copy it is a run of the original repository: the place is before what is a copy of a later one.
-        let is_later = |other: &Outcome| {
+        let is_later = |other: &&Outcome| {
             other.copy_of.as_ref().is_some_and(|other| {
                 (other.repository, &other.source) == (copy.repository, &copy.source) && other.run > of_run.0
             })
         };
-        let later = self.history.outcomes().iter().find(|outcome| is_later(outcome));
-        Order::late(later.map_or(run, |outcome| outcome.run), of_run, run)
+        let later = self.history.outcomes().iter().find(is_later).map_or(run, |outcome| outcome.run);
+        Order::late_copy(RunNo(later.0.saturating_sub(1)), of_run, run)
     }
 
     /// A run that has ended, with its packs.
@@ -198,7 +199,7 @@ impl Archive {
         Ok(backup)
     }
 
-    fn add(&mut self, stretch: Stretch, run: RunNo, is_live: bool) {
+    fn add(&mut self, stretch: Stretch, run: RunNo, recorded_by: RunNo, is_live: bool) {
         let mut gap = stretch.gap.clone();
         if let (Some(last), None) = (self.stretches.last_mut(), &gap) {
             let overlaps = stretch.continues.as_ref().is_some_and(|place| {
@@ -212,7 +213,8 @@ impl Archive {
                     last.ends_at(),
                     stretch.begins_at()
                 );
-                let between = self.unreadable.iter().rev().find(|it| (last.run.0..run.0).contains(&it.run));
+                let between = last.recorded_by.0..recorded_by.0;
+                let between = self.unreadable.iter().rev().find(|it| between.contains(&it.run));
                 if let Some(Unreadable { problem, .. }) = between {
                     text = format!("{text}: {problem}");
                 }
@@ -220,7 +222,7 @@ impl Archive {
             }
         }
         let end = stretch.end;
-        self.stretches.push(ArchivedStretch { stretch, run, is_live, gap, end });
+        self.stretches.push(ArchivedStretch { stretch, run, recorded_by, is_live, gap, end });
     }
 
     /// The stretches in the segments of a run, as far as these can be read.
@@ -251,6 +253,13 @@ impl Archive {
     #[must_use]
     pub fn unreadable(&self) -> &[Unreadable] {
         &self.unreadable
+    }
+
+    /// The first object that cannot be read of a run after which nothing is archived: the archive may have gone
+    /// further.
+    pub(crate) fn unreadable_end(&self) -> Option<&Unreadable> {
+        let last = self.stretches.last().map_or(RunNo(0), |last| last.recorded_by);
+        self.unreadable.iter().find(|it| it.run >= last.0)
     }
 
     /// All stretches, oldest first.
@@ -399,22 +408,34 @@ impl Archive {
     }
 }
 
-/// The place of stretches in an archive: before those of a run itself come those that were taken over late.
+/// The place of stretches in an archive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
-    before: RunNo,
-    is_own: bool,
+    /// The run that has recorded them, or of a copy the one after which they come.
+    at: RunNo,
+    rank: Rank,
     of_run: RunNo,
     run: RunNo,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Late,
+    Own,
+    LateCopy,
+}
+
 impl Order {
-    fn of(run: RunNo) -> Self {
-        Self { before: run, is_own: true, of_run: run, run }
+    fn own(run: RunNo) -> Self {
+        Self { at: run, rank: Rank::Own, of_run: run, run }
     }
 
-    fn late(before: RunNo, of_run: RunNo, run: RunNo) -> Self {
-        Self { before, is_own: false, of_run, run }
+    fn late(of_run: RunNo, run: RunNo) -> Self {
+        Self { at: of_run, rank: Rank::Late, of_run, run }
+    }
+
+    fn late_copy(at: RunNo, of_run: RunNo, run: RunNo) -> Self {
+        Self { at, rank: Rank::LateCopy, of_run, run }
     }
 }
 

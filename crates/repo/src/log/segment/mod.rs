@@ -371,14 +371,16 @@ pub fn is_ended(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoErro
 /// part of it. To be asked once the next run has begun, so that nobody continues meanwhile.
 pub fn is_followed(repo: &Repo, history: &History, run: RunNo) -> Result<bool, RepoError> {
     let mut later = history.outcomes().iter().rev().take_while(|outcome| outcome.run > run);
-    if later.any(|outcome| outcome.outcome_type == OutcomeType::Backup) {
+    if later.any(|outcome| outcome.outcome_type == OutcomeType::Backup && !outcome.is_filing()) {
         return Ok(true);
     }
     let log = history.log();
     for (later, parts) in list_segments(repo, log)? {
-        let Some(part) = parts.first().copied().filter(|_| later > run) else { continue };
+        if later <= run || !parts.contains(&0) {
+            continue;
+        }
         // Anyone can have made up an object with such a name.
-        let place = Place { log, kind: ObjectKind::SegmentPublic, run: later, part };
+        let place = Place { log, kind: ObjectKind::SegmentPublic, run: later, part: 0 };
         if made_up(repo, &place)?.is_none() {
             return Ok(true);
         }

@@ -274,6 +274,26 @@ fn sweeping() {
     assert!(repo.read_object(&place, 1).unwrap_err().is_not_found());
 }
 
+/// What is filed of an older run does not continue the archive: a spool may still have what comes next.
+#[test]
+fn filing_continues_nothing() {
+    let (_, repo, first) = world(Suite::X25519Aes256Gcm);
+    first.abandon("test").unwrap();
+    let end = |mut run: Run, taken: Vec<RunNo>| {
+        let refs = run.write_backup_refs(&BackupRefs::default()).unwrap();
+        let (head, parts) = (b"{}".to_vec(), Default::default());
+        run.finish(Ending::Archive { head, refs, parts, tail: tail(0), taken }).unwrap();
+    };
+    end(begin(&repo), Vec::new());
+    begin(&repo).abandon("it has left something in a spool").unwrap();
+    let history = || History::read(&repo, &log()).unwrap();
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    end(Run::begin_filing(&repo, &history(), &options).unwrap(), vec![RunNo(1)]);
+    assert!(is_superseded(&history(), RunNo(1)));
+    assert!(is_followed(&repo, &history(), RunNo(1)).unwrap());
+    assert!(!is_followed(&repo, &history(), RunNo(3)).unwrap());
+}
+
 /// A key that cannot read what a run has archived has not taken it over, and nobody has taken over what is
 /// still to come: no segment is deleted on such a claim.
 #[test]

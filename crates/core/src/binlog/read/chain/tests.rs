@@ -62,7 +62,7 @@ fn archive(stretches: impl IntoIterator<Item = Stretch>) -> Archive {
     let history = History::salvage(&repo, &log, &mut |_, _| {}).unwrap();
     let stretches = stretches.into_iter().map(|stretch| {
         let end = stretch.end;
-        ArchivedStretch { stretch, run: RunNo(1), is_live: false, gap: None, end }
+        ArchivedStretch { stretch, run: RunNo(1), recorded_by: RunNo(1), is_live: false, gap: None, end }
     });
     Archive {
         repo,
