@@ -504,7 +504,7 @@ fn a_prune_files_what_writers_leave() {
     assert_eq!((&told["data"]["logs"][0]["filed_runs"], there()), (&json!(1), left));
     let pruned = scene.program.run(&["prune"]).expect_code(0);
     assert!(pruned.out.contains("segments of 1 run that died"), "{pruned:#?}");
-    assert_eq!(there(), [PathBuf::new(); 0]);
+    assert!(there().is_empty(), "{:?}", there());
     let listed = scene.list(&[]).expect_code(0).last();
     scene.compare_files();
     let copied = copy();

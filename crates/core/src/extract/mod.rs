@@ -3,8 +3,8 @@
 //!
 //! [`run`] is the outline: choose → restore a part → have a server of our own recover it → replay, if a
 //! moment is requested → read the tables into a temporary repository. From there on it is a logical backup
-//! like any other, and [`load`] and [`export`] do with it what they do with those: adapt, rename, defer
-//! indexes, verify, continue after an interruption.
+//! like any other, and [`load`](crate::logical::load) and [`export`](crate::logical::export) do with it what
+//! they do with those: adapt, rename, defer indexes, verify, continue after an interruption.
 //!
 //! Invariants:
 //! - The result is what a restore of the whole backup, to the same moment, would hold. Where a part cannot
