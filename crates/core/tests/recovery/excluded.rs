@@ -52,6 +52,9 @@ fn what_was_excluded(kind: ServerKind) {
         ])
         .unwrap();
     stage.once();
+    // The newest that has everything is preferred to a newer one that has not.
+    let chosen = recovery::choose(&stage.repo, &source(), None, Until::End).unwrap();
+    assert_eq!(chosen.base(), (&log, whole));
     let chain = stage.archive().chains().unwrap().pop().unwrap();
     assert!(chain.bases.iter().any(|it| it.run == base.0), "{chain:?}");
     assert!(stage.archive().needed_from(Kind::Logical, &[base]).unwrap().is_some());
