@@ -31,6 +31,7 @@ mod consistency;
 pub(crate) mod delimited;
 mod diff;
 mod disturbed;
+mod elsewhere;
 mod export;
 mod keys;
 mod locks;

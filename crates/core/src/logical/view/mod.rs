@@ -49,9 +49,10 @@ use crate::{
     physical::Position,
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, ServerFacts, Session, SqlError,
-        TableInventory, TableLock,
+        TableInventory, TableLock, facts::Identity,
     },
     source::attempt::{self, Tries},
+    taking::identity,
 };
 
 use method::{Method, Methods};
@@ -75,6 +76,14 @@ pub(super) struct Wanted<'a> {
     pub(super) patience: Duration,
     /// How long a reader may be kept from taking what the server sends.
     pub(super) hold_up_max: Duration,
+}
+
+impl Wanted<'_> {
+    /// Refuses a session on another server: a name may lead to several, and what one of them locks or shows says
+    /// nothing of the others.
+    fn same_server(&self) -> impl FnMut(&mut Session) -> Result<()> + '_ {
+        |session| identity::still(&self.facts.identity, &Identity::read(session)?)
+    }
 }
 
 /// A consistent view, held for as long as this lives.
@@ -262,7 +271,8 @@ impl View {
             return Ok(());
         }
         let limits = LockLimits { held_max: None, ..wanted.limits };
-        let instance = self.instance.insert(InstanceLock::open(wanted.connect, limits)?);
+        let instance =
+            self.instance.insert(InstanceLock::open_if(wanted.connect, limits, &mut wanted.same_server())?);
         match instance.try_lock()? {
             Attempt::Granted => Ok(()),
             Attempt::TimedOut => Err(Stopped::InTheWay(not_granted("LOCK INSTANCE FOR BACKUP"))),

@@ -14,8 +14,7 @@ use crate::{
         },
         selection::Selection,
     },
-    server::{Purpose, Session, SqlCause, SqlError, bulk, facts::Identity},
-    taking::identity,
+    server::{Purpose, Session, SqlCause, SqlError, bulk},
 };
 
 /// How many tables one statement touches; servers join at most 61.
@@ -107,8 +106,7 @@ pub(super) fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
     let mut session = Session::open_patiently(wanted.connect, Purpose::Rows)?;
     let silence = READER_SILENCE_MAX.as_secs();
     let stall = silence.saturating_add(wanted.hold_up_max.as_secs()).min(NET_TIMEOUT_MAX_S);
-    // A name may lead to several servers, and a reader on another one would have another view.
-    identity::still(&wanted.facts.identity, &Identity::read(&mut session)?)?;
+    wanted.same_server()(&mut session)?;
     session.exec(&format!(
         "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
          max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {stall}"
