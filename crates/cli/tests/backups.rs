@@ -475,6 +475,29 @@ fn doctor_tells_backups_that_are_too_old() {
     assert!(none.out.contains("db1 has no logical backup"), "{none:#?}");
 }
 
+/// Backups that exclude the same are a series, and the newest of these series is what the rules are about if nothing
+/// has everything: an older list is kept for as long as the new one does not reach back far enough, and one of it longer.
+#[test]
+fn another_list_of_exclusions_takes_over_in_time() {
+    let program = Program::with_repository();
+    let kept = |rule: &str| -> Vec<Value> {
+        let last = program.run(&["expire", "--keep-last", rule, "--dry-run", "--json"]).expect_code(0).last();
+        let kept = last["data"]["kept"].as_array().unwrap().iter();
+        kept.map(|it| json!([it["id"], it["reasons"]])).collect()
+    };
+    let mut turn = 0;
+    let mut take = |list: &str| {
+        turn += 1;
+        take_part(&program, "db1", Some(Part::rest_of(list)), turn, 4, |_| ());
+    };
+    (0..3).for_each(|_| take("old"));
+    take("new");
+    let last = || json!(["last"]);
+    assert_eq!(kept("2"), [json!(["db1#2", last()]), json!(["db1#3", last()]), json!(["db1#4", last()])]);
+    take("new");
+    assert_eq!(kept("2"), [json!(["db1#3", []]), json!(["db1#4", last()]), json!(["db1#5", last()])]);
+}
+
 /// An import is not a backup that has to be taken regularly, a running archiver need not be started, and a
 /// question about one source is answered for that source only.
 #[test]

@@ -222,11 +222,24 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     let mut all = Vec::new();
     for log in &logs {
         let history = select::salvaged(context, from, log, &mut |_, _| {})?;
-        if log.kind == Kind::Binlog && !unfiled_runs(from, &history)?.is_empty() {
-            context.output.warning(format!(
-                "{log}: what archivers that died have left in segments is not copied: \"holdfast prune\" with an \
-                 operator's key moves it into packs"
-            ));
+        if log.kind == Kind::Binlog {
+            let last =
+                history.standing().rev().find(|outcome| !outcome.is_filing()).map(|outcome| outcome.run);
+            let unfiled = unfiled_runs(from, &history)?;
+            let text = match unfiled.first() {
+                Some(run) if last.is_some_and(|last| *run < last) => {
+                    "what archivers that died have left in segments is not copied: \"holdfast prune\" with an \
+                     operator's key moves it into packs"
+                }
+                Some(_) => {
+                    "what its last archiver, which died, has left in segments is not copied before an archiver \
+                     continues"
+                }
+                None => "",
+            };
+            if !text.is_empty() {
+                context.output.warning(format!("{log}: {text}"));
+            }
         }
         let runs = history.standing().map(|outcome| outcome.run).collect();
         all.push((history, runs));

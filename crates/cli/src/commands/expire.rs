@@ -236,15 +236,18 @@ fn unneeded_binlogs(
     Ok(unneeded)
 }
 
-/// The kept backups after which something may be replayed: those of the whole, and, if the newest excludes something,
-/// those that exclude the same. One with another list of exclusions is kept as the last of its kind, and nobody
-/// counts on the binlogs since.
+/// The kept backups after which something may be replayed. One that is kept for nothing but being the newest with
+/// its own list of exclusions does not count beside others: nobody replays binlogs after it any more.
 fn continued<'a>(history: &'a History, plan: &'a ExpirePlan) -> impl Iterator<Item = &'a expire::Kept> {
-    let newest = history.newest_taken().and_then(|run| history.outcome(run)?.part);
-    let is_continued = move |outcome: &Outcome| {
-        outcome.can_be_continued() && (outcome.part.is_none() || outcome.part == newest)
+    let newest = history.newest_taken();
+    let is_continued = move |kept: &&expire::Kept| {
+        let outcome = history.outcome(kept.run);
+        let is_left_over = kept.reasons.is_empty()
+            && Some(kept.run) != newest
+            && outcome.is_some_and(|it| it.part.is_some());
+        outcome.is_none_or(Outcome::can_be_continued) && !is_left_over
     };
-    plan.kept.iter().filter(move |kept| history.outcome(kept.run).is_none_or(is_continued))
+    plan.kept.iter().filter(is_continued)
 }
 
 /// The first run of an archive that is needed to recover from any kept backup of its source,

@@ -28,7 +28,7 @@ use holdfast_repo::{
     log::{
         outcome::{Outcome, OutcomeType},
         run::Run,
-        segment::{OBJECT_BYTES_MAX, SealedSegment, is_followed, store_sealed, tail_of_sealed},
+        segment::{OBJECT_BYTES_MAX, SealedSegment, is_ended, is_followed, store_sealed, tail_of_sealed},
     },
     store::{Store, StoreError, fs::FsStore, read_all},
 };
@@ -190,7 +190,7 @@ impl Spool {
                 continue;
             }
             if !is_followed(repo, history, run)? {
-                let sent = self.send_run(repo, run, &parts)?;
+                let sent = self.send_run(next, run, &parts)?;
                 left.sent += sent as u64;
                 parts.drain(..sent);
             }
@@ -203,13 +203,18 @@ impl Spool {
 
     /// Stores and removes segments, up to the first that is missing, damaged,
     /// or in the repository already. Returns how many.
-    fn send_run(&self, repo: &Arc<Repo>, run: RunNo, parts: &[u32]) -> Result<usize> {
+    fn send_run(&self, next: &Run, run: RunNo, parts: &[u32]) -> Result<usize> {
+        let repo = next.repo();
         for (at, part) in parts.iter().enumerate() {
             let follows = parts[0] as usize + at == *part as usize;
             let Some(object) = self.whole(repo, run, *part).filter(|_| follows) else { return Ok(at) };
             match store_sealed(repo, &self.log, run, *part, &object) {
                 Err(error) if error.is_exists() => return Ok(at),
                 sent => sent?,
+            }
+            // If another process has taken the place of `next`, it may have taken over this run before that.
+            if is_ended(repo, &self.log, next.no())? {
+                return Ok(at);
             }
             self.remove(run, *part)?;
         }

@@ -22,7 +22,9 @@ pub(super) fn archiver(repo: &Repo, log: &LogName, lag_max: Duration) -> Result<
         return Ok(Finding::good(format!("{log}: an archiver is running")));
     }
     let history = History::salvage(repo, log, &mut |_, _| {})?;
-    let last = history.standing().map(|outcome| outcome.taken_at()).max();
+    // A prune that files what others left archives nothing.
+    let last =
+        history.standing().filter(|outcome| !outcome.is_filing()).map(|outcome| outcome.taken_at()).max();
     if last.is_some_and(|at| !is_old(at, lag_max)) {
         return Ok(Finding::good(format!("{log}: the last run of the archiver ended within --max-lag")));
     }

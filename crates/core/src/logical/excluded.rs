@@ -26,6 +26,8 @@ pub(crate) struct Excluded {
     tables: Vec<TablePattern>,
     /// The tables that existed; `None` if that is not known.
     existed: Option<BTreeSet<TableName>>,
+    /// Whether the server takes names in statements as lower case.
+    pub(crate) folds_names: bool,
 }
 
 impl fmt::Display for Excluded {
@@ -59,6 +61,7 @@ impl Excluded {
             schemas: schemas.iter().map(|it| it.parse().unwrap()).collect(),
             tables: tables.iter().map(|it| it.parse().unwrap()).collect(),
             existed: Some(existed.iter().map(named).collect()),
+            folds_names: false,
         }
     }
 }
@@ -96,5 +99,6 @@ pub(crate) fn excluded_of(head: &Head) -> Option<Excluded> {
         });
         tables.collect()
     });
-    Some(Excluded { schemas, tables, existed })
+    let said = head.server.get("sql").and_then(|sql| sql.get("lower_case_table_names")?.as_u64());
+    Some(Excluded { schemas, tables, existed, folds_names: said.is_some_and(|said| said != 0) })
 }

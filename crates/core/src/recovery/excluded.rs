@@ -83,7 +83,7 @@ impl LeftOut {
     /// Looks at what a statement is about.
     fn statement(&mut self, query: &Query<'_>) -> Option<String> {
         let schema = String::from_utf8_lossy(query.schema);
-        let mut words = Words::of(&query.statement, &schema);
+        let mut words = Words::of(&query.statement, &schema, self.excluded.folds_names);
         let verb = words.next()?;
         let is = |word: &str| verb.is(word);
         if is("CREATE") {
@@ -92,7 +92,8 @@ impl LeftOut {
             self.drop(&mut words)
         } else if is("RENAME") {
             words.skip(&["TABLE", "TABLES"]);
-            self.rename(&mut words)
+            let has_condition = words.skip(&["IF", "EXISTS"]);
+            self.rename(&mut words, has_condition)
         } else if is("ALTER") {
             words.skip(&["ONLINE", "OFFLINE", "IGNORE"]);
             match words.next()? {
@@ -134,9 +135,13 @@ impl LeftOut {
     /// A table or database that is made without a condition did not exist before: what follows is about the new one.
     fn create(&mut self, words: &mut Words<'_>) -> Option<String> {
         words.skip(&["OR", "REPLACE"]);
+        let is_temporary = words.says("TEMPORARY");
         let kind = words.next()?;
-        let has_condition = words.says_exists();
-        words.skip(&["IF", "NOT", "EXISTS"]);
+        let has_condition = words.says("EXISTS") | words.skip(&["IF", "NOT", "EXISTS"]);
+        if is_temporary {
+            // Nobody else's.
+            return None;
+        }
         if kind.is("DATABASE") || kind.is("SCHEMA") {
             let name = words.name()?;
             if has_condition {
@@ -155,7 +160,7 @@ impl LeftOut {
             self.since.insert(name);
             return self.sources(words);
         }
-        // Temporary tables are nobody's, and programs are made without what they will use.
+        // Programs are made without what they will use.
         let is_of_table =
             ["INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "TRIGGER"].iter().any(|word| kind.is(word));
         while is_of_table && let Some(word) = words.next() {
@@ -168,9 +173,12 @@ impl LeftOut {
 
     /// What is gone from the original as well is left out no longer.
     fn drop(&mut self, words: &mut Words<'_>) -> Option<String> {
+        let is_temporary = words.says("TEMPORARY");
         let kind = words.next()?;
-        let has_condition = words.says_exists();
-        words.skip(&["IF", "EXISTS"]);
+        let has_condition = words.says("EXISTS") | words.skip(&["IF", "EXISTS"]);
+        if is_temporary {
+            return None;
+        }
         if kind.is("DATABASE") || kind.is("SCHEMA") {
             let name = words.name()?;
             let needed = if has_condition { None } else { self.schema(&name) };
@@ -193,14 +201,20 @@ impl LeftOut {
         None
     }
 
-    fn rename(&mut self, words: &mut Words<'_>) -> Option<String> {
+    fn rename(&mut self, words: &mut Words<'_>, has_condition: bool) -> Option<String> {
         while let Some(from) = words.table() {
+            // With a condition the server would do nothing and say nothing.
             let needed = self.table(&from);
             if needed.is_some() {
                 return needed;
             }
+            while words.tokens.peek().is_some_and(|token| !token.is("TO")) {
+                words.next();
+            }
             words.skip(&["TO"]);
-            self.since.extend(words.table());
+            let to = words.table();
+            // What there was none of is not renamed.
+            self.since.extend(to.filter(|_| !has_condition));
             if !words.comma() {
                 break;
             }
@@ -232,16 +246,17 @@ impl LeftOut {
 struct Words<'a> {
     statement: &'a [u8],
     schema: &'a str,
+    folds_names: bool,
     tokens: Peekable<Box<dyn Iterator<Item = Token<'a>> + 'a>>,
     /// Where the token ends that was taken last.
     at: usize,
 }
 
 impl<'a> Words<'a> {
-    fn of(statement: &'a [u8], schema: &'a str) -> Self {
+    fn of(statement: &'a [u8], schema: &'a str, folds_names: bool) -> Self {
         let tokens: Box<dyn Iterator<Item = Token<'a>>> =
             Box::new(tokens(statement, Modes::default()).take(TOKENS_MAX));
-        Self { statement, schema, tokens: tokens.peekable(), at: 0 }
+        Self { statement, schema, folds_names, tokens: tokens.peekable(), at: 0 }
     }
 
     fn next(&mut self) -> Option<Token<'a>> {
@@ -259,22 +274,24 @@ impl<'a> Words<'a> {
         begin.checked_add(bytes.len()).filter(|end| *end <= self.statement.len())
     }
 
-    /// Whether a condition such as `IF NOT EXISTS` comes before the next name, be it in a comment that servers
-    /// execute.
-    fn says_exists(&mut self) -> bool {
+    /// Whether this word comes before the next name, be it in a comment that servers execute.
+    fn says(&self, word: &str) -> bool {
         const WITHIN_BYTES: usize = 1_000;
         let rest = self.statement.get(self.at..).unwrap_or_default();
         let rest = &rest[..rest.len().min(WITHIN_BYTES)];
-        // The name comes before the first parenthesis, and `EXISTS` is none without quotes.
-        let before = rest.split(|byte| matches!(byte, b'(' | b'`')).next().unwrap_or_default();
-        before.windows(6).any(|word| word.eq_ignore_ascii_case(b"EXISTS"))
+        // The name comes before the first parenthesis, and is none of these words without quotes.
+        let before = rest.split(|byte| matches!(byte, b'(' | b'`' | b'"')).next().unwrap_or_default();
+        before.windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()))
     }
 
-    /// Passes over any of these words.
-    fn skip(&mut self, words: &[&str]) {
+    /// Passes over any of these words; whether there was one.
+    fn skip(&mut self, words: &[&str]) -> bool {
+        let mut has_any = false;
         while self.tokens.peek().is_some_and(|token| words.iter().any(|word| token.is(word))) {
             self.next();
+            has_any = true;
         }
+        has_any
     }
 
     fn comma(&mut self) -> bool {
@@ -282,9 +299,11 @@ impl<'a> Words<'a> {
     }
 
     fn name(&mut self) -> Option<String> {
-        let name = self.tokens.peek()?.name()?.into_owned();
+        let token = self.tokens.peek()?;
+        // A string has no place there: with `ANSI_QUOTES`, it is a name.
+        let name = token.name().map(std::borrow::Cow::into_owned).or_else(|| token.text(Modes::default()))?;
         self.next();
-        Some(name)
+        Some(if self.folds_names { name.to_lowercase() } else { name })
     }
 
     /// The name of a table, if one comes next.
@@ -334,6 +353,19 @@ mod tests {
 
     use super::*;
 
+    /// Where the server takes names as lower case, tables are stored and listed so.
+    #[test]
+    fn names_in_other_letters() {
+        for folds_names in [false, true] {
+            let mut excluded = Excluded::for_tests(&[], &["shop.sessions"], &[("shop", "sessions")]);
+            excluded.folds_names = folds_names;
+            let mut left_out = LeftOut::new(excluded);
+            let statement = Cow::Borrowed(&b"CREATE TABLE IF NOT EXISTS Sessions (i INT)"[..]);
+            let needed = left_out.statement(&Query { schema: b"shop", statement });
+            assert_eq!(needed.is_some(), folds_names, "{needed:?}");
+        }
+    }
+
     #[test]
     fn what_is_left_out_is_recognized_in_statements() {
         let existed = [("shop", "tmp_1"), ("shop", "sessions"), ("old", "t")];
@@ -365,6 +397,7 @@ mod tests {
             &["CREATE DATABASE older"],
             &["DROP DATABASE IF EXISTS old", "CREATE DATABASE old", "CREATE TABLE old.t (i INT)"],
             &["CREATE PROCEDURE p() BEGIN CREATE TABLE tmp_1 (i INT); INSERT INTO tmp_1 VALUES (1); END"],
+            &["RENAME TABLE IF EXISTS kept TO other"],
             &["ANALYZE TABLE tmp_1", "OPTIMIZE TABLE tmp_1", "FLUSH TABLES tmp_1"],
         ] {
             assert_eq!(needs(fine), None, "{fine:?}");
@@ -385,6 +418,19 @@ mod tests {
             (&["DELETE o FROM orders o LEFT JOIN tmp_1 t ON t.i = o.i"], "shop.tmp_1"),
             (&["DROP TABLE shop.orders, shop.tmp_1"], "shop.tmp_1"),
             (&["RENAME TABLE a TO b, tmp_1 TO c"], "shop.tmp_1"),
+            (&["RENAME TABLE IF EXISTS tmp_1 TO kept"], "shop.tmp_1"),
+            (&["RENAME TABLE a WAIT 5 TO b, tmp_1 TO c"], "shop.tmp_1"),
+            (&["RENAME TABLE IF EXISTS absent TO tmp_1", "UPDATE tmp_1 SET i = 1"], "shop.tmp_1"),
+            (
+                &[
+                    "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `tmp_1`",
+                    "CREATE TABLE IF NOT EXISTS tmp_1 (i INT)",
+                ],
+                "shop.tmp_1",
+            ),
+            (&["CREATE /*! TEMPORARY */ TABLE tmp_1 (i INT)", "UPDATE tmp_1 SET i = 1"], "shop.tmp_1"),
+            (&["CREATE TABLE /* (see `x`) */ IF NOT EXISTS tmp_1 (i INT)"], "shop.tmp_1"),
+            (&["CREATE TABLE IF NOT EXISTS \"tmp_1\" (i INT)"], "shop.tmp_1"),
             (&["CREATE UNIQUE INDEX i ON tmp_1 (i)"], "shop.tmp_1"),
             (&["/* x */ ALTER TABLE old.t ADD i INT"], "old.t"),
             (&["CREATE TABLE old.new (i INT)"], "old.new"),

@@ -239,21 +239,26 @@ impl<'a> Planner<'a> {
         let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
         let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
         // A part of a source takes no place of the whole or of another part, and no
-        // rule keeps it for longer than the whole.
+        // rule keeps it for longer than the whole, or than what is nearest to it.
         let mut whole = Reaches::default();
         let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();
         for (at, candidate) in candidates.iter().enumerate() {
             parts.entry(part_of(history, candidate.run)).or_default().push(at);
         }
-        for (part, of_part) in &parts {
+        let newest_rest = candidates.iter().rev().map(|candidate| part_of(history, candidate.run));
+        let newest_rest = newest_rest.flatten().find(|part| part.is_rest);
+        let lead = if parts.contains_key(&None) { None } else { newest_rest };
+        let lead_first =
+            parts.get_key_value(&lead).into_iter().chain(parts.iter().filter(|(part, _)| **part != lead));
+        for (part, of_part) in lead_first {
             let inside: Vec<usize> =
                 of_part.iter().copied().filter(|at| !is_outside(&reasons[*at])).collect();
             let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
             for (at, mut by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
                 let taken_at = candidates[at].at;
-                match part {
-                    None => whole.note(&by_age, taken_at),
-                    Some(_) => by_age.retain(|reason| whole.reaches(*reason, taken_at, &rules.policy)),
+                match *part == lead {
+                    true => whole.note(&by_age, taken_at),
+                    false => by_age.retain(|reason| whole.reaches(*reason, taken_at, &rules.policy)),
                 }
                 reasons[at].splice(0..0, by_age);
             }
