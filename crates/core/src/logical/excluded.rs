@@ -14,18 +14,18 @@ use crate::{
     server::TableName,
 };
 
-/// The field of the selection that names the tables.
-const TABLES: &str = "left_out";
-/// With more tables than this, the manifest names none of them: then what matches is taken to have existed.
-const TABLES_MAX: usize = 50_000;
+/// The field of the selection that names databases and tables.
+const LEFT_OUT: &str = "left_out";
+/// With more names than this, the manifest has none of them: then what matches is taken to have existed.
+const NAMES_MAX: usize = 50_000;
 
 /// Databases and tables that were excluded.
 #[derive(Clone, Debug)]
 pub(crate) struct Excluded {
     schemas: Vec<Pattern>,
     tables: Vec<TablePattern>,
-    /// The tables that existed; `None` if that is not known.
-    existed: Option<BTreeSet<TableName>>,
+    /// Those that existed; `None` if that is not known.
+    existed: Option<BTreeMap<String, BTreeSet<String>>>,
     /// Whether the server takes names in statements as lower case.
     pub(crate) folds_names: bool,
 }
@@ -39,45 +39,44 @@ impl fmt::Display for Excluded {
 }
 
 impl Excluded {
-    /// Whether a database was excluded.
+    /// Whether a database existed and was excluded.
     pub(crate) fn has_schema(&self, schema: &str) -> bool {
         self.schemas.iter().any(|pattern| pattern.matches(schema))
+            && self.existed.as_ref().is_none_or(|existed| existed.contains_key(schema))
     }
 
-    /// Whether a table was excluded, and existed if its database was not excluded.
-    pub(crate) fn has_table(&self, name: &TableName) -> bool {
-        let existed = || self.existed.as_ref().is_none_or(|existed| existed.contains(name));
-        let is_named = |pattern: &TablePattern| pattern.matches(&name.schema, &name.table);
-        self.has_schema(&name.schema) || self.tables.iter().any(is_named) && existed()
+    /// Whether a table was excluded, with its database or as one that existed.
+    pub(crate) fn has_table(&self, TableName { schema, table }: &TableName) -> bool {
+        let existed = || {
+            let of_schema = self.existed.as_ref().map(|existed| existed.get(schema));
+            of_schema.is_none_or(|tables| tables.is_some_and(|tables| tables.contains(table)))
+        };
+        self.has_schema(schema) || self.tables.iter().any(|it| it.matches(schema, table)) && existed()
     }
 
     #[cfg(test)]
     pub(crate) fn for_tests(schemas: &[&str], tables: &[&str], existed: &[(&str, &str)]) -> Self {
-        let named = |(schema, table): &(&str, &str)| TableName {
-            schema: (*schema).to_owned(),
-            table: (*table).to_owned(),
-        };
+        let mut by_schema: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (schema, table) in existed {
+            by_schema.entry((*schema).to_owned()).or_default().insert((*table).to_owned());
+        }
         Self {
             schemas: schemas.iter().map(|it| it.parse().unwrap()).collect(),
             tables: tables.iter().map(|it| it.parse().unwrap()).collect(),
-            existed: Some(existed.iter().map(named).collect()),
+            existed: Some(by_schema),
             folds_names: false,
         }
     }
 }
 
-/// The selection as a manifest has it, with the tables that were excluded.
-pub(super) fn described(selection: &Selection, left_out: &[TableName]) -> Value {
+/// The selection as a manifest has it, with what was excluded: tables by database.
+pub(super) fn described(selection: &Selection, left_out: &BTreeMap<String, Vec<String>>) -> Value {
     let mut described = selection.described();
-    if let (Some(fields), 0..=TABLES_MAX) = (described.as_object_mut(), left_out.len()) {
-        let mut by_schema: Map<String, Value> = Map::new();
-        for name in left_out {
-            let tables = by_schema.entry(name.schema.clone()).or_insert_with(|| Value::Array(Vec::new()));
-            if let Value::Array(tables) = tables {
-                tables.push(Value::String(name.table.clone()));
-            }
-        }
-        fields.insert(TABLES.to_owned(), Value::Object(by_schema));
+    let count = left_out.values().map(|tables| tables.len() + 1).sum::<usize>();
+    if let (Some(fields), 0..=NAMES_MAX) = (described.as_object_mut(), count) {
+        let by_schema: Map<String, Value> =
+            left_out.iter().map(|(schema, tables)| (schema.clone(), Value::from(tables.clone()))).collect();
+        fields.insert(LEFT_OUT.to_owned(), Value::Object(by_schema));
     }
     described
 }
@@ -92,13 +91,7 @@ pub(crate) fn excluded_of(head: &Head) -> Option<Excluded> {
     if schemas.is_empty() && tables.is_empty() {
         return None;
     }
-    let named = selection.get(TABLES).and_then(field::<BTreeMap<String, Vec<String>>>);
-    let existed = named.map(|by_schema| {
-        let tables = by_schema.into_iter().flat_map(|(schema, tables)| {
-            tables.into_iter().map(move |table| TableName { schema: schema.clone(), table })
-        });
-        tables.collect()
-    });
+    let existed = selection.get(LEFT_OUT).and_then(field::<BTreeMap<String, BTreeSet<String>>>);
     let said = head.server.get("sql").and_then(|sql| sql.get("lower_case_table_names")?.as_u64());
     Some(Excluded { schemas, tables, existed, folds_names: said.is_some_and(|said| said != 0) })
 }

@@ -21,7 +21,7 @@ fn what_was_excluded(kind: ServerKind) {
     stage.server.exec_all(["CREATE DATABASE shop", "CREATE DATABASE scratch"]).unwrap();
     stage.server.exec_all(tables.iter().map(String::as_str)).unwrap();
     let selection = Selection {
-        schemas_excluded: vec!["scratch".parse().unwrap()],
+        schemas_excluded: vec!["scratch*".parse().unwrap()],
         tables_excluded: vec!["shop.tmp_*".parse().unwrap()],
         ..Selection::default()
     };
@@ -48,6 +48,7 @@ fn what_was_excluded(kind: ServerKind) {
             "INSERT INTO shop.orders VALUES (1)",
             "CREATE TABLE shop.tmp_2 (id INT PRIMARY KEY)",
             "INSERT INTO shop.tmp_2 VALUES (2)",
+            "CREATE DATABASE IF NOT EXISTS scratch_2",
             "INSERT INTO shop.orders VALUES (3)",
         ])
         .unwrap();

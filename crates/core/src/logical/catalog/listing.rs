@@ -1,5 +1,7 @@
 //! The databases and tables of a server that are selected.
 
+use std::collections::BTreeMap;
+
 use crate::{
     error::{Error, Result},
     logical::selection::Selection,
@@ -49,20 +51,27 @@ impl Listing {
         Ok(Self::selected(schemas, tables, selection))
     }
 
-    /// The tables that were excluded by name.
-    pub(crate) fn excluded(session: &mut Session, selection: &Selection) -> Result<Vec<TableName>> {
+    /// The databases and tables that were excluded by name: tables by database, none of one that has no tables.
+    pub(crate) fn excluded(
+        session: &mut Session,
+        selection: &Selection,
+    ) -> Result<BTreeMap<String, Vec<String>>> {
+        let mut excluded: BTreeMap<String, Vec<String>> = BTreeMap::new();
         if selection.schemas_excluded.is_empty() && selection.tables_excluded.is_empty() {
-            return Ok(Vec::new());
+            return Ok(excluded);
         }
         let all =
             Selection { schemas_excluded: Vec::new(), tables_excluded: Vec::new(), ..selection.clone() };
-        let (_, mut tables) = Self::read_all(session)?;
-        tables.retain(|Listed { name, kind, .. }| {
-            *kind != TableKind::View
-                && all.has_table(&name.schema, &name.table)
-                && !selection.has_table(&name.schema, &name.table)
-        });
-        Ok(tables.into_iter().map(|table| table.name).collect())
+        let (schemas, tables) = Self::read_all(session)?;
+        let gone = schemas.into_iter().filter(|schema| all.has_whole(schema) && !selection.has_whole(schema));
+        excluded.extend(gone.map(|schema| (schema, Vec::new())));
+        for Listed { name: TableName { schema, table }, kind, .. } in tables {
+            let is_excluded = all.has_table(&schema, &table) && !selection.has_table(&schema, &table);
+            if kind != TableKind::View && is_excluded {
+                excluded.entry(schema).or_default().push(table);
+            }
+        }
+        Ok(excluded)
     }
 
     fn selected(schemas: Vec<String>, mut tables: Vec<Listed>, selection: &Selection) -> Listing {

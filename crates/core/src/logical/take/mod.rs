@@ -40,7 +40,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
     points::point,
-    server::{LockRecord, Purpose, ServerFacts, ServerVersion, Session, TableName, locks::stale},
+    server::{LockRecord, Purpose, ServerFacts, ServerVersion, Session, locks::stale},
     taking::{
         BackupOptions, HeadFields, Publication, Several, Stored, Writers,
         identity::{self, NEW_IDENTITY},
@@ -71,8 +71,8 @@ struct Taken {
     read: ReadFacts,
     largest: Vec<TableFacts>,
     locks: Vec<LockRecord>,
-    /// Tables that were excluded by name.
-    left_out: Vec<TableName>,
+    /// What was excluded by name: tables by database.
+    left_out: BTreeMap<String, Vec<String>>,
 }
 
 /// Takes a logical backup of what is selected.
