@@ -5,7 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, binlog::unfiled_runs, copy};
+use holdfast_core::{
+    Error, ErrorKind, Event, Listener as _, Result,
+    binlog::{Unfiled, unfiled},
+    copy,
+};
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo,
     log::{history::History, outcome::CopyOf},
@@ -223,21 +227,18 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     for log in &logs {
         let history = select::salvaged(context, from, log, &mut |_, _| {})?;
         if log.kind == Kind::Binlog {
-            let last =
-                history.standing().rev().find(|outcome| !outcome.is_filing()).map(|outcome| outcome.run);
-            let unfiled = unfiled_runs(from, &history)?;
-            let text = match unfiled.first() {
-                Some(run) if last.is_some_and(|last| *run < last) => {
+            let text = match unfiled(from, &history)? {
+                Unfiled { due, .. } if !due.is_empty() => Some(
                     "what archivers that died have left in segments is not copied: \"holdfast prune\" with an \
-                     operator's key moves it into packs"
-                }
-                Some(_) => {
+                     operator's key moves it into packs",
+                ),
+                Unfiled { last, .. } if !last.is_empty() => Some(
                     "what its last archiver, which died, has left in segments is not copied before an archiver \
-                     continues"
-                }
-                None => "",
+                     continues",
+                ),
+                _ => None,
             };
-            if !text.is_empty() {
+            if let Some(text) = text {
                 context.output.warning(format!("{log}: {text}"));
             }
         }

@@ -75,29 +75,37 @@ struct Log {
     error: Option<String>,
 }
 
+/// What is the same for all logs.
+struct Pruning<'a> {
+    repo: &'a Arc<Repo>,
+    options: &'a PruneOptions,
+    dry_run: bool,
+    writer: WriterOptions,
+    output: &'a Arc<Output>,
+}
+
+impl Pruning<'_> {
+    fn run_options(&self) -> RunOptions {
+        RunOptions { interrupt: self.options.interrupt.clone(), ..RunOptions::of_this_process() }
+    }
+}
+
 impl Log {
     fn new(log: &LogName) -> Self {
         Self { source: log.source.to_string(), kind: log.kind.to_string(), ..Self::default() }
     }
 
     /// Prunes one log, and records what was done even if it fails midway.
-    fn prune(
-        &mut self,
-        repo: &Arc<Repo>,
-        log: &LogName,
-        options: &PruneOptions,
-        dry_run: bool,
-        memory_bytes: Option<usize>,
-        output: &Arc<Output>,
-    ) -> Result<()> {
+    fn prune(&mut self, log: &LogName, pruning: &Pruning<'_>) -> Result<()> {
+        let Pruning { repo, options, dry_run, writer, output } = pruning;
         let mut history = History::read(repo, log)?;
-        if !dry_run {
+        if !*dry_run {
             output.event(Event::Phase { name: "sweep" });
             self.swept(&sweep(repo, &history, options)?);
         }
         if log.kind == Kind::Binlog {
             output.event(Event::Phase { name: "file" });
-            let filed = self.file(repo, log, options, dry_run, memory_bytes, output);
+            let filed = self.file(log, pruning);
             // It must not keep space from being freed.
             if let Err(error) = filed {
                 if error.kind() == ErrorKind::Interrupted {
@@ -111,17 +119,16 @@ impl Log {
         // A keeper cannot read the data that would have to be rewritten.
         let mut rewriter = match repo.can_read() {
             true => {
-                let rewriter =
-                    rewriter(repo, &history, memory_bytes)?.interrupted_by(options.interrupt.clone());
-                Some(rewriter.telling(output.steps()))
+                let rewriter = ChunkRewriter::open(repo, &history, writer.clone())?;
+                Some(rewriter.interrupted_by(options.interrupt.clone()).telling(output.steps()))
             }
             false => None,
         };
         let rewriter = rewriter.as_mut().map(|rewriter| rewriter as &mut dyn Rewrite);
-        let plan = if dry_run {
+        let plan = if *dry_run {
             plan_prune(repo, &mut history, options, rewriter)?
         } else {
-            let declared = declare(repo, &mut history, options, rewriter, &run_options(options));
+            let declared = declare(repo, &mut history, options, rewriter, &pruning.run_options());
             if let Err(PruneError::NotRewritten { declared, .. }) = &declared {
                 self.declared((**declared).clone());
             }
@@ -132,19 +139,12 @@ impl Log {
     }
 
     /// Files what archivers with a writer's key have left in segments.
-    fn file(
-        &mut self,
-        repo: &Arc<Repo>,
-        log: &LogName,
-        options: &PruneOptions,
-        dry_run: bool,
-        memory_bytes: Option<usize>,
-        output: &Arc<Output>,
-    ) -> Result<()> {
-        let filed = if dry_run || !repo.can_read() {
+    fn file(&mut self, log: &LogName, pruning: &Pruning<'_>) -> Result<()> {
+        let Pruning { repo, dry_run, writer, output, .. } = pruning;
+        let filed = if *dry_run || !repo.can_read() {
             plan_filing(repo, log)?
         } else {
-            file_segments(repo, log, &run_options(options), writer_options(memory_bytes))?
+            file_segments(repo, log, &pruning.run_options(), writer.clone())?
         };
         let runs = filed.runs.len();
         if repo.can_read() {
@@ -281,7 +281,10 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
         interrupt: context.cancel.interrupt(),
         ..PruneOptions::default()
     };
-    let memory = args.memory.bytes_or(&context.config.resources);
+    let mut writer = WriterOptions::default();
+    writer.memory_bytes = args.memory.bytes_or(&context.config.resources).unwrap_or(writer.memory_bytes);
+    let pruning =
+        Pruning { repo: &repo, options: &options, dry_run: args.dry_run, writer, output: context.output };
     if !repo.can_read() {
         let text = "mostly dead packs are not rewritten: that takes an operator's key";
         context.output.event(Event::Note { text: text.to_owned() });
@@ -291,10 +294,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     for name in select::logs_named(&repo, args.name.as_ref())? {
         let mut log = Log::new(&name);
         // A failure in one source must not keep the space of the others from being freed.
-        let done = context
-            .cancel
-            .check()
-            .and_then(|()| log.prune(&repo, &name, &options, args.dry_run, memory, context.output));
+        let done = context.cancel.check().and_then(|()| log.prune(&name, &pruning));
         let is_over = done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted);
         if let Err(error) = done {
             log.error = Some(error.to_string());
@@ -310,20 +310,6 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     let is_clean = pruned.logs.iter().all(|log| log.findings.is_empty());
     let exit = if is_clean { Exit::Done } else { Exit::Finding };
     context.output.ended(worst.map_or(Ok(exit), Err), &pruned, true)
-}
-
-/// Builds the rewriter for needed chunks of mostly dead packs.
-fn rewriter(repo: &Arc<Repo>, history: &History, memory_bytes: Option<usize>) -> Result<ChunkRewriter> {
-    Ok(ChunkRewriter::open(repo, history, writer_options(memory_bytes))?)
-}
-
-fn writer_options(memory_bytes: Option<usize>) -> WriterOptions {
-    let chosen = WriterOptions::default();
-    WriterOptions { memory_bytes: memory_bytes.unwrap_or(chosen.memory_bytes), ..chosen }
-}
-
-fn run_options(options: &PruneOptions) -> RunOptions {
-    RunOptions { interrupt: options.interrupt.clone(), ..RunOptions::of_this_process() }
 }
 
 fn of_prune(error: PruneError) -> Error {

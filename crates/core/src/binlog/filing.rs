@@ -18,8 +18,8 @@ use holdfast_repo::{
 use super::{
     read::Unreadable,
     recorder::Recorder,
-    run::{ArchiveRun, unfiled_runs},
-    stored::{last_archived, readable_tail},
+    run::ArchiveRun,
+    stored::{last_archived, readable_tail, unfiled},
     stretch::Tail,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -40,18 +40,18 @@ pub struct Filed {
 /// Finds the runs of an archive that died, and after which it has continued without taking over their segments.
 /// Every role can; one that cannot read does not look into them.
 pub fn plan_filing(repo: &Arc<Repo>, log: &LogName) -> Result<Filed> {
+    plan(repo, &History::read(repo, log)?)
+}
+
+fn plan(repo: &Arc<Repo>, history: &History) -> Result<Filed> {
+    let runs = unfiled(repo, history)?.due;
+    if !repo.can_read() {
+        return Ok(Filed { runs, ..Filed::default() });
+    }
     let mut filed = Filed::default();
-    let history = History::read(repo, log)?;
-    let Some(last) = last_archived(&history, history.next_run()) else { return Ok(filed) };
-    for run in unfiled_runs(repo, &history)?.into_iter().filter(|run| *run < last.run) {
-        if !repo.can_read() {
-            filed.runs.push(run);
-            continue;
-        }
-        match readable_tail(repo, &history, run)? {
-            (_, Some(problem)) => {
-                filed.unreadable.push(Unreadable { run: run.0, problem: problem.to_string() });
-            }
+    for run in runs {
+        match readable_tail(repo, history, run)? {
+            (_, Some(problem)) => filed.unreadable.push(Unreadable::of(run, &problem)),
             (Some(_), None) => filed.runs.push(run),
             (None, None) => {}
         }
@@ -59,7 +59,7 @@ pub fn plan_filing(repo: &Arc<Repo>, log: &LogName) -> Result<Filed> {
     Ok(filed)
 }
 
-/// Files the segments of these runs, or of as many of them as one run should hold. Asks an archiver that is at work
+/// Files the segments that [`plan_filing`] finds, or those of as many runs as one should hold. Asks an archiver that is at work
 /// for room, and waits.
 ///
 /// # Errors
@@ -73,13 +73,14 @@ pub fn file_segments(
     if !repo.can_read() {
         return Err(Error::new(ErrorKind::Key, "filing the segments of an archive takes an operator's key"));
     }
-    let mut filed = plan_filing(repo, log)?;
+    let history = History::read(repo, log)?;
+    let mut filed = plan(repo, &history)?;
     if filed.runs.is_empty() {
         return Ok(filed);
     }
-    let run = Run::begin_filing(repo, &History::read(repo, log)?, options)?;
+    let run = Run::begin_filing(repo, &history, options)?;
     // An archiver may have taken some of them over since.
-    let there = unfiled_runs(repo, run.history())?;
+    let there = unfiled(repo, run.history())?.due;
     filed.runs.retain(|run| there.contains(run));
     let tail = last_archived(run.history(), run.no()).and_then(|last| last.tail.clone());
     let mut run = ArchiveRun::of(run, writer)?;

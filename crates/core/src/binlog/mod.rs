@@ -40,6 +40,6 @@ pub use read::{
     After, Archive, ArchivedEvent, ArchivedStretch, Base, Chain, EachEvent, FileContent, Search, Taken,
     TransactionSummary, Unreadable,
 };
-pub use run::unfiled_runs;
 pub use spool::SpoolOptions;
+pub use stored::{Unfiled, unfiled};
 pub use stretch::{BinlogServer, Gap, GapKind, Place, Stretch};

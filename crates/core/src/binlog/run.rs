@@ -17,9 +17,8 @@ use holdfast_repo::{
     },
     log::{
         history::History,
-        outcome::{Intent, Outcome},
         run::{ActiveRun, BeginError, Ending, FinishError, Run, RunOptions},
-        segment::{SegmentReader, discard_segments, is_superseded, list_segments},
+        segment::{SegmentReader, discard_segments},
     },
 };
 use serde_json::Map;
@@ -29,7 +28,7 @@ use super::{
     recorder::{Recorder, Sink},
     segments::Segments,
     spool::{Left, Spool},
-    stored::{STRETCHES, last_archived, readable_tail, recorder_before, replay_all},
+    stored::{STRETCHES, damage, last_archived, readable_tail, recorder_before, replay_whole, unfiled},
     stretch::{Stretch, Tail},
 };
 use crate::{
@@ -104,7 +103,7 @@ impl ArchiveRun {
         wait: &mut dyn FnMut(&ActiveRun) -> bool,
     ) -> Result<(Self, Option<Recorder>, Left)> {
         let mut left = None;
-        let mut unreadable = BTreeSet::new();
+        let mut unreadable = RunNo(0);
         loop {
             let run = loop {
                 let begun = match known {
@@ -118,23 +117,20 @@ impl ArchiveRun {
             };
             point("binlog.run.begun");
             // Must come before listing what is to be taken over.
-            let sent = || spool.map(|spool| spool.send_left(&run)).transpose();
-            let left_now = match left.take() {
-                Some(left) => left,
-                None => sent()?.unwrap_or_default(),
-            };
+            if let (None, Some(spool)) = (&left, spool) {
+                left = Some(spool.send_left(&run)?);
+            }
             let mut this = Self::of(run, writer.clone())?;
             this.is_taking_over = true;
-            match this.take_over(&unreadable)? {
+            match this.take_over(unreadable)? {
                 TakenOver::UpTo(recorder) => {
                     this.is_taking_over = false;
-                    return Ok((this, recorder, left_now));
+                    return Ok((this, recorder, left.unwrap_or_default()));
                 }
                 // This run has a part of it by now, which would be there twice.
                 TakenOver::Unreadable(run) => {
                     this.give_up(&format!("the segments of {run} cannot be read"));
-                    unreadable.insert(run);
-                    left = Some(left_now);
+                    unreadable = run;
                 }
             }
         }
@@ -191,24 +187,16 @@ impl ArchiveRun {
         Ok(true)
     }
 
-    /// Takes over what has died since the archive was continued last. The segments of the runs `unreadable`
-    /// and of those before them stay where they are: the archive continues after the last that can be read.
-    fn take_over(&mut self, unreadable: &BTreeSet<RunNo>) -> Result<TakenOver> {
-        let history = self.run.history();
+    /// Takes over what has died since the archive was continued last. The segments of runs up to `unreadable` stay
+    /// where they are: the archive continues after the last that can be read.
+    fn take_over(&mut self, unreadable: RunNo) -> Result<TakenOver> {
         let repo = Arc::clone(self.run.repo());
-        let last = last_archived(history, self.run.no()).map_or(RunNo(0), |last| last.run);
-        let mut recorder = recorder_before(history, self.run.no())?;
-        for run in unfiled_runs(&repo, history)?.into_iter().filter(|run| *run > last) {
-            if repo.can_read() && unreadable.last().is_none_or(|last| run > *last) {
-                let mut reader = SegmentReader::new(&repo, self.run.history(), run);
-                let replayed = replay_all(&mut reader, &mut recorder, self);
-                match replayed.and_then(|()| Ok(reader.check_end()?)) {
-                    Err(error) if error.kind() == ErrorKind::Damaged => {
-                        return Ok(TakenOver::Unreadable(run));
-                    }
-                    replayed => replayed?,
+        let mut recorder = recorder_before(self.run.history(), self.run.no())?;
+        for run in unfiled(&repo, self.run.history())?.last {
+            if repo.can_read() && run > unreadable {
+                if damage(self.take(run, &mut recorder))?.is_some() {
+                    return Ok(TakenOver::Unreadable(run));
                 }
-                self.taken.push(run);
                 continue;
             }
             let (tail, problem) = readable_tail(&repo, self.run.history(), run)?;
@@ -223,10 +211,17 @@ impl ArchiveRun {
         Ok(TakenOver::UpTo(recorder))
     }
 
+    /// Takes over the segments of one run.
+    fn take(&mut self, run: RunNo, recorder: &mut Option<Recorder>) -> Result<()> {
+        let reader = SegmentReader::new(self.run.repo(), self.run.history(), run);
+        replay_whole(reader, recorder, self)?;
+        self.taken.push(run);
+        Ok(())
+    }
+
     /// Takes over the segments of runs whose place in the archive is before runs that have ended. Returns how
     /// many of them: as many as a run should hold.
     pub(super) fn file(&mut self, runs: &[RunNo]) -> Result<usize> {
-        let repo = Arc::clone(self.run.repo());
         let mut recorder: Option<Recorder> = None;
         let mut before = None;
         for (done, run) in runs.iter().enumerate() {
@@ -243,16 +238,13 @@ impl ArchiveRun {
             }
             before = Some(*run);
             let first = self.stretches.len();
-            let mut reader = SegmentReader::new(&repo, self.run.history(), *run);
-            replay_all(&mut reader, &mut recorder, self)?;
-            reader.check_end()?;
+            self.take(*run, &mut recorder)?;
             if let Some(recorder) = &mut recorder {
                 recorder.end_stretch(false, self)?;
             }
             for stretch in &mut self.stretches[first..] {
                 stretch.of_run = Some(run.0);
             }
-            self.taken.push(*run);
         }
         Ok(runs.len())
     }
@@ -370,14 +362,6 @@ enum TakenOver {
     UpTo(Option<Recorder>),
     /// It has a part of this run's segments, and the rest cannot be read.
     Unreadable(RunNo),
-}
-
-/// The runs that ended without effect and have left segments that no other has taken over, oldest first.
-pub fn unfiled_runs(repo: &Repo, history: &History) -> Result<Vec<RunNo>> {
-    let stored = list_segments(repo, history.log())?;
-    let is_backup = |outcome: &&Outcome| outcome.intent.is_none_or(|intent| intent == Intent::Backup);
-    let dead = history.outcomes().iter().filter(is_backup).map(|outcome| outcome.run);
-    Ok(dead.filter(|run| stored.contains_key(run) && !is_superseded(history, *run)).collect())
 }
 
 /// Deletes the segments of runs whose bytes are in packs by now, on a separate thread because a server is

@@ -11,7 +11,7 @@ use holdfast_repo::{
     format::manifest::Head,
     log::{
         history::History,
-        outcome::{Outcome, OutcomeType},
+        outcome::{Intent, Outcome, OutcomeType},
         segment::{Segment, SegmentReader, is_superseded, list_segments},
     },
 };
@@ -39,6 +39,26 @@ pub(super) fn last_archived(history: &History, run: RunNo) -> Option<&Outcome> {
     backups.find(|outcome| !lost.contains(&outcome.run))
 }
 
+/// Runs that ended without effect and have left segments that no other has taken over, oldest first.
+#[derive(Debug, Default)]
+pub struct Unfiled {
+    /// Those after which the archive has continued: a prune can file what they have left.
+    pub due: Vec<RunNo>,
+    /// Those at its end, for the next archiver: a spool may still have more of them.
+    pub last: Vec<RunNo>,
+}
+
+/// The runs of an archive that have left segments. Every role can tell.
+pub fn unfiled(repo: &Repo, history: &History) -> Result<Unfiled> {
+    let stored = list_segments(repo, history.log())?;
+    let is_backup = |outcome: &&Outcome| outcome.intent.is_none_or(|intent| intent == Intent::Backup);
+    let dead = history.outcomes().iter().filter(is_backup).map(|outcome| outcome.run);
+    let left = dead.filter(|run| stored.contains_key(run) && !is_superseded(history, *run));
+    let end = last_archived(history, history.next_run()).map(|last| last.run);
+    let (due, last) = left.partition(|run| end.is_some_and(|end| *run < end));
+    Ok(Unfiled { due, last })
+}
+
 /// Where the archive ends, including what dead runs have left for the next one to take over. Every role can read it.
 pub(super) fn stored_tail(repo: &Arc<Repo>, log: &LogName) -> Result<Option<Tail>> {
     stored_tail_after(repo, log, RunNo(0))
@@ -54,19 +74,14 @@ pub(super) fn stored_tail_after(repo: &Arc<Repo>, log: &LogName, after: RunNo) -
         if run <= after || is_there {
             continue;
         }
-        let (last, _) = tail_of_segments(&mut SegmentReader::new(repo, &history, run))?;
+        let (last, _) = last_tail(repo, &history, run, &mut |_| Ok(()))?;
         tail = last.or(tail);
     }
     Ok(tail)
 }
 
-/// Where the segments of a run end, and what is wrong with the first that cannot be read, if there is one.
-/// Every role can tell.
-pub(super) fn tail_of_segments(reader: &mut SegmentReader) -> Result<(Option<Tail>, Option<Error>)> {
-    last_tail(reader, &mut |_| Ok(()))
-}
-
-/// The same of a run in `history`; a key that can read also looks at what is in them.
+/// Where the segments of a run end, and what is wrong with the first that cannot be read, if there is one. Every role
+/// can tell; one that can read also looks at what is in them.
 pub(super) fn readable_tail(
     repo: &Arc<Repo>,
     history: &History,
@@ -74,16 +89,19 @@ pub(super) fn readable_tail(
 ) -> Result<(Option<Tail>, Option<Error>)> {
     let mut recorder = recorder_before(history, run)?;
     let mut noted = Noted::default();
-    last_tail(&mut SegmentReader::new(repo, history, run), &mut |segment| match &segment.bytes {
+    last_tail(repo, history, run, &mut |segment| match &segment.bytes {
         Some(bytes) => replay(bytes, &mut recorder, &mut noted),
         None => Ok(()),
     })
 }
 
 fn last_tail(
-    reader: &mut SegmentReader,
+    repo: &Arc<Repo>,
+    history: &History,
+    run: RunNo,
     look: &mut dyn FnMut(&Segment) -> Result<()>,
 ) -> Result<(Option<Tail>, Option<Error>)> {
+    let mut reader = SegmentReader::new(repo, history, run);
     let mut tail = None;
     let mut read = || -> Result<()> {
         while let Some(segment) = reader.read_next()? {
@@ -92,9 +110,16 @@ fn last_tail(
         }
         Ok(reader.check_end()?)
     };
-    match read() {
-        Ok(()) => Ok((tail, None)),
-        Err(error) if error.kind() == ErrorKind::Damaged => Ok((tail, Some(error))),
+    let problem = damage(read())?;
+    Ok((tail, problem))
+}
+
+/// What is damaged, if that is why something failed. Anyone who can write to the store can put such objects there:
+/// everything else in the archive must not suffer.
+pub(super) fn damage(done: Result<()>) -> Result<Option<Error>> {
+    match done {
+        Ok(()) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::Damaged => Ok(Some(error)),
         Err(error) => Err(error),
     }
 }
@@ -112,6 +137,16 @@ pub(super) fn replay_all(
         replay(&bytes, recorder, sink)?;
     }
     Ok(())
+}
+
+/// Replays all segments of a run. Fails if some are missing.
+pub(super) fn replay_whole(
+    mut reader: SegmentReader,
+    recorder: &mut Option<Recorder>,
+    sink: &mut dyn Sink,
+) -> Result<()> {
+    replay_all(&mut reader, recorder, sink)?;
+    Ok(reader.check_end()?)
 }
 
 /// A recorder where the archive ended when `run` began.

@@ -4,11 +4,16 @@
 //! worse, makes a part of it anew that looks like the whole: that must not happen. Statements that merely fail there
 //! are found as far as their beginning tells.
 
-use std::{collections::BTreeSet, fmt, iter::Peekable};
+use std::{
+    borrow::{Borrow, Cow},
+    collections::BTreeSet,
+    fmt,
+};
 
 use holdfast_formats::{
     binlog::{Body, Query},
     dump::{Modes, Token, tokens},
+    sql,
 };
 use holdfast_repo::format::manifest::Head;
 
@@ -19,6 +24,9 @@ use crate::{
 
 /// How many tokens of a statement are looked at: what it is about comes before its values.
 const TOKENS_MAX: usize = 2_000;
+/// Words that end a list of tables, or join another table to it, and are no name for one.
+const AFTER_TABLES: [&str; 10] =
+    ["SET", "WHERE", "JOIN", "LEFT", "RIGHT", "INNER", "CROSS", "NATURAL", "STRAIGHT_JOIN", "USING"];
 
 /// What is still left out at some place in the binlog.
 #[derive(Clone, Debug)]
@@ -208,14 +216,12 @@ impl LeftOut {
             if needed.is_some() {
                 return needed;
             }
-            while words.tokens.peek().is_some_and(|token| !token.is("TO")) {
-                words.next();
-            }
+            while words.next_if(|token| !token.is("TO")) {}
             words.skip(&["TO"]);
             let to = words.table();
             // What there was none of is not renamed.
             self.since.extend(to.filter(|_| !has_condition));
-            if !words.comma() {
+            if !words.symbol(b',') {
                 break;
             }
         }
@@ -237,48 +243,59 @@ impl LeftOut {
         None
     }
 
-    fn any<N: std::borrow::Borrow<TableName>>(&self, names: impl IntoIterator<Item = N>) -> Option<String> {
+    fn any<N: Borrow<TableName>>(&self, names: impl IntoIterator<Item = N>) -> Option<String> {
         names.into_iter().find_map(|name| self.table(name.borrow()))
     }
 }
 
 /// The beginning of a statement.
 struct Words<'a> {
-    statement: &'a [u8],
+    /// What comes next.
+    rest: &'a [u8],
+    /// How many more tokens are looked at.
+    left: usize,
     schema: &'a str,
     folds_names: bool,
-    tokens: Peekable<Box<dyn Iterator<Item = Token<'a>> + 'a>>,
-    /// Where the token ends that was taken last.
-    at: usize,
 }
 
 impl<'a> Words<'a> {
     fn of(statement: &'a [u8], schema: &'a str, folds_names: bool) -> Self {
-        let tokens: Box<dyn Iterator<Item = Token<'a>>> =
-            Box::new(tokens(statement, Modes::default()).take(TOKENS_MAX));
-        Self { statement, schema, folds_names, tokens: tokens.peekable(), at: 0 }
+        Self { rest: statement, left: TOKENS_MAX, schema, folds_names }
+    }
+
+    /// The next token, and what comes after it.
+    fn peek(&self) -> Option<(Token<'a>, &'a [u8])> {
+        let mut rest = if self.left > 0 { self.rest } else { &[] };
+        for raw in sql::tokens(rest, Modes::default(), sql::Comments::All) {
+            let (own, after) = rest.split_at(raw.bytes.len());
+            if let Some(token) = tokens(own, Modes::default()).next() {
+                return Some((token, after));
+            }
+            rest = after;
+        }
+        None
     }
 
     fn next(&mut self) -> Option<Token<'a>> {
-        let token = self.tokens.next()?;
-        if let Some(end) = self.end_of(&token) {
-            self.at = end;
-        }
+        let (token, after) = self.peek()?;
+        self.left -= 1;
+        self.rest = after;
         Some(token)
     }
 
-    /// Where a token that is a part of the statement ends.
-    fn end_of(&self, token: &Token<'a>) -> Option<usize> {
-        let (Token::Word(bytes) | Token::Name(bytes) | Token::Text(bytes)) = token else { return None };
-        let begin = (bytes.as_ptr() as usize).checked_sub(self.statement.as_ptr() as usize)?;
-        begin.checked_add(bytes.len()).filter(|end| *end <= self.statement.len())
+    /// Takes the next token if it is the right one.
+    fn next_if(&mut self, is_it: impl Fn(&Token<'a>) -> bool) -> bool {
+        let is_next = self.peek().is_some_and(|(token, _)| is_it(&token));
+        if is_next {
+            self.next();
+        }
+        is_next
     }
 
     /// Whether this word comes before the next name, be it in a comment that servers execute.
     fn says(&self, word: &str) -> bool {
         const WITHIN_BYTES: usize = 1_000;
-        let rest = self.statement.get(self.at..).unwrap_or_default();
-        let rest = &rest[..rest.len().min(WITHIN_BYTES)];
+        let rest = &self.rest[..self.rest.len().min(WITHIN_BYTES)];
         // The name comes before the first parenthesis, and is none of these words without quotes.
         let before = rest.split(|byte| matches!(byte, b'(' | b'`' | b'"')).next().unwrap_or_default();
         before.windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word.as_bytes()))
@@ -287,21 +304,20 @@ impl<'a> Words<'a> {
     /// Passes over any of these words; whether there was one.
     fn skip(&mut self, words: &[&str]) -> bool {
         let mut has_any = false;
-        while self.tokens.peek().is_some_and(|token| words.iter().any(|word| token.is(word))) {
-            self.next();
+        while self.next_if(|token| words.iter().any(|word| token.is(word))) {
             has_any = true;
         }
         has_any
     }
 
-    fn comma(&mut self) -> bool {
-        self.tokens.next_if(|token| matches!(token, Token::Symbol(b','))).is_some()
+    fn symbol(&mut self, symbol: u8) -> bool {
+        self.next_if(|token| *token == Token::Symbol(symbol))
     }
 
     fn name(&mut self) -> Option<String> {
-        let token = self.tokens.peek()?;
+        let (token, _) = self.peek()?;
         // A string has no place there: with `ANSI_QUOTES`, it is a name.
-        let name = token.name().map(std::borrow::Cow::into_owned).or_else(|| token.text(Modes::default()))?;
+        let name = token.name().map(Cow::into_owned).or_else(|| token.text(Modes::default()))?;
         self.next();
         Some(if self.folds_names { name.to_lowercase() } else { name })
     }
@@ -309,7 +325,7 @@ impl<'a> Words<'a> {
     /// The name of a table, if one comes next.
     fn table(&mut self) -> Option<TableName> {
         let first = self.name()?;
-        if self.tokens.next_if(|token| matches!(token, Token::Symbol(b'.'))).is_none() {
+        if !self.symbol(b'.') {
             return Some(TableName { schema: self.schema.to_owned(), table: first });
         }
         Some(TableName { schema: first, table: self.name()? })
@@ -321,25 +337,11 @@ impl<'a> Words<'a> {
         while let Some(name) = self.table() {
             names.push(name);
             self.skip(&["AS"]);
-            let is_called = |token: &Token<'_>| {
-                let ends = [
-                    "SET",
-                    "WHERE",
-                    "JOIN",
-                    "LEFT",
-                    "RIGHT",
-                    "INNER",
-                    "CROSS",
-                    "NATURAL",
-                    "STRAIGHT_JOIN",
-                    "USING",
-                ];
-                matches!(token, Token::Word(_) | Token::Name(_)) && !ends.iter().any(|word| token.is(word))
-            };
-            if self.tokens.peek().is_some_and(is_called) {
-                self.next();
-            }
-            if !self.comma() {
+            self.next_if(|token| {
+                matches!(token, Token::Word(_) | Token::Name(_))
+                    && !AFTER_TABLES.iter().any(|word| token.is(word))
+            });
+            if !self.symbol(b',') {
                 break;
             }
         }
@@ -349,8 +351,6 @@ impl<'a> Words<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use super::*;
 
     /// Where the server takes names as lower case, tables are stored and listed so.

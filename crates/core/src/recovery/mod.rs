@@ -77,18 +77,17 @@ pub fn choose(
     let chosen = match named {
         Some((kind, Some(run))) => {
             let history = backups.of(kind)?;
-            after(repo, history, run, &archive, &until).map(|after| (history, run, after))
+            continued(repo, history, run, &archive, &until).map(|continued| (history, run, continued))
         }
         kind => last_before(repo, &backups, kind.map(|(kind, _)| kind), &archive, &until),
     };
-    let (history, base, after) = chosen.map_err(|error| match error.hint() {
+    let (history, base, (after, left_out)) = chosen.map_err(|error| match error.hint() {
         Some(_) => error,
         None => error.hinted(
             "\"holdfast binlog list\" shows from which backups, and up to which time, recovery is possible",
         ),
     })?;
     let log = history.log().clone();
-    let left_out = LeftOut::of(&read_head(repo, history, base)?);
     let named = named.and_then(|(_, run)| run);
     Ok(Recovery { archive, log, base, after, until, left_out, named })
 }
@@ -136,22 +135,22 @@ fn last_before<'a>(
     kind: Option<Kind>,
     archive: &Archive,
     until: &Until,
-) -> Result<(&'a History, RunNo, After)> {
+) -> Result<(&'a History, RunNo, Continued)> {
     let occurrence =
         until.gtid().map(|gtid| only::occurrence(repo, backups, archive, until, gtid)).transpose()?;
     let mut refused = None;
     let is_wanted = |history: &History| kind.is_none_or(|kind| history.log().kind == kind);
     for (history, run) in backups.preferred().filter(|(history, _)| is_wanted(history)) {
-        let tried = after(repo, history, run, archive, until).and_then(|after| {
+        let tried = continued(repo, history, run, archive, until).and_then(|continued| {
             match until.gtid().zip(occurrence.as_ref()) {
-                Some((gtid, occurrence)) if !only::reaches(archive, &after, occurrence)? => {
+                Some((gtid, occurrence)) if !only::reaches(archive, &continued.0, occurrence)? => {
                     Err(only::out_of_reach(archive, gtid, occurrence))
                 }
-                _ => Ok(after),
+                _ => Ok(continued),
             }
         });
         match tried {
-            Ok(after) => return Ok((history, run, after)),
+            Ok(continued) => return Ok((history, run, continued)),
             // The newest refusal is reported: it concerns the backup that one would have expected.
             Err(error) => drop(refused.get_or_insert(error)),
         }
@@ -199,8 +198,17 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
     ))
 }
 
-/// Where the archive continues after a backup. Fails if it does not, or if the moment is before the backup.
-fn after(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: &Until) -> Result<After> {
+/// Where the archive continues after a backup, and what the backup left out.
+type Continued = (After, Option<LeftOut>);
+
+/// Finds both. Fails if the archive does not continue, or if the moment is before the backup.
+fn continued(
+    repo: &Repo,
+    history: &History,
+    base: RunNo,
+    archive: &Archive,
+    until: &Until,
+) -> Result<Continued> {
     let log = history.log();
     if history.outcome(base).is_some_and(|outcome| !outcome.can_be_continued()) {
         let text = format!(
@@ -235,7 +243,7 @@ fn after(repo: &Repo, history: &History, base: RunNo, archive: &Archive, until: 
         let text = format!("{log} {base} holds transactions that were committed after {until}");
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    Ok(after)
+    Ok((after, LeftOut::of(&head)))
 }
 
 impl Recovery {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use holdfast_formats::Gtid;
 use holdfast_repo::Repo;
 
-use super::{Backups, Until, after, until::instant};
+use super::{Backups, Until, continued, until::instant};
 use crate::{
     binlog::{After, Archive, Occurrence},
     error::{Error, ErrorKind, Result},
@@ -34,7 +34,7 @@ pub(super) fn occurrence(
     let bases: Vec<(String, After)> = backups
         .preferred()
         .filter_map(|(history, run)| {
-            let after = after(repo, history, run, archive, until).ok()?;
+            let (after, _) = continued(repo, history, run, archive, until).ok()?;
             Some((history.log().backup_id(run), after))
         })
         .collect();

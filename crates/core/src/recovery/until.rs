@@ -90,15 +90,7 @@ impl Until {
         let source = &archive.log().source;
         if let (Until::End, Some(unreadable)) = (self, archive.unreadable_end()) {
             let text = format!("the end of the archive of {source} cannot be read: {}", unreadable.problem);
-            let last =
-                archive.stretches().iter().rev().find_map(|archived| archived.stretch.last_gtid.as_ref());
-            let way = last.map_or_else(
-                || "a time (--at) before it recovers what can be read".to_owned(),
-                |gtid| format!("--gtid {gtid} recovers everything that can be read"),
-            );
-            return Err(Error::damaged(text).hinted(format!(
-                "{way}; if the server is still there, binlog archive --once fetches what it still has"
-            )));
+            return Err(Error::damaged(text).hinted(way_to_the_end(archive)));
         }
         let Until::Time(time) = self else { return Ok(()) };
         let last = archive
@@ -130,13 +122,20 @@ impl Until {
                 )
             }
         };
-        let unreadable = archive.unreadable_end().map(|it| format!(" ({})", it.problem));
-        let message = message + &unreadable.unwrap_or_default();
-        Err(Error::new(ErrorKind::Usage, message).hinted(
-            "--at latest recovers everything in the archive; binlog archive --once fetches what the server \
-             still has",
-        ))
+        let message = message + &archive.unreadable_end_told();
+        Err(Error::new(ErrorKind::Usage, message).hinted(way_to_the_end(archive)))
     }
+}
+
+/// How everything in an archive is recovered.
+fn way_to_the_end(archive: &Archive) -> String {
+    let last = archive.stretches().iter().rev().find_map(|archived| archived.stretch.last_gtid.as_ref());
+    let way = match (archive.unreadable_end(), last) {
+        (None, _) => "--at latest recovers everything in the archive".to_owned(),
+        (Some(_), Some(gtid)) => format!("--gtid {gtid} recovers everything that can be read"),
+        (Some(_), None) => "a time (--at) before it recovers what can be read".to_owned(),
+    };
+    format!("{way}; binlog archive --once fetches what the server still has")
 }
 
 /// A time of the archive, in microseconds since 1970.

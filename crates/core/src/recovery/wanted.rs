@@ -104,8 +104,7 @@ impl<'a> Wanted<'a> {
     fn not_there(&self) -> Error {
         let source = &self.archive.log().source;
         let (log, base) = self.base;
-        let unreadable =
-            self.archive.unreadable_end().map(|it| format!(" ({})", it.problem)).unwrap_or_default();
+        let unreadable = self.archive.unreadable_end_told();
         let text =
             format!("the archive of {source} does not contain {} after {log} {base}{unreadable}", self.until);
         Error::new(ErrorKind::Usage, text).hinted(
@@ -251,38 +250,33 @@ impl Walk<'_> {
     /// The error for a change of what the backup left out.
     fn needs_left_out(&self, needed: &str, transaction: Option<&GtidEvent>, at: &Place) -> Error {
         let (log, base) = self.base;
-        let gtid = transaction.and_then(|transaction| transaction.gtid.as_ref());
-        let name = name_of(gtid, at);
-        let text = format!(
-            "transaction {name} needs {needed}, which was excluded from {log} {base}: it cannot be replayed after that \
-             backup"
+        let what = format!(
+            "needs {needed}, which was excluded from {log} {base}: it cannot be replayed after that backup"
         );
-        let before = match gtid {
-            Some(gtid) => format!("--before-gtid {gtid}"),
-            None => "a time before it (--at)".to_owned(),
-        };
-        Error::new(ErrorKind::Usage, text)
-            .hinted(format!("name a backup that has it; {before} recovers everything before"))
+        cannot_be_replayed(transaction, at, &what, "name a backup that has it")
     }
 
     /// The error for the end of a branch that the backup does not have.
     fn ends_unknown(&self, branch: &str, transaction: Option<&GtidEvent>, at: &Place) -> Error {
         let (log, base) = self.base;
-        let gtid = transaction.and_then(|transaction| transaction.gtid.as_ref());
-        let name = name_of(gtid, at);
-        let text = format!(
-            "transaction {name} ends XA branch {branch}, which was prepared before {log} {base}: a logical backup \
-             does not hold what was prepared, so this cannot be replayed"
+        let what = format!(
+            "ends XA branch {branch}, which was prepared before {log} {base}: a logical backup does not hold what \
+             was prepared, so this cannot be replayed"
         );
-        let before = match gtid {
-            Some(gtid) => format!("--before-gtid {gtid}"),
-            None => "a time before it (--at)".to_owned(),
-        };
-        Error::new(ErrorKind::Usage, text).hinted(format!(
-            "name an older backup, taken before the branch was prepared, or a physical one; {before} recovers \
-             everything before"
-        ))
+        let way = "name an older backup, taken before the branch was prepared, or a physical one";
+        cannot_be_replayed(transaction, at, &what, way)
     }
+}
+
+/// The error for a transaction that cannot be replayed after its backup, and how to recover it or what is before it.
+fn cannot_be_replayed(transaction: Option<&GtidEvent>, at: &Place, what: &str, way: &str) -> Error {
+    let gtid = transaction.and_then(|transaction| transaction.gtid.as_ref());
+    let before = match gtid {
+        Some(gtid) => format!("--before-gtid {gtid}"),
+        None => "a time before it (--at)".to_owned(),
+    };
+    Error::new(ErrorKind::Usage, format!("transaction {} {what}", name_of(gtid, at)))
+        .hinted(format!("{way}; {before} recovers everything before"))
 }
 
 /// A transaction for messages: its GTID, or else where it is.

@@ -64,7 +64,7 @@ impl Archive {
     /// The position of one of them cannot be read.
     pub fn needed_from(&self, kind: Kind, backups: &[RunNo]) -> Result<Option<RunNo>> {
         let history = self.backups(kind)?;
-        let mut first: Option<RunNo> = None;
+        let mut first: Option<usize> = None;
         for run in backups {
             if history.outcome(*run).is_some_and(|outcome| !outcome.can_be_continued()) {
                 continue;
@@ -76,12 +76,11 @@ impl Archive {
             let taken = Taken::of(&head)?;
             let Some(after) = self.after(&taken) else { continue };
             if let Ok((at, ..)) = self.locate(&after) {
-                // What was taken over late is in a run after those that it came before.
-                let needed = self.stretches[at..].iter().map(|archived| archived.run);
-                first = first.into_iter().chain(needed).min();
+                first = Some(first.map_or(at, |first| first.min(at)));
             }
         }
-        Ok(first)
+        // What was taken over late is in a run after those that it came before.
+        Ok(first.and_then(|at| self.stretches[at..].iter().map(|archived| archived.run).min()))
     }
 
     fn backups(&self, kind: Kind) -> Result<History> {

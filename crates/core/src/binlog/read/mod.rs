@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::{
     recorder::{Offsets, Sink},
-    stored::{Noted, recorder_before, replay_all, stretches_of},
+    stored::{Noted, damage, recorder_before, replay_all, replay_whole, stretches_of},
     stretch::{Gap, GapKind, Place, Stretch},
 };
 use crate::{
@@ -67,6 +67,12 @@ pub struct Unreadable {
     pub run: u64,
     /// Names the object, and says what is wrong with it.
     pub problem: String,
+}
+
+impl Unreadable {
+    pub(super) fn of(run: RunNo, problem: &Error) -> Self {
+        Self { run: run.0, problem: problem.to_string() }
+    }
 }
 
 /// A stretch and where it is stored.
@@ -229,16 +235,9 @@ impl Archive {
     fn live_stretches(&self, run: RunNo) -> Result<(Vec<Stretch>, Option<Unreadable>)> {
         let mut noted = Noted::default();
         let mut recorder = recorder_before(&self.history, run)?;
-        let mut reader = SegmentReader::new(&self.repo, &self.history, run);
-        let replayed = replay_all(&mut reader, &mut recorder, &mut noted);
-        let unreadable = match replayed.and_then(|()| Ok(reader.check_end()?)) {
-            Ok(()) => None,
-            // Anyone who can write to the store can put it there: the rest of the archive must not suffer.
-            Err(error) if error.kind() == ErrorKind::Damaged => {
-                Some(Unreadable { run: run.0, problem: error.to_string() })
-            }
-            Err(error) => return Err(error),
-        };
+        let reader = SegmentReader::new(&self.repo, &self.history, run);
+        let replayed = replay_whole(reader, &mut recorder, &mut noted);
+        let unreadable = damage(replayed)?.map(|problem| Unreadable::of(run, &problem));
         let open = recorder.and_then(|recorder| recorder.stretch());
         Ok((noted.stretches.into_values().chain(open).collect(), unreadable))
     }
@@ -260,6 +259,11 @@ impl Archive {
     pub(crate) fn unreadable_end(&self) -> Option<&Unreadable> {
         let last = self.stretches.last().map_or(RunNo(0), |last| last.recorded_by);
         self.unreadable.iter().find(|it| it.run >= last.0)
+    }
+
+    /// The same in parentheses, to say at the end of a sentence why something is not there; empty if all can be read.
+    pub(crate) fn unreadable_end_told(&self) -> String {
+        self.unreadable_end().map(|it| format!(" ({})", it.problem)).unwrap_or_default()
     }
 
     /// All stretches, oldest first.

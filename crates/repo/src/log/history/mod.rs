@@ -33,6 +33,7 @@ mod refs;
 
 pub use prunes::Prunes;
 pub(crate) use reading::foreseen_from;
+pub(crate) use records::read_report;
 pub use refs::StoredRefs;
 
 /// Outcomes of a log that may be missing, at most, before the later ones no longer

@@ -4,8 +4,8 @@ use super::History;
 use crate::{
     error::{Damage, RepoError},
     format::{
-        names::RunNo,
-        object::{ObjectKind, Place, object_hash, sealed_limit_bytes},
+        names::{LogName, RunNo},
+        object::{ObjectHash, ObjectKind, Place, object_hash, sealed_limit_bytes},
     },
     log::outcome::{self, OUTCOME_BYTES_MAX, REPORT_BYTES_MAX},
     repo::Repo,
@@ -31,24 +31,8 @@ impl History {
 
     /// The report of a backup, as JSON: what its outcome recorded, if it did.
     pub fn report(&self, repo: &Repo, run: RunNo) -> Result<Vec<u8>, RepoError> {
-        self.listed_report(repo, run, None)
-    }
-
-    /// The same, of an object that a listing may have returned.
-    pub(crate) fn listed_report(
-        &self,
-        repo: &Repo,
-        run: RunNo,
-        listed: Option<&ObjectInfo>,
-    ) -> Result<Vec<u8>, RepoError> {
-        let place = Place { log: &self.log, kind: ObjectKind::Report, run, part: 0 };
-        let object =
-            read_known(&**repo.store(), &place.path(), listed, sealed_limit_bytes(REPORT_BYTES_MAX))?;
         let recorded = self.outcome(run).and_then(|outcome| outcome.report);
-        if recorded.is_some_and(|recorded| recorded != object_hash(&object)) {
-            return Err(RepoError::damaged(place, Damage::NotAsRecorded));
-        }
-        repo.open_object(&place, &object, REPORT_BYTES_MAX)
+        read_report(repo, &self.log, run, recorded, None)
     }
 
     /// Reads the manifest heads of several backups, several at a time if the store is far away.
@@ -65,4 +49,21 @@ impl History {
         };
         in_order(repo.store().reads_at_once(), runs, fetch, |run, head| each(*run, head))
     }
+}
+
+/// The report of `run`, an object that a listing may have returned, if it is the one whose hash its outcome has
+/// recorded. Older outcomes have none.
+pub(crate) fn read_report(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    recorded: Option<ObjectHash>,
+    listed: Option<&ObjectInfo>,
+) -> Result<Vec<u8>, RepoError> {
+    let place = Place { log, kind: ObjectKind::Report, run, part: 0 };
+    let object = read_known(&**repo.store(), &place.path(), listed, sealed_limit_bytes(REPORT_BYTES_MAX))?;
+    if recorded.is_some_and(|recorded| recorded != object_hash(&object)) {
+        return Err(RepoError::damaged(place, Damage::NotAsRecorded));
+    }
+    repo.open_object(&place, &object, REPORT_BYTES_MAX)
 }

@@ -7,6 +7,7 @@ use crate::{
     error::RepoError,
     format::names::{Folder, LogName, RunNo},
     log::{
+        history::read_report,
         lease::look,
         segment::{SegmentReader, is_signed, is_superseded, list_segments},
     },
@@ -119,14 +120,15 @@ impl Check {
     /// Checks the report of every backup that has one. No restore needs it.
     pub(super) fn reports(&mut self) -> Result<(), RepoError> {
         let (repo, log) = (Arc::clone(self.source.repo()), self.source.log().clone());
-        let history = self.history.clone();
-        let there: Vec<_> = repo.list_folder(&log, Folder::Reports)?.into_iter().collect();
+        let recorded = |run: RunNo| self.history.outcome(run).and_then(|outcome| outcome.report);
+        let there = repo.list_folder(&log, Folder::Reports)?.into_iter();
+        let there: Vec<_> = there.map(|((run, _), info)| (run, recorded(run), info)).collect();
         sized_in_order(
             repo.store().reads_at_once(),
             &there,
-            &|(_, info)| info.size_bytes,
-            |((run, _), info)| Ok(history.listed_report(&repo, *run, Some(info)).err()),
-            |((run, _), _), wrong| {
+            &|(.., info)| info.size_bytes,
+            |(run, recorded, info)| Ok(read_report(&repo, &log, *run, *recorded, Some(info)).err()),
+            |(run, ..), wrong| {
                 self.options.interrupt.check()?;
                 let Some(error) = wrong else { return Ok(()) };
                 // The backup may have been dropped, and its report deleted, before this check or during it.
