@@ -84,7 +84,7 @@ fn pretend_copies(found: &BTreeMap<String, Entry>) -> Inventory {
         let file = FileId(u64::from(number));
         let copied =
             CopiedTablespace { file, key, signature, says_encryption: false, unended: None, unwritten: None };
-        let before = Before { captured: Lsn(1), space: None, after_quiet: false };
+        let before = Before { lsn: Lsn(1), space: None, after_quiet: false };
         inventory.add_tablespace(&Nowhere, &table.entry.path, copied, before).unwrap();
     }
     let read_at = RunningClock::start().unwrap().now();

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, time::Instant};
 
-use holdfast_formats::redo::page_allocation::AllocationByte;
+use holdfast_formats::{Lsn, redo::page_allocation::AllocationByte};
 
 use super::{
     Role,
@@ -26,6 +26,9 @@ pub struct Copier<'a> {
     pub parallel: usize,
     /// MySQL: whether there has been a moment without changes of definitions since the redo is followed.
     pub had_quiet: bool,
+    /// Where the server's redo had got to before the first copy. What is captured may be far behind that for a
+    /// while, since it begins at a checkpoint.
+    pub began: Lsn,
 }
 
 impl Copier<'_> {
@@ -36,12 +39,12 @@ impl Copier<'_> {
         let context = &self.context;
         let copied = on_threads(found, self.parallel, |found, buffers| {
             point_of("backup.file.before_copy", &found.entry.real);
-            // Lags behind the server's own LSN, which only makes a copy look older than it is.
-            let captured = context.redo.captured();
+            // Behind the server's own LSN, which only makes a copy look older than it is.
+            let began = context.redo.captured().max(self.began);
             let copied = context.tablespace(&found, buffers)?;
-            Ok(copied.map(|copied| (found, copied, captured)))
+            Ok(copied.map(|copied| (found, copied, began)))
         })?;
-        for (found, copied, captured) in copied.into_iter().flatten() {
+        for (found, copied, began) in copied.into_iter().flatten() {
             // What the server said concerns the file that existed then. IMPORT TABLESPACE replaces it by
             // another with the same id.
             let is_the_file = copied.key.inode == found.entry.stat.inode;
@@ -51,7 +54,7 @@ impl Copier<'_> {
                 self.context.sink,
                 &found.entry.path,
                 copied,
-                Before { captured, space, after_quiet: self.had_quiet },
+                Before { lsn: began, space, after_quiet: self.had_quiet },
             )?;
         }
         Ok(())

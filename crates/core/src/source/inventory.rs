@@ -105,8 +105,8 @@ pub struct Amend {
 /// What the server said about a tablespace just before its copy began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// All redo before this LSN was captured: anything that the copy may lack is later.
-    pub captured: Lsn,
+    /// The server had logged more than this: anything that the copy may lack is later.
+    pub lsn: Lsn,
     /// The server's row for the tablespace, if it had one.
     pub space: Option<TablespaceRow>,
     /// MySQL: whether [there had been a moment](super::copier::Copier::had_quiet) without changes of definitions, or
@@ -590,7 +590,7 @@ mod tests {
                 unended: None,
                 unwritten: None,
             };
-            let before = Before { captured: Lsn(1), space: None, after_quiet: false };
+            let before = Before { lsn: Lsn(1), space: None, after_quiet: false };
             inventory.add_tablespace(&Nowhere, &found.entry.path, copied, before).unwrap();
         }
         fs::write(dir.path().join("changed.ibd"), [1; 100]).unwrap();

@@ -165,6 +165,7 @@ impl Source for MariaDbSource {
                 inventory: Inventory::of(&self.facts),
                 parallel: self.options.parallel,
                 had_quiet: false,
+                began: Lsn::default(),
             },
             follower: &follower,
             begun,

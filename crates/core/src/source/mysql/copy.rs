@@ -299,17 +299,17 @@ fn judge(
     });
     let is_since = |at: Lsn, lsn: Lsn| at.0 + NOTE_MARGIN_BYTES >= lsn.0;
     let is_encrypted_otherwise =
-        noted.encryption_changes.newest(space).is_some_and(|at| is_since(at, before.captured));
+        noted.encryption_changes.newest(space).is_some_and(|at| is_since(at, before.lsn));
     let is_listed = |index: u64| listed.is_some_and(|now| now.indexes.contains(&index));
     let was_listed = |index: u64| then.is_some_and(|then| then.indexes.contains(&index));
     // Looks like a load, and is more than a chance match.
     let is_load = |(index, seen): (u64, Seen)| {
         let is_told =
             || was_listed(index) || is_listed(index) || noted.new_index_pages.may_have(space, index);
-        is_since(seen.newest, before.captured) && (!noted.had_quiet || is_told())
+        is_since(seen.newest, before.lsn) && (!noted.had_quiet || is_told())
     };
     let is_loaded = noted.index_loads.of(space).any(is_load)
-        || noted.index_loads.elsewhere().is_some_and(|at| is_since(at, before.captured));
+        || noted.index_loads.elsewhere().is_some_and(|at| is_since(at, before.lsn));
     let may_be_half_built = found.entry.role != Role::Undo
         && noted.had_quiet
         && !before.after_quiet
@@ -320,8 +320,7 @@ fn judge(
     let since_quiet = |at: Lsn| noted.quiet.is_none_or(|quiet| is_since(at, quiet));
     let voids = |(index, made): &(u64, Seen)| {
         let may_be_unfinished = || noted.locked.is_some() && since_quiet(made.newest) && !is_listed(*index);
-        !was_listed(*index)
-            && (is_since(made.newest, before.captured) || is_listed(*index) || may_be_unfinished())
+        !was_listed(*index) && (is_since(made.newest, before.lsn) || is_listed(*index) || may_be_unfinished())
     };
     let made = noted.new_index_pages.of(space).filter(voids).map(|(_, made)| made.first).min();
     let new = || listed.zip(then).into_iter().flat_map(|(now, then)| now.new_indexes_since(then));
@@ -330,7 +329,7 @@ fn judge(
         || noted
             .new_index_pages
             .elsewhere()
-            .is_some_and(|at| is_since(at, before.captured) || (noted.locked.is_some() && since_quiet(at)));
+            .is_some_and(|at| is_since(at, before.lsn) || (noted.locked.is_some() && since_quiet(at)));
     let may_be_amended = file.unended.is_some() && knows_allocations(space);
     let lacks_something = made.is_some() || lacks.is_some() || new().next().is_some();
     if is_untold || (!may_be_amended && lacks_something) {
@@ -341,7 +340,7 @@ fn judge(
         (Some(since), Some(end)) => {
             let since = Lsn(since.0.saturating_sub(ALLOCATION_MARGIN_BYTES));
             let since = lacks.map_or(since, |lacks| lacks.since.min(since));
-            let then = Before { captured: end, space: listed.cloned(), after_quiet: true };
+            let then = Before { lsn: end, space: listed.cloned(), after_quiet: true };
             Verdict::Amend(Lacks { since, then })
         }
         // What was built by an earlier look is there; what was built since is left for the next look.

@@ -166,6 +166,7 @@ impl Source for MySqlSource {
                     inventory: Inventory::of(&self.facts),
                     parallel: self.options.parallel,
                     had_quiet: lock.is_some(),
+                    began: status.current,
                 },
                 follower: &follower,
                 connect: &self.connect,
