@@ -44,6 +44,11 @@ const DAMAGE_HINT: &str = "\
 put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which,
 and \"holdfast repair\" what can be rebuilt";
 
+/// Hint for an object that cannot be read.
+const UNREADABLE_HINT: &str = "\
+what a disk cannot read now may be readable later, or once the file system was checked. \"holdfast check --read-data\" says
+which backups need it; if it stays so, remove the object: \"holdfast repair\" then says what is lost";
+
 /// Hint for when somebody has hidden or covered what seems lost.
 pub const BENEATH_HINT: &str = "\
 somebody with access to the bucket has hidden or overwritten objects: drop nothing; delete the delete marker, or the version on top
@@ -196,7 +201,9 @@ impl From<RepoError> for Error {
         let kind = match &error {
             RepoError::Store(error) => match error.kind {
                 // The store has answered: it is the object that is not as it was stored.
-                StoreErrorKind::ShortRead { .. } | StoreErrorKind::TooLarge { .. } => ErrorKind::Damaged,
+                StoreErrorKind::ShortRead { .. }
+                | StoreErrorKind::TooLarge { .. }
+                | StoreErrorKind::Unreadable { .. } => ErrorKind::Damaged,
                 _ => ErrorKind::Store,
             },
             RepoError::Damaged { .. } | RepoError::History { .. } => ErrorKind::Damaged,
@@ -226,6 +233,7 @@ fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
     let error = match kind {
         StoreErrorKind::Io(error) => error,
         StoreErrorKind::Remote(error) => return error.cause.hint(),
+        StoreErrorKind::Unreadable { .. } => return Some(UNREADABLE_HINT),
         _ => return None,
     };
     match error.kind() {

@@ -148,6 +148,12 @@ impl RepoError {
 
     /// Whether the error is about one object, not about access to the store.
     pub(crate) fn is_of_the_object(&self) -> bool {
+        self.is_damage() || matches!(self, Self::Store(error) if error.is_unreadable())
+    }
+
+    /// Whether the object is known not to be what was stored. One that cannot be read may be: nothing is given up
+    /// for that.
+    pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged { .. } => true,
             Self::Store(error) => matches!(

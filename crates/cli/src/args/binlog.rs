@@ -41,6 +41,11 @@ Examples:
   holdfast binlog list --grep 'DROP TABLE'
   holdfast binlog list --grep shop.orders --around 2026-11-20T14:00:00+01:00 --window 10m";
 
+const CLOSE_EXAMPLES: &str = "\
+Examples:
+  holdfast binlog close --name db1
+  holdfast binlog close --name db1 && holdfast copy --to s3://second/repo --name db1";
+
 const CAT_EXAMPLES: &str = "\
 Examples:
   holdfast binlog cat binlog.000042 > binlog.000042
@@ -69,6 +74,7 @@ pub(crate) enum BinlogAction {
     Archive(ArchiveArgs),
     List(ListArgs),
     Cat(CatArgs),
+    Close(CloseArgs),
 }
 
 /// Receive the binlog as a replica does and store it, until stopped.
@@ -220,6 +226,20 @@ pub(crate) struct CatArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) output: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub(crate) name: NameArg,
+}
+
+/// Move what the last archiver of a lost server has left into packs, so that copies have it.
+///
+/// An archiver that dies leaves up to one run in segments, which the next one takes over. If the server is gone
+/// there is no next one: recovery reads them nevertheless, but "holdfast copy" does not copy them.
+///
+/// If the archiver ran with --ack local, first start it again on its host, so that it sends what is in its spool.
+/// Takes an operator's key.
+#[derive(Args, Debug)]
+#[command(after_long_help = CLOSE_EXAMPLES)]
+pub(crate) struct CloseArgs {
     #[command(flatten)]
     pub(crate) name: NameArg,
 }

@@ -234,7 +234,7 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
                 ),
                 Unfiled { last, .. } if !last.is_empty() => Some(
                     "what its last archiver, which died, has left in segments is not copied before an archiver \
-                     continues",
+                     continues or, if the server is gone, \"holdfast binlog close\" moves it into packs",
                 ),
                 _ => None,
             };

@@ -15,6 +15,7 @@
 
 mod archive;
 mod batch;
+mod close;
 mod filing;
 #[cfg(any(fuzzing, test))]
 pub mod fuzzing;
@@ -34,6 +35,7 @@ mod stretch;
 mod wire;
 
 pub use archive::{ArchiveOptions, ArchiveReport, archive};
+pub use close::{Closed, close};
 pub use filing::{Filed, file_segments, plan_filing};
 pub(crate) use read::Occurrence;
 pub use read::{

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdfast_core::{
-    binlog::file_segments,
+    binlog::{close, file_segments},
     recovery::{self, Until},
 };
 use holdfast_repo::{
@@ -118,6 +118,45 @@ fn segments_of_writers_are_filed() {
         copier.copy(run).unwrap();
     }
     is_whole(&Archive::open(&other, &source()).unwrap(), &stage.server);
+    let filings = |history: &History| history.standing().filter(|outcome| outcome.is_filing()).count();
+    assert_eq!(filings(&History::read(&other, &log()).unwrap()), 2);
+}
+
+/// The server is gone, and so is its archiver: what it has left goes into packs, and into copies. If the server comes
+/// back nevertheless, the archive continues.
+#[test]
+fn an_archive_is_closed_without_its_server() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let password = Password::new("writer".to_owned()).unwrap();
+    let key = NewKey { role: Role::Writer, sources: Vec::new(), label: String::new() };
+    add(&stage.repo, &key, NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM }).unwrap();
+    let (writer, is_dying) = repo_of_the_dying(&stage, "writer");
+    let close = |repo| close(repo, &log(), &RunOptions::of_this_process(), &WriterOptions::default());
+    assert!(close(&stage.repo).unwrap().until.is_none());
+    for dies in [false, true, true] {
+        archived(&stage, &writer, &is_dying, dies);
+    }
+    let end = stage.archive().stretches().last().unwrap().ends_at();
+    assert_eq!(close(&writer).unwrap_err().kind(), holdfast_core::ErrorKind::Key);
+    let closed = close(&stage.repo).unwrap();
+    assert!(closed.into.is_some() && closed.bytes > 0 && closed.unreadable.is_empty(), "{closed:?}");
+    assert_eq!(closed.until, Some(end));
+    assert!(list_segments(&stage.repo, &log()).unwrap().is_empty());
+    is_whole(&stage.archive(), &stage.server);
+    let again = close(&stage.repo).unwrap();
+    assert!(again.into.is_none() && again.until == closed.until, "{again:?}");
+
+    let mut archiver = Archiver::start(&writer, stage.options());
+    wait_archived_by(&stage, &mut archiver);
+    assert_eq!(close(&stage.repo).unwrap_err().kind(), holdfast_core::ErrorKind::Active);
+    archiver.stop();
+    is_whole(&stage.archive(), &stage.server);
+
+    archived(&stage, &writer, &is_dying, true);
+    let (dead, parts) = list_segments(&stage.repo, &log()).unwrap().pop_first().unwrap();
+    let path = damage(&stage, dead, parts[parts.len() / 2]);
+    let closed = close(&stage.repo).unwrap();
+    assert!(matches!(&closed.unreadable[..], [it] if it.contains(path.as_str())), "{closed:?}");
 }
 
 fn damage(stage: &Stage, run: RunNo, part: u32) -> ObjectPath {

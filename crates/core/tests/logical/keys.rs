@@ -122,3 +122,46 @@ fn mariadb_11_8_tables_are_cut() {
 fn mysql_9_7_tables_are_cut() {
     cut(ServerKind::MySql97);
 }
+
+/// The keys of the last backup are no values of the column any more, or of another order: they cut nothing off.
+fn keys_of_another_type(kind: ServerKind, before: &str, after: &str, changed: &str) {
+    let stage = Stage::new(kind);
+    create(&stage.source);
+    stage
+        .source
+        .exec(format!(
+            "CREATE TABLE keys_.changed (a INT, b {before}, v VARCHAR(1000) CHARACTER SET latin1, PRIMARY KEY (a, b)) \
+             SELECT k % 20 AS a, CONCAT('10.0.', k DIV 250, '.', k % 250) AS b, v FROM keys_.no_key"
+        ))
+        .unwrap();
+    let table = Selection { tables: vec!["keys_.changed".parse().unwrap()], ..Selection::default() };
+    let alone = BackupOptions { parallel: 1, ..stage.options() };
+    stage.back_up(&alone, &table).unwrap();
+    stage
+        .source
+        .exec_all([
+            format!("UPDATE keys_.changed SET b = {changed}"),
+            format!("ALTER TABLE keys_.changed MODIFY b {after}"),
+            "ANALYZE TABLE keys_.changed".to_owned(),
+        ])
+        .unwrap();
+    let expected = {
+        let full = BackupOptions { name: Some("other".parse().unwrap()), ..alone };
+        stage.back_up(&full, &table).unwrap().read.rows
+    };
+    let options = BackupOptions { parallel: 3, ..stage.options() };
+    let held = HoldFirst::default();
+    let report = logical::run(&stage.repo, &options, &table, &held, &Cancel::default()).unwrap();
+    println!("{kind} {before} to {after}: {:?}", report.read);
+    assert_eq!((expected, report.read.rows), (u64::from(ROWS), u64::from(ROWS)));
+}
+
+#[test]
+fn mariadb_10_11_keys_of_another_type_cut_nothing_off() {
+    keys_of_another_type(ServerKind::MariaDb1011, "VARCHAR(45)", "UUID NOT NULL", "UUID()");
+}
+
+#[test]
+fn mysql_9_7_keys_of_another_type_cut_nothing_off() {
+    keys_of_another_type(ServerKind::MySql97, "VARCHAR(45)", "INT UNSIGNED NOT NULL", "INET_ATON(b)");
+}

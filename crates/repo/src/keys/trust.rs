@@ -489,11 +489,15 @@ fn is_key_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The bytes of a record; empty if it is too large or cut short.
+/// The bytes of a record; empty if it is too large, cut short or unreadable.
 pub(super) fn record(store: &dyn Store, path: &ObjectPath) -> Result<Vec<u8>, StoreError> {
     match read_all(store, path, RECORD_BYTES_MAX) {
         Err(StoreError {
-            kind: StoreErrorKind::TooLarge { .. } | StoreErrorKind::ShortRead { .. }, ..
+            kind:
+                StoreErrorKind::TooLarge { .. }
+                | StoreErrorKind::ShortRead { .. }
+                | StoreErrorKind::Unreadable { .. },
+            ..
         }) => Ok(Vec::new()),
         read => read,
     }

@@ -1,6 +1,6 @@
 //! Outcomes: the results of runs. Signed, chained, created once (`docs/reference/repository.md` section 11).
 
-use std::time::SystemTime;
+use std::{ops::Not, time::SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -143,6 +143,9 @@ pub struct CopyOf {
     pub outcome: ObjectHash,
     /// When it was taken, by the clock of the store that it was taken into.
     pub at: Timestamp,
+    /// Whether it [was a filing](Outcome::is_filing).
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub filing: bool,
 }
 
 impl CopyOf {
@@ -325,7 +328,8 @@ impl Outcome {
     /// Whether it is a backup of what archivers of binlogs had left, older than what comes before it.
     #[must_use]
     pub fn is_filing(&self) -> bool {
-        self.outcome_type == OutcomeType::Backup && self.intent == Some(Intent::Prune)
+        let is_copied = self.copy_of.as_ref().is_some_and(|copy_of| copy_of.filing);
+        self.outcome_type == OutcomeType::Backup && (self.intent == Some(Intent::Prune) || is_copied)
     }
 
     /// When a backup was taken: a copy is as old as what it is a copy of.
@@ -343,6 +347,7 @@ impl Outcome {
             run: self.run.0,
             outcome: self.hash,
             at: self.at,
+            filing: self.is_filing(),
         })
     }
 }

@@ -76,6 +76,8 @@ pub enum Fault {
     CrashAfter,
     /// A read finds the object shorter than it is; other calls fail.
     ShortRead,
+    /// A read finds that the medium cannot read this object; other calls fail.
+    Unreadable,
     /// One bit of what is read, or of what is being stored, is flipped; other calls fail.
     BitFlip {
         /// Taken modulo the length.
@@ -310,6 +312,9 @@ impl Store for FaultyStore {
             Some(Fault::ShortRead) => {
                 let end = offset.saturating_add(buffer.len() as u64);
                 Err(StoreError::new(path, StoreErrorKind::ShortRead { end }))
+            }
+            Some(Fault::Unreadable) => {
+                Err(StoreError::new(path, StoreErrorKind::Unreadable { why: "injected fault".to_owned() }))
             }
             Some(_) => Err(injected(path.as_str())),
         }

@@ -225,7 +225,8 @@ impl StoreError {
             StoreErrorKind::NotFound
             | StoreErrorKind::Exists
             | StoreErrorKind::ShortRead { .. }
-            | StoreErrorKind::TooLarge { .. } => true,
+            | StoreErrorKind::TooLarge { .. }
+            | StoreErrorKind::Unreadable { .. } => true,
         }
     }
 
@@ -246,6 +247,12 @@ impl StoreError {
     #[must_use]
     pub fn is_exists(&self) -> bool {
         matches!(self.kind, StoreErrorKind::Exists)
+    }
+
+    /// Whether only this object cannot be read. Its bytes may be there nevertheless.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self.kind, StoreErrorKind::Unreadable { .. })
     }
 }
 
@@ -271,6 +278,13 @@ pub enum StoreErrorKind {
         size_bytes: u64,
         /// The limit.
         limit_bytes: u64,
+    },
+    /// The object exists and other objects can be read, but not this one: the disk cannot read where it lies, or the
+    /// service has moved it to an archive.
+    #[error("exists, but cannot be read: {why}")]
+    Unreadable {
+        /// What the system or the service said.
+        why: String,
     },
     /// The store is shown as it was in the past, and takes no change.
     #[error("is a past state of the store, in which nothing can be changed")]

@@ -18,6 +18,7 @@ mod rows_faults;
 mod space;
 mod tamper;
 mod unread;
+mod unreadable;
 mod world;
 mod writer_role;
 mod years;

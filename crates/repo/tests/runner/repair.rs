@@ -45,11 +45,11 @@ use crate::{
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn all() -> CheckOptions {
+pub fn all() -> CheckOptions {
     CheckOptions { read_data: Some(1.0), threads: 1, ..CheckOptions::default() }
 }
 
-fn findings(world: &World) -> CheckReport {
+pub fn findings(world: &World) -> CheckReport {
     check(&world.repo, &world.log, all()).unwrap()
 }
 
@@ -59,7 +59,7 @@ fn mend(world: &World) -> RepairPlan {
 
 /// A history with everything: backups, an expiry, a hold, a prune that moved chunks and declared packs dead,
 /// which have since been deleted, and later backups. Returns the source of each backup as well.
-fn world_of_all(suite: Suite) -> (World, Vec<(RunNo, Source)>) {
+pub fn world_of_all(suite: Suite) -> (World, Vec<(RunNo, Source)>) {
     let clock = ManualClock::default();
     let world = World::over(MemStore::with_clock(clock.clone()), suite);
     let mut random = Random::new(5);
@@ -120,7 +120,7 @@ fn assert_told(world: &World, backups: &[(RunNo, Source)], plan: &RepairPlan, wh
 }
 
 /// Objects and their bytes, without leases and records of checks.
-fn bytes_of(world: &World) -> Vec<(ObjectPath, Vec<u8>)> {
+pub fn bytes_of(world: &World) -> Vec<(ObjectPath, Vec<u8>)> {
     let names = objects(world).into_iter().map(|(path, _)| path);
     let kept = names.filter(|path| !path.as_str().contains("/checks/"));
     kept.map(|path| (path.clone(), read_all(&world.store, &path, 1 << 30).unwrap())).collect()

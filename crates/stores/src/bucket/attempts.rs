@@ -43,7 +43,7 @@ impl Attempts {
                 self.expired <= EXPIRED_ATTEMPTS
             }
             Failure::Remote(cause) => cause.passes(),
-            Failure::NotFound | Failure::Taken | Failure::Range => false,
+            Failure::NotFound | Failure::Taken | Failure::Range | Failure::Archived => false,
         };
         let pause = if may_pass { self.pauses.next() } else { None };
         if let Some(pause) = pause {

@@ -19,6 +19,8 @@ pub(super) enum Failure {
     Conflict,
     /// The object is shorter than the range requested.
     Range,
+    /// The object is in an archive, from which it would have to be brought back first.
+    Archived,
     /// The request was refused with status 400 and no code, as in the answer to a HEAD, which has no
     /// room for a reason. The credentials may have expired.
     Unsaid,
@@ -140,6 +142,7 @@ impl Failure {
             "PreconditionFailed" => Self::Taken,
             "ConditionalRequestConflict" | "OperationAborted" => Self::Conflict,
             "InvalidRange" => Self::Range,
+            "InvalidObjectState" => Self::Archived,
             "NoSuchBucket" => Self::Remote(RemoteCause::NoPlace),
             "ExpiredToken"
             | "TokenExpired"
@@ -199,9 +202,8 @@ impl Failure {
             | "BlobImmutableDueToPolicy"
             | "LeaseIdMissing" => Self::Remote(RemoteCause::Denied),
             "ServerBusy" | "OperationTimedOut" => Self::Remote(RemoteCause::Busy),
-            "BlobArchived" | "BlobBeingRehydrated" | "SnapshotsPresent" | "InvalidBlobType" => {
-                Self::Remote(RemoteCause::Other)
-            }
+            "BlobArchived" | "BlobBeingRehydrated" => Self::Archived,
+            "SnapshotsPresent" | "InvalidBlobType" => Self::Remote(RemoteCause::Other),
             _ => return None,
         })
     }
@@ -217,6 +219,7 @@ impl Failure {
             Self::NotFound => StoreErrorKind::NotFound,
             Self::Taken => StoreErrorKind::Exists,
             Self::Conflict => remote(place, RemoteCause::Busy, detail(error)),
+            Self::Archived => StoreErrorKind::Unreadable { why: detail(error) },
             Self::Range | Self::Unsaid => remote(place, RemoteCause::Other, detail(error)),
             Self::Remote(cause) => remote(place, cause, detail(error)),
         };

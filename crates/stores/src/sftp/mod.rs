@@ -226,6 +226,23 @@ impl Inner {
         self.remote(path, cause, detail)
     }
 
+    /// The error of reading an object. The protocol has no status for what a disk cannot read: it is a failure while
+    /// other objects can be read.
+    fn read_error(&self, failure: Failure, path: &ObjectPath) -> StoreError {
+        match failure {
+            Failure::Refused(StatusCode::Failure, why) if self.can_read_landmark() => {
+                StoreError::new(path, StoreErrorKind::Unreadable { why })
+            }
+            failure => self.error(failure, path),
+        }
+    }
+
+    fn can_read_landmark(&self) -> bool {
+        let Some(landmark) = self.landmark.get() else { return false };
+        let file = self.at(landmark.as_str());
+        self.runtime.block_on(self.pool.read(&file, 0, &mut [0])).is_ok_and(|is_there| is_there)
+    }
+
     fn remote(
         &self,
         path: impl std::fmt::Display,
@@ -328,7 +345,7 @@ impl Store for SftpStore {
         match inner.runtime.block_on(inner.pool.read(&file, offset, buffer)) {
             Ok(true) => Ok(()),
             Ok(false) => Err(short()),
-            Err(failure) => Err(inner.error(failure, path)),
+            Err(failure) => Err(inner.read_error(failure, path)),
         }
     }
 
@@ -344,7 +361,7 @@ impl Store for SftpStore {
                 Err(StoreError::new(path, StoreErrorKind::TooLarge { size_bytes, limit_bytes }))
             }
             Ok(Whole::Short(end)) => Err(StoreError::new(path, StoreErrorKind::ShortRead { end })),
-            Err(failure) => Err(inner.error(failure, path)),
+            Err(failure) => Err(inner.read_error(failure, path)),
         }
     }
 

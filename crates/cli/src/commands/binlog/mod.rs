@@ -1,7 +1,8 @@
-//! `binlog`: the verbs archive, list and cat.
+//! `binlog`: the verbs archive, list, cat and close.
 
 mod archive;
 mod cat;
+mod close;
 mod list;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub(super) fn run(args: BinlogArgs, context: &Context<'_>) -> Result<Exit> {
         BinlogAction::Archive(args) => archive::run(args, context),
         BinlogAction::List(args) => list::run(&args, context),
         BinlogAction::Cat(args) => cat::run(&args, context),
+        BinlogAction::Close(args) => close::run(&args, context),
     }
 }
 

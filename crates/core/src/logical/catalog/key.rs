@@ -2,7 +2,8 @@
 //!
 //! A place is written into statements as literals of the exact bytes that the server sent, so every
 //! comparison is the server's: this code never needs to know which of two keys is less. Two predicates made
-//! from one place complement each other whatever the collation: no row is on both sides, none on neither.
+//! from one place complement each other whatever the collation: no row is on both sides, and none on neither if the
+//! server can compare the literals with the columns at all ([`Place::comparisons`]).
 
 use holdfast_repo::format::hex::to_hex;
 
@@ -42,6 +43,16 @@ impl Place {
     /// A place made of literals.
     pub(crate) fn of_literals(literals: Vec<String>) -> Place {
         Place(literals)
+    }
+
+    /// Expressions that are not NULL if the server can compare the literals with the columns. If it cannot, as with a
+    /// text that is no UUID, no row is before the place, and none after it. (To `IS NULL`, MariaDB says no even then,
+    /// because neither side can be NULL.)
+    pub(crate) fn comparisons(&self, table: &Table) -> String {
+        let columns = table.key_columns().iter().zip(&self.0);
+        let all: Vec<String> =
+            columns.map(|(column, literal)| format!("{} < {literal}", quoted(&column.name))).collect();
+        all.join(", ")
     }
 
     /// Its literals.
@@ -103,9 +114,7 @@ fn literal(column: &ColumnDefinition, value: &[u8]) -> Result<String, SqlError> 
     Ok(match (column.form, &column.charset) {
         (Form::Number, _) => {
             let text = ascii()?;
-            let is_number =
-                !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit() || matches!(c, b'-' | b'.'));
-            if !is_number {
+            if !is_number(text) {
                 return Err(odd());
             }
             text.to_owned()
@@ -121,6 +130,13 @@ fn literal(column: &ColumnDefinition, value: &[u8]) -> Result<String, SqlError> 
         }
         _ => return Err(odd()),
     })
+}
+
+/// Whether a text is a number and nothing else to the server: digits, with a sign and a point at most.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    [whole, fraction].iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -186,6 +202,10 @@ mod tests {
             b"",
             b"\x05ab",
             b"\x031 2",
+            b"\x0910.0.42.1",
+            b"\x031-2",
+            b"\x01-",
+            b"\x021.",
             b"\x00",
             b"\xFF",
             b"\xFC\x01",

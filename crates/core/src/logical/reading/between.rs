@@ -51,7 +51,8 @@ pub(super) fn fitting<T>(answer: Result<T, SqlError>) -> Result<Option<T>, SqlEr
 
 /// Whether rows are left between a range's position and a place, and between the place and the range's end.
 /// Only then is the place within the range for the server, whose word counts. At any other place the range
-/// would get rows of another.
+/// would get rows of another. Nor is a place within any range that the server cannot compare rows with: a range that
+/// begins or ends there would lack some.
 pub(super) fn is_within(
     session: &mut Session,
     table: &Table,
@@ -59,14 +60,15 @@ pub(super) fn is_within(
     position: Option<&Place>,
     end: Option<&Place>,
 ) -> Result<bool, SqlError> {
-    let key = quoted(&table.key_columns()[0].name);
+    let compared = place.comparisons(table);
     // Without the condition on wanted rows: few may match, and all would be read to find one.
     let mut has_rows = |from: Option<String>, end: Option<&Place>| -> Result<bool, SqlError> {
         let clauses: Vec<String> = from.into_iter().chain(end.map(|end| end.before(table))).collect();
         let condition =
             if clauses.is_empty() { String::new() } else { format!(" WHERE {}", clauses.join(" AND ")) };
-        let query = format!("SELECT HIGH_PRIORITY {key} FROM {}{condition} LIMIT 1", table.place());
-        Ok(!session.byte_rows(&query)?.is_empty())
+        let query = format!("SELECT HIGH_PRIORITY {compared} FROM {}{condition} LIMIT 1", table.place());
+        let rows = session.byte_rows(&query)?;
+        Ok(rows.first().is_some_and(|row| row.values().iter().all(Option::is_some)))
     };
     Ok(has_rows(position.map(|position| position.after(table, false)), Some(place))?
         && has_rows(Some(place.after(table, true)), end)?)

@@ -24,21 +24,22 @@ use crate::{
         object::{ObjectHash, ObjectKind, Place},
         refs::{PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     },
-    keys::{KeyError, manage},
     log::{
-        beneath::{BeneathFinder, outcomes_beneath},
         history::History,
-        outcome::{self, LostOutcome, OUTCOME_BYTES_MAX, OutcomeType, Rebuilt, SignedBy},
+        outcome::{self, LostOutcome, OutcomeType, Rebuilt},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
     },
     ops::check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
     repo::Repo,
-    store::{ObjectPath, exists, locks::Beneath, read_all},
+    store::{ObjectPath, exists},
 };
 
 mod index;
+mod lost;
 mod moves;
 mod walk;
+
+use lost::{require_all_is_lost, require_damaged, require_known_keys};
 
 /// Caches of items and leaves for the walks of a repair.
 const CACHE_BYTES: usize = 64 << 20;
@@ -488,7 +489,7 @@ impl<'a> Planning<'a> {
                 refs.each_pack(|of| needed.extend(of.needed().map(|chunk| prunes.resolve(chunk).pack)))
             });
             match gone_through {
-                Err(error) if error.is_of_the_object() => is_known = false,
+                Err(error) if error.is_damage() => is_known = false,
                 done => done?,
             }
             Ok::<_, RepoError>(())
@@ -510,8 +511,8 @@ impl<'a> Planning<'a> {
         Ok(())
     }
 
-    /// Checks that nothing to be given up is merely hidden or covered in a store that keeps versions.
-    fn require_nothing_beneath(&self, report: &CheckReport) -> Result<(), RepairError> {
+    /// What is to be given up or replaced, as findings name it.
+    fn acted_on(&self, report: &CheckReport) -> Vec<String> {
         let log = self.history.log();
         let is_acted_on = |it: &&Finding| {
             it.remedy != Remedy::Drop || (it.severity == Severity::Lost && !it.backups.is_empty())
@@ -519,29 +520,12 @@ impl<'a> Planning<'a> {
         let found = report.findings.iter().filter(is_acted_on).map(|it| it.object.clone());
         let outcomes = self.lost.keys().map(|run| log.outcome(*run).to_string());
         let refs = self.made.rebuilt.keys().map(|run| log.refs(*run).to_string());
-        let objects: Vec<String> = found.chain(outcomes).chain(refs).collect();
-        if objects.is_empty() {
-            return Ok(());
-        }
-        let next = self.history.next_run();
-        let beneath = outcomes_beneath(self.repo, log)?;
-        if let Some((run, it)) = beneath.range(next..).find(|(_, it)| it.is_hidden) {
-            let object = log.outcome(*run).to_string();
-            return Err(RepairError::Beneath { object, is_hidden: true, since: Some(it.since) });
-        }
-        let mut finder = BeneathFinder::new(self.repo, log);
-        for object in objects {
-            self.options.interrupt.check()?;
-            if let Some((object, Beneath { is_hidden, since })) = finder.look(&object)? {
-                let object = object.to_string();
-                return Err(RepairError::Beneath { object, is_hidden, since: Some(since) });
-            }
-        }
-        Ok(())
+        found.chain(outcomes).chain(refs).collect()
     }
 
     fn plan(self, report: CheckReport, now: Timestamp) -> Result<RepairPlan, RepairError> {
-        self.require_nothing_beneath(&report)?;
+        let acted_on = self.acted_on(&report);
+        require_all_is_lost(self.repo, &self.history, &acted_on, &self.options.interrupt)?;
         let after = (self.history.next_run(), self.history.last_hash());
         let mut plan = RepairPlan { after: Some(after), made: self.made, ..RepairPlan::default() };
         for (run, error) in &self.lost {
@@ -611,47 +595,12 @@ impl<'a> Planning<'a> {
 /// More files than anybody reads; those left out are counted.
 const FILES_NAMED: usize = 1000;
 
-/// Checks that the outcome is damaged, rather than not understood by this version,
-/// or intact beside a chain that was altered.
-fn require_damaged(repo: &Repo, log: &LogName, run: RunNo, error: &RepoError) -> Result<(), RepairError> {
-    let path = log.outcome(run);
-    let bytes = match read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::from) {
-        Err(error) if error.is_of_the_object() => return Ok(()),
-        bytes => bytes?,
-    };
-    match outcome::signed_by(repo, log, run, &bytes)? {
-        SignedBy::Nobody => Ok(()),
-        // Signed by a key that was removed, and nothing after it proves that it was signed before that.
-        SignedBy::Believed if error.is_of_removed_signer() => Ok(()),
-        SignedBy::Stranger => Err(RepairError::Stranger { object: path.to_string() }),
-        SignedBy::Believed => {
-            Err(RepairError::Intact { object: path.to_string(), problem: error.to_string() })
-        }
-    }
-}
-
-/// Checks that it is known whose signatures to trust: otherwise outcomes that are unreadable only because the
-/// record of a key is lost would be taken for damaged, for good.
-fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
-    match manage::list(repo) {
-        Ok(keys) => match keys.problems.into_iter().next() {
-            Some((object, problem)) => Err(RepairError::Keys { object, problem }),
-            None => Ok(()),
-        },
-        Err(KeyError::Store(error)) => Err(RepoError::from(error).into()),
-        Err(error) => {
-            let object = "keys/".to_owned();
-            Err(RepairError::Keys { object, problem: error.to_string() })
-        }
-    }
-}
-
 /// Whether the remains of a run whose outcome is lost are those of a prune.
 fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     let place = Place { log, kind: ObjectKind::Refs, run, part: 0 };
     match repo.read_object(&place, REFS_BYTES_MAX) {
         Ok(plain) => Ok(PruneRefs::decode(run, &plain).is_ok()),
-        Err(error) if error.is_of_the_object() => {
+        Err(error) if error.is_damage() => {
             let lease = crate::log::lease::look(repo, log, run)?;
             Ok(lease.is_some_and(|lease| lease.intent == Some(outcome::Intent::Prune)))
         }

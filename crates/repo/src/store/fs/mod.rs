@@ -26,6 +26,7 @@ use std::{
 use holdfast_pipe::lock::lock;
 use rustix::{
     fs::{Gid, Uid, statvfs},
+    io::Errno,
     process::geteuid,
 };
 
@@ -133,6 +134,12 @@ fn io_error(path: &Path, error: io::Error) -> StoreError {
     StoreError::new(path.display(), kind)
 }
 
+/// Whether the medium could not read what it has stored, or the file system found it damaged.
+fn is_of_the_medium(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::IO | Errno::UCLEAN | Errno::BADMSG))
+}
+
 fn object_error(path: &ObjectPath) -> impl Fn(io::Error) -> StoreError + '_ {
     move |error| StoreError::new(path, io_error(Path::new(""), error).kind)
 }
@@ -236,6 +243,21 @@ impl Inner {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The error of looking at an object or reading it.
+    fn read_error(&self, path: &ObjectPath, error: io::Error) -> StoreError {
+        match is_of_the_medium(&error) && self.can_read_landmark() {
+            true => StoreError::new(path, StoreErrorKind::Unreadable { why: error.to_string() }),
+            false => object_error(path)(error),
+        }
+    }
+
+    /// Whether something else in the repository can be read: it is not all of the file system that fails.
+    fn can_read_landmark(&self) -> bool {
+        let Some(landmark) = self.landmark.get() else { return false };
+        let read = self.in_folder(&landmark, Folder::file).and_then(|file| file.read_at(&mut [0], 0));
+        read.is_ok()
     }
 
     /// Makes an empty file that no listing shows.
@@ -431,18 +453,20 @@ impl Store for FsStore {
     }
 
     fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        let file = self.inner.in_folder(path, Folder::file).map_err(object_error(path))?;
-        file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
+        let read =
+            self.inner.in_folder(path, Folder::file).and_then(|file| file.read_exact_at(buffer, offset));
+        read.map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => {
                 let end = offset.saturating_add(buffer.len() as u64);
                 StoreError::new(path, StoreErrorKind::ShortRead { end })
             }
-            _ => object_error(path)(error),
+            _ => self.inner.read_error(path, error),
         })
     }
 
     fn head(&self, path: &ObjectPath) -> Result<ObjectInfo, StoreError> {
-        let metadata = self.inner.in_folder(path, Folder::metadata).map_err(object_error(path))?;
+        let metadata = self.inner.in_folder(path, Folder::metadata);
+        let metadata = metadata.map_err(|error| self.inner.read_error(path, error))?;
         if metadata.is_file() {
             self.inner.confirm(&self.inner.file(path)).map_err(object_error(path))?;
             self.inner.landmark.saw(path);

@@ -1,0 +1,103 @@
+//! What a repair gives up must be lost: not intact but not understood, not hidden beneath something else, and not
+//! merely unreadable at the moment.
+
+use crate::{
+    error::RepoError,
+    format::names::{LogName, RunNo},
+    interrupt::Interrupt,
+    keys::{KeyError, manage},
+    log::{
+        beneath::{BeneathFinder, objects_named, outcomes_beneath},
+        history::History,
+        outcome::{self, OUTCOME_BYTES_MAX, SignedBy},
+    },
+    ops::repair::RepairError,
+    repo::Repo,
+    store::{ObjectPath, Store, StoreError, locks::Beneath, read_all},
+};
+
+/// Checks that none of these objects, as findings name them, is merely unreadable, or hidden or covered in a store
+/// that keeps versions.
+pub(super) fn require_all_is_lost(
+    repo: &Repo,
+    history: &History,
+    named: &[String],
+    interrupt: &Interrupt,
+) -> Result<(), RepairError> {
+    if named.is_empty() {
+        return Ok(());
+    }
+    let log = history.log();
+    let beneath = outcomes_beneath(repo, log)?;
+    if let Some((run, it)) = beneath.range(history.next_run()..).find(|(_, it)| it.is_hidden) {
+        let object = log.outcome(*run).to_string();
+        return Err(RepairError::Beneath { object, is_hidden: true, since: Some(it.since) });
+    }
+    let mut finder = BeneathFinder::new(repo, log);
+    for named in named {
+        interrupt.check()?;
+        objects_named(log, named).try_for_each(|path| require_readable(&**repo.store(), &path))?;
+        if let Some((object, Beneath { is_hidden, since })) = finder.look(named)? {
+            let object = object.to_string();
+            return Err(RepairError::Beneath { object, is_hidden, since: Some(since) });
+        }
+    }
+    Ok(())
+}
+
+/// Fails if an object exists, but cannot be read.
+fn require_readable(store: &dyn Store, path: &ObjectPath) -> Result<(), RepoError> {
+    let read = || -> Result<(), StoreError> {
+        let size_bytes = store.head(path)?.size_bytes;
+        let mut buffer = vec![0; 1 << 20];
+        for offset in (0..size_bytes).step_by(buffer.len()) {
+            let left = usize::try_from(size_bytes - offset).unwrap_or(usize::MAX).min(buffer.len());
+            store.read_exact_at(path, offset, &mut buffer[..left])?;
+        }
+        Ok(())
+    };
+    match read().map_err(RepoError::from) {
+        Err(error) if !error.is_damage() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the outcome is damaged, rather than not understood by this version,
+/// or intact beside a chain that was altered.
+pub(super) fn require_damaged(
+    repo: &Repo,
+    log: &LogName,
+    run: RunNo,
+    error: &RepoError,
+) -> Result<(), RepairError> {
+    let path = log.outcome(run);
+    let bytes = match read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::from) {
+        Err(error) if error.is_damage() => return Ok(()),
+        bytes => bytes?,
+    };
+    match outcome::signed_by(repo, log, run, &bytes)? {
+        SignedBy::Nobody => Ok(()),
+        // Signed by a key that was removed, and nothing after it proves that it was signed before that.
+        SignedBy::Believed if error.is_of_removed_signer() => Ok(()),
+        SignedBy::Stranger => Err(RepairError::Stranger { object: path.to_string() }),
+        SignedBy::Believed => {
+            Err(RepairError::Intact { object: path.to_string(), problem: error.to_string() })
+        }
+    }
+}
+
+/// Checks that it is known whose signatures to trust: otherwise outcomes that are unreadable only because the
+/// record of a key is lost would be taken for damaged, for good.
+pub(super) fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
+    match manage::list(repo) {
+        Ok(keys) => match keys.problems.into_iter().next() {
+            Some((object, problem)) => Err(RepairError::Keys { object, problem }),
+            None => Ok(()),
+        },
+        Err(KeyError::Store(error)) => Err(RepoError::from(error).into()),
+        Err(error) => {
+            let object = "keys/".to_owned();
+            Err(RepairError::Keys { object, problem: error.to_string() })
+        }
+    }
+}
