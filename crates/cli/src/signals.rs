@@ -3,6 +3,11 @@
 //! Signals are watched only after passwords have been asked for: until then the default action is right, and
 //! the prompt itself makes sure that the terminal echoes again (`password`).
 
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
 use holdfast_core::{Cancel, Context as _, Result};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -11,16 +16,23 @@ use signal_hook::{
 
 use crate::exit::Exit;
 
+/// A signal within this time is the same request: `timeout` and some shells signal the process and then its group.
+const SAME: Duration = Duration::from_millis(500);
+
 /// The first signal asks the operation to stop and calls `first`, to inform the user; the
 /// second ends the program.
 pub(crate) fn end_in_order(cancel: &Cancel, first: impl Fn() + Send + 'static) -> Result<()> {
     let cancel = cancel.clone();
+    let began = OnceLock::new();
     watch(move || {
-        if cancel.is_cancelled() {
+        let is_again = began.get().is_some_and(|began: &Instant| began.elapsed() >= SAME);
+        if is_again || (cancel.is_cancelled() && began.get().is_none()) {
             std::process::exit(Exit::Interrupted.code().into());
         }
-        cancel.cancel();
-        first();
+        if began.set(Instant::now()).is_ok() {
+            cancel.cancel();
+            first();
+        }
     })
 }
 

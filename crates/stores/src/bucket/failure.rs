@@ -93,6 +93,25 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     None
 }
 
+/// Why a request that was signed in its address got no answer. The address is not repeated.
+pub(super) fn of_transport(error: &HttpError) -> (RemoteCause, String) {
+    let mut last: &dyn StdError = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    let words = last.to_string();
+    let cause = match is_untrusted(&words) {
+        true => RemoteCause::Untrusted,
+        false => RemoteCause::Unreachable,
+    };
+    (cause, if words.contains("://") { format!("{:?}", error.kind()) } else { words })
+}
+
+/// Whether nobody vouches for the certificate, whenever it is asked again.
+fn is_untrusted(words: &str) -> bool {
+    words.contains(BAD_CERTIFICATE) && STRANGE.iter().any(|word| words.contains(word))
+}
+
 impl Failure {
     /// Reads a failed request.
     pub(super) fn of(error: &object_store::Error) -> Self {
@@ -121,9 +140,7 @@ impl Failure {
             (Some(403), _) => Self::Remote(RemoteCause::Denied),
             (Some(408 | 429 | 500 | 502..=599), _) => Self::Remote(RemoteCause::Busy),
             (Some(501), _) => Self::Remote(RemoteCause::Unfit),
-            _ if words.contains(BAD_CERTIFICATE) && STRANGE.iter().any(|word| words.contains(word)) => {
-                Self::Remote(RemoteCause::Untrusted)
-            }
+            _ if is_untrusted(&words) => Self::Remote(RemoteCause::Untrusted),
             _ => match transport(error) {
                 // If an answer is cut off or makes no sense, the request may have been carried out too.
                 Some(_) => Self::Remote(RemoteCause::Unreachable),

@@ -50,6 +50,7 @@ mod azure;
 mod blocks;
 mod connect;
 mod failure;
+mod listing;
 mod locked;
 mod locks;
 mod options;
@@ -425,60 +426,6 @@ impl Inner {
         Ok(bytes)
     }
 
-    /// Lists the objects below a prefix, in the order of their names.
-    fn list(
-        &self,
-        prefix: &str,
-        retries: Retries,
-        each: &mut dyn FnMut(ObjectInfo) -> bool,
-    ) -> Result<(), StoreError> {
-        let client = &self.clients.repeating;
-        let folder = self.folder(prefix)?;
-        let mut last: Option<ObjectPath> = None;
-        let mut attempts = Attempts::new(retries);
-        loop {
-            let mut objects = match &last {
-                Some(last) if self.service == Service::S3 => {
-                    client.list_with_offset(folder.as_ref(), &self.key(last)?)
-                }
-                // To begin at a name, the library sends Azure a parameter newer than the API version that it
-                // names.
-                _ => client.list(folder.as_ref()),
-            };
-            // A service that cannot begin at a name lists earlier objects again, which are skipped.
-            let mut is_again = last.is_some();
-            // Outside the runtime between two objects, because `each` may call the store.
-            let failed = loop {
-                let meta = match self.runtime.block_on(objects.next()) {
-                    None => return Ok(()),
-                    Some(Ok(meta)) => meta,
-                    Some(Err(error)) => break error,
-                };
-                let Some(name) = meta.location.as_ref().strip_prefix(&self.prefix) else { continue };
-                let Some(path) = ObjectPath::new(name) else { continue };
-                if name.starts_with(TEMPORARY) {
-                    continue;
-                }
-                if last.as_ref().is_some_and(|last| *last >= path) {
-                    if is_again {
-                        continue;
-                    }
-                    let what = "it does not list objects in the order of their names";
-                    return Err(self.remote(path, RemoteCause::Unfit, what));
-                }
-                if !each(info(&path, &meta)) {
-                    return Ok(());
-                }
-                is_again = false;
-                last = Some(path);
-                attempts = Attempts::new(retries);
-            };
-            if !self.runtime.block_on(attempts.wait(Failure::of(&failed))) {
-                return Err(self.error(&failed, format!("{}{prefix}", self.prefix)));
-            }
-        }
-    }
-
     /// Deletes objects, a thousand per request. An object that is already gone is no failure, so the names of
     /// a failed request are sent again.
     async fn delete(&self, mut keys: Vec<Path>) -> Result<(), StoreError> {
@@ -544,23 +491,9 @@ impl Store for BucketStore {
     }
 
     fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        let inner = &self.inner;
-        let folder = inner.folder(prefix)?;
-        let list = inner.again(async || {
-            let listed = inner.clients.repeating.list_with_delimiter(folder.as_ref()).await;
-            listed.map_err(|error| inner.error(&error, prefix))
-        });
-        let listed = inner.runtime.block_on(list)?;
-        let above = format!("{}{prefix}", inner.prefix);
-        let mut names: Vec<String> = listed
-            .common_prefixes
-            .iter()
-            .filter_map(|found| found.as_ref().strip_prefix(&above))
-            .filter(|name| !(prefix.is_empty() && format!("{name}/") == TEMPORARY))
-            .map(str::to_owned)
-            .collect();
-        names.sort();
-        Ok(names)
+        let names = self.inner.list_folders(prefix)?;
+        let is_own = |name: &String| !(prefix.is_empty() && format!("{name}/") == TEMPORARY);
+        Ok(names.into_iter().filter(is_own).collect())
     }
 
     fn delete(&self, paths: &[ObjectPath]) -> Result<(), StoreError> {

@@ -14,7 +14,12 @@ use object_store::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{Inner, attempts::Attempts, failure::Failure};
+use super::{
+    Inner,
+    attempts::Attempts,
+    failure::{Failure, of_transport},
+};
+use crate::pause::Retries;
 
 /// How long a request can be used after it was signed, which is also how far a host's clock may be behind: as
 /// much as services allow for all other requests.
@@ -70,7 +75,11 @@ impl From<Refused> for StoreError {
 impl Inner {
     /// Sends a request that can be repeated, as often as necessary.
     pub(super) async fn ask(&self, request: &Request) -> Result<Answer, Refused> {
-        let mut attempts = Attempts::new(self.options.retries);
+        self.ask_within(request, self.options.retries).await
+    }
+
+    async fn ask_within(&self, request: &Request, retries: Retries) -> Result<Answer, Refused> {
+        let mut attempts = Attempts::new(retries);
         loop {
             let refused = match self.ask_once(request).await {
                 Err(refused) => refused,
@@ -84,7 +93,15 @@ impl Inner {
 
     /// Like [`Inner::ask`], for an answer that is a document.
     pub(super) async fn ask_for<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Refused> {
-        let answer = self.ask(request).await?;
+        self.ask_for_within(request, self.options.retries).await
+    }
+
+    pub(super) async fn ask_for_within<T: DeserializeOwned>(
+        &self,
+        request: &Request,
+        retries: Retries,
+    ) -> Result<T, Refused> {
+        let answer = self.ask_within(request, retries).await?;
         read_document(&answer.body).ok_or_else(|| {
             let error = self.remote(&request.what, RemoteCause::Other, "its answer cannot be parsed");
             Refused { failure: Failure::Remote(RemoteCause::Other), error }
@@ -119,7 +136,10 @@ impl Inner {
             .parse()
             .map_err(|_| failed(RemoteCause::Other, "the address of the request is not valid".to_owned()))?;
         sent.headers_mut().extend(request.headers.iter().cloned());
-        let unreachable = |error: HttpError| failed(RemoteCause::Unreachable, format!("{:?}", error.kind()));
+        let unreachable = |error: HttpError| {
+            let (cause, detail) = of_transport(&error);
+            failed(cause, detail)
+        };
         let response = self.clients.http.execute(sent).await.map_err(unreachable)?;
         let (parts, body) = response.into_parts();
         let mut bytes = Vec::new();

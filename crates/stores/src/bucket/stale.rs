@@ -3,13 +3,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use futures_util::TryStreamExt;
 use holdfast_repo::store::{RemoteCause, StoreError};
 use jiff::Timestamp;
-use object_store::{ObjectStoreExt, path::Path};
+use object_store::path::Path;
 use serde::Deserialize;
 
-use super::{Inner, TEMPORARY, failure::Failure, requests::Request, service::Service};
+use super::{Inner, failure::Failure, requests::Request, service::Service};
 
 /// A page of the list of uploads.
 #[derive(Deserialize)]
@@ -46,7 +45,7 @@ impl Inner {
         // Where deletion only hides objects, their versions are deleted as well.
         match self.locks.get() {
             Some(_) => self.sweep_temporary_versions(now, min_age).await,
-            None => self.sweep_temporary(now, min_age).await,
+            None => self.sweep_temporary(|at| is_old(at, now, min_age)).await,
         }
     }
 
@@ -86,22 +85,6 @@ impl Inner {
             after = next;
         }
         Ok(())
-    }
-
-    async fn sweep_temporary(&self, now: SystemTime, min_age: Duration) -> Result<(), StoreError> {
-        let folder = self.folder(TEMPORARY)?;
-        self.again(async || {
-            let client = &self.clients.repeating;
-            let failed = |error: object_store::Error| self.error(&error, TEMPORARY);
-            let mut objects = client.list(folder.as_ref());
-            while let Some(found) = objects.try_next().await.map_err(failed)? {
-                if is_old(found.last_modified.into(), now, min_age) {
-                    client.delete(&found.location).await.map_err(failed)?;
-                }
-            }
-            Ok(())
-        })
-        .await
     }
 
     /// One page of the uploads below the prefix.

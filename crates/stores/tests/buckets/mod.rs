@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use holdfast_repo::store::{Creation, Store, conformance, probe_creation};
+use holdfast_repo::store::{Creation, ObjectInfo, ObjectPath, Store, conformance, probe_creation};
 use holdfast_stores::{
     StoreOptions,
     bucket::{BucketOptions, Retries},
@@ -93,4 +93,62 @@ fn versitygw_keeps_the_contract_behind_tls_and_by_host() {
 #[test]
 fn moto_keeps_the_contract() {
     keeps_the_contract(ObjectStorageKind::Moto);
+}
+
+/// Anybody who can write can make names that no path of this library is, and move objects into an archive. Neither keeps
+/// other objects from being listed and read.
+fn what_others_make_hides_nothing(kind: ObjectStorageKind, odd: &[&str]) {
+    let server = ObjectStorage::start(kind).unwrap();
+    let place = place();
+    let store = create_store(&place, &options(&server.endpoint())).unwrap();
+    let path = |name: &str| ObjectPath::new(name).unwrap();
+    let names = ["holdfast.json", "sources/a/outcomes/1", "sources/b/outcomes/1"];
+    names.iter().for_each(|name| drop(store.create_if_absent(&path(name), b"x").unwrap()));
+    let prefix = place.rsplit_once(&format!("{BUCKET}/")).unwrap().1;
+    let puts = odd
+        .iter()
+        .map(|name| format!("s3.put_object(Bucket='{BUCKET}', Key='{prefix}/{name}', Body=b'x')\n"));
+    server.boto(&puts.collect::<String>()).unwrap();
+    let reopened = create_store(&place, &options(&server.endpoint())).unwrap();
+    let mut listed = Vec::new();
+    let mut each = |object: ObjectInfo| {
+        listed.push(object.path.to_string());
+        true
+    };
+    reopened.list("", &mut each).unwrap();
+    assert_eq!(listed, names);
+    assert_eq!(reopened.list_folders("").unwrap(), ["sources"]);
+    let folders = reopened.list_folders("sources/").unwrap();
+    assert!(["a", "b"].iter().all(|name| folders.contains(&(*name).to_owned())), "{folders:?}");
+    reopened.sweep_uploads(Duration::ZERO).unwrap();
+}
+
+#[test]
+fn moto_shows_what_is_ours_beside_odd_names() {
+    let odd = ["/x", "sources//x", "sources/a/outcomes//x", "sources/a/../b", "sources/a/\\x01", ".tmp//x"];
+    what_others_make_hides_nothing(ObjectStorageKind::Moto, &odd);
+}
+
+#[test]
+fn versitygw_shows_what_is_ours_beside_odd_names() {
+    what_others_make_hides_nothing(ObjectStorageKind::Versitygw, &["sources/a/\\x01"]);
+}
+
+/// An object that the service has moved into an archive is unreadable, and says so.
+#[test]
+fn what_was_archived_is_unreadable() {
+    let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();
+    let place = place();
+    let store = create_store(&place, &options(&server.endpoint())).unwrap();
+    let prefix = place.rsplit_once(&format!("{BUCKET}/")).unwrap().1;
+    let put = format!(
+        "s3.put_object(Bucket='{BUCKET}', Key='{prefix}/packs/1', Body=b'x' * 100, StorageClass='GLACIER')"
+    );
+    server.boto(&put).unwrap();
+    let path = ObjectPath::new("packs/1").unwrap();
+    let read = [store.read_whole(&path, 1000).map(drop), store.read_exact_at(&path, 50, &mut [0; 10])];
+    for read in read {
+        let error = read.unwrap_err();
+        assert!(error.is_unreadable() && error.is_of_one_object(), "{error}");
+    }
 }

@@ -134,6 +134,10 @@ fn by_attributes(session: &mut Session, run: &str) -> Result<Option<Vec<OtherSes
             found.push(other);
         }
     }
+    // An archiver is always there, and holds nothing.
+    let is_of_archiver = |other: &OtherSession| other.purpose.as_deref() == Some(Purpose::Binlog.name());
+    let archivers: Vec<_> = found.iter().filter(|it| is_of_archiver(it)).map(|it| it.run.clone()).collect();
+    found.retain(|other| !is_of_archiver(other) && (other.run.is_none() || !archivers.contains(&other.run)));
     Ok(sees_itself.then_some(found))
 }
 

@@ -1,0 +1,282 @@
+//! Names in a bucket.
+//!
+//! The library fails on a whole page if one name in it is none of its own, as with an empty part or a control character.
+//! Anybody who can write can make one, and whatever begins with a listing would fail. So lists of S3 are read here, where
+//! names that are none of ours are passed over; those of Azure are the library's.
+
+use std::time::SystemTime;
+
+use futures_util::{StreamExt, TryStreamExt};
+use holdfast_repo::store::{ObjectInfo, ObjectPath, RemoteCause, StoreError};
+use jiff::Timestamp;
+use object_store::{ObjectStoreExt, path::Path};
+use serde::Deserialize;
+
+use super::{
+    Inner, TEMPORARY, attempts::Attempts, failure::Failure, info, requests::Request, service::Service,
+};
+use crate::pause::Retries;
+
+/// A page of names.
+#[derive(Deserialize)]
+#[serde(rename = "ListBucketResult", rename_all = "PascalCase")]
+struct Page {
+    #[serde(default)]
+    contents: Vec<Listed>,
+    #[serde(default)]
+    common_prefixes: Vec<CommonPrefix>,
+    #[serde(default)]
+    is_truncated: bool,
+    next_continuation_token: Option<String>,
+    /// How names are encoded. Not every service does what was asked.
+    encoding_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Listed {
+    key: String,
+    size: u64,
+    last_modified: Timestamp,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct CommonPrefix {
+    prefix: String,
+}
+
+/// Where a list of S3 begins or goes on.
+#[derive(Clone)]
+enum From {
+    Begin,
+    /// The service's mark.
+    Token(String),
+}
+
+impl Page {
+    /// Where the next page begins. A list that does not advance would never end.
+    fn next(&self, from: &From) -> Result<Option<From>, &'static str> {
+        if !self.is_truncated {
+            return Ok(None);
+        }
+        match (&self.next_continuation_token, from) {
+            (Some(next), From::Token(token)) if next == token => Err("its list of names repeats itself"),
+            (Some(next), _) => Ok(Some(From::Token(next.clone()))),
+            (None, _) => Err("its list of names breaks off"),
+        }
+    }
+}
+
+/// The objects of one list so far. They must come in the order of their names.
+struct InOrder<'a> {
+    inner: &'a Inner,
+    last: Option<ObjectPath>,
+}
+
+/// What a listed name is.
+enum Named {
+    /// An object.
+    Object(ObjectPath),
+    /// One that was listed before, or none of ours.
+    Other,
+}
+
+impl InOrder<'_> {
+    /// Judges the next name. Names that were listed before are allowed if the list `is_again` from its beginning.
+    fn next(&self, key: &str, is_again: bool) -> Result<Named, StoreError> {
+        let name = key.strip_prefix(&self.inner.prefix).filter(|name| !name.starts_with(TEMPORARY));
+        // Some services replace what no document can have: where such a name belongs, cannot be told.
+        let path = name.filter(|name| !name.contains(char::REPLACEMENT_CHARACTER)).and_then(ObjectPath::new);
+        // Of a name that this client cannot send, nothing can be asked or deleted.
+        let Some(path) = path.filter(|path| self.inner.key(path).is_ok()) else { return Ok(Named::Other) };
+        match &self.last {
+            Some(last) if *last >= path && is_again => Ok(Named::Other),
+            Some(last) if *last >= path => {
+                let what = "it does not list objects in the order of their names";
+                Err(self.inner.remote(path, RemoteCause::Unfit, what))
+            }
+            _ => Ok(Named::Object(path)),
+        }
+    }
+}
+
+impl Inner {
+    /// Lists the objects below a prefix, in the order of their names.
+    pub(super) fn list(
+        &self,
+        prefix: &str,
+        retries: Retries,
+        each: &mut dyn FnMut(ObjectInfo) -> bool,
+    ) -> Result<(), StoreError> {
+        match self.service {
+            Service::S3 => self.list_pages(prefix, retries, each),
+            Service::Azure => self.list_by_library(prefix, retries, each),
+        }
+    }
+
+    /// The folders directly below a prefix, with those that only temporary objects have, in order.
+    pub(super) fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let above = format!("{}{prefix}", self.prefix);
+        let mut names = Vec::new();
+        let mut add = |folder: &str| {
+            let name = folder.strip_prefix(&above).map(|name| name.trim_end_matches('/'));
+            names.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
+        };
+        match self.service {
+            Service::S3 => {
+                let mut from = Some(From::Begin);
+                while let Some(begin) = from {
+                    let page = self.page(prefix, Some("/"), &begin, self.options.retries);
+                    let page = self.runtime.block_on(page)?;
+                    page.common_prefixes.iter().for_each(|folder| add(&folder.prefix));
+                    from = self.next(&page, &begin, prefix)?;
+                }
+            }
+            Service::Azure => {
+                let folder = self.folder(prefix)?;
+                let list = self.again(async || {
+                    let listed = self.clients.repeating.list_with_delimiter(folder.as_ref()).await;
+                    listed.map_err(|error| self.error(&error, prefix))
+                });
+                let listed = self.runtime.block_on(list)?;
+                listed.common_prefixes.iter().for_each(|folder| add(folder.as_ref()));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn list_pages(
+        &self,
+        prefix: &str,
+        retries: Retries,
+        each: &mut dyn FnMut(ObjectInfo) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut listed = InOrder { inner: self, last: None };
+        let mut from = Some(From::Begin);
+        while let Some(begin) = from {
+            let page = self.runtime.block_on(self.page(prefix, None, &begin, retries))?;
+            from = self.next(&page, &begin, prefix)?;
+            for object in page.contents {
+                let Named::Object(path) = listed.next(&object.key, false)? else { continue };
+                let created_at: SystemTime = object.last_modified.into();
+                listed.last = Some(path.clone());
+                if !each(ObjectInfo { path, size_bytes: object.size, created_at }) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&self, page: &Page, from: &From, prefix: &str) -> Result<Option<From>, StoreError> {
+        let place = format!("{}{prefix}", self.prefix);
+        page.next(from).map_err(|what| self.remote(place, RemoteCause::Unfit, what))
+    }
+
+    async fn page(
+        &self,
+        prefix: &str,
+        delimiter: Option<&str>,
+        from: &From,
+        retries: Retries,
+    ) -> Result<Page, StoreError> {
+        let above = format!("{}{prefix}", self.prefix);
+        let mut query = vec![
+            ("list-type", "2".to_owned()),
+            // Names can have characters that no document can.
+            ("encoding-type", "url".to_owned()),
+            ("prefix", above.clone()),
+        ];
+        query.extend(delimiter.map(|delimiter| ("delimiter", delimiter.to_owned())));
+        if let From::Token(token) = from {
+            query.push(("continuation-token", token.clone()));
+        }
+        let request = Request::of_bucket(query, above);
+        let mut page: Page = self.ask_for_within(&request, retries).await?;
+        if page.encoding_type.as_deref() == Some("url") {
+            let prefixes = page.common_prefixes.iter_mut().map(|folder| &mut folder.prefix);
+            let keys = page.contents.iter_mut().map(|object| &mut object.key);
+            prefixes.chain(keys).for_each(|name| *name = decoded(name));
+        }
+        Ok(page)
+    }
+
+    /// Deletes temporary objects that are old enough.
+    pub(super) async fn sweep_temporary(
+        &self,
+        is_old: impl Fn(SystemTime) -> bool,
+    ) -> Result<(), StoreError> {
+        let client = &self.clients.repeating;
+        let failed = |error: object_store::Error| self.error(&error, TEMPORARY);
+        match self.service {
+            Service::S3 => {
+                let mut from = Some(From::Begin);
+                while let Some(begin) = from {
+                    let page = self.page(TEMPORARY, None, &begin, self.options.retries).await?;
+                    from = self.next(&page, &begin, TEMPORARY)?;
+                    let old = page.contents.into_iter().filter(|it| is_old(it.last_modified.into()));
+                    for key in old.filter_map(|it| Path::parse(it.key).ok()) {
+                        self.again(async || client.delete(&key).await.map_err(failed)).await?;
+                    }
+                }
+                Ok(())
+            }
+            Service::Azure => {
+                let folder = self.folder(TEMPORARY)?;
+                self.again(async || {
+                    let mut objects = client.list(folder.as_ref());
+                    while let Some(found) = objects.try_next().await.map_err(failed)? {
+                        if is_old(found.last_modified.into()) {
+                            client.delete(&found.location).await.map_err(failed)?;
+                        }
+                    }
+                    Ok(())
+                })
+                .await
+            }
+        }
+    }
+
+    fn list_by_library(
+        &self,
+        prefix: &str,
+        retries: Retries,
+        each: &mut dyn FnMut(ObjectInfo) -> bool,
+    ) -> Result<(), StoreError> {
+        let client = &self.clients.repeating;
+        let folder = self.folder(prefix)?;
+        let mut listed = InOrder { inner: self, last: None };
+        let mut attempts = Attempts::new(retries);
+        loop {
+            // To begin at a name, the library sends Azure a parameter newer than the API version that it names.
+            let mut objects = client.list(folder.as_ref());
+            // So earlier objects are listed again, and skipped.
+            let mut is_again = listed.last.is_some();
+            // Outside the runtime between two objects, because `each` may call the store.
+            let failed = loop {
+                let meta = match self.runtime.block_on(objects.next()) {
+                    None => return Ok(()),
+                    Some(Ok(meta)) => meta,
+                    Some(Err(error)) => break error,
+                };
+                let Named::Object(path) = listed.next(meta.location.as_ref(), is_again)? else { continue };
+                if !each(info(&path, &meta)) {
+                    return Ok(());
+                }
+                is_again = false;
+                listed.last = Some(path);
+                attempts = Attempts::new(retries);
+            };
+            if !self.runtime.block_on(attempts.wait(Failure::of(&failed))) {
+                return Err(self.error(&failed, format!("{}{prefix}", self.prefix)));
+            }
+        }
+    }
+}
+
+/// A name without its encoding. (Spaces are none of ours, so it does not matter whether a `+` is one.)
+fn decoded(name: &str) -> String {
+    percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()
+}
