@@ -32,6 +32,8 @@ const FORMAT: u8 = 1;
 const RECORD_BYTES_MAX: u64 = 1 << 28;
 const OBJECT_BYTES_MAX: u64 = sealed_limit_bytes(RECORD_BYTES_MAX) + 128;
 const PART_MAX: u32 = 999_999;
+/// The highest number that a name has room for.
+const NUMBER_MAX: u64 = 9_999_999_999;
 /// How often to try again after other checks have written a record first.
 const ATTEMPTS: u32 = 20;
 
@@ -66,9 +68,15 @@ pub struct Unread {
 }
 
 impl Unread {
-    /// Adds a pack.
-    pub(crate) fn add(&mut self, checked: &Checked, pack: PackId, info: &ObjectInfo) {
-        let since = checked.since(pack, info);
+    /// Adds a pack of a run that had `ended` by then.
+    pub(crate) fn add(
+        &mut self,
+        checked: &Checked,
+        pack: PackId,
+        info: &ObjectInfo,
+        ended: Option<SystemTime>,
+    ) {
+        let since = checked.since(pack, info, ended);
         self.since = Some(self.since.map_or(since, |oldest| oldest.min(since)));
         if checked.read_at(pack, info).is_none() {
             self.never_packs += 1;
@@ -95,20 +103,28 @@ impl Checked {
         (at + Duration::from_secs(1) > info.created_at).then_some(at)
     }
 
-    /// Since when nobody has read the pack: when it was last read, or written.
+    /// Since when nobody has read the pack: when it was last read, or written. A run writes no pack after it has
+    /// `ended`: an object that appeared later is a copy, or has another owner, and nobody has read it.
     #[must_use]
-    pub fn since(&self, pack: PackId, info: &ObjectInfo) -> SystemTime {
-        self.read_at(pack, info).unwrap_or(info.created_at)
+    pub fn since(&self, pack: PackId, info: &ObjectInfo, ended: Option<SystemTime>) -> SystemTime {
+        let written = ended.map_or(info.created_at, |ended| ended.min(info.created_at));
+        self.read_at(pack, info).unwrap_or(written)
     }
 
     /// For how long nobody has read the pack. A read in the future counts as none, and a
     /// pack last found bad as never read.
     #[must_use]
-    pub fn unread_for(&self, pack: PackId, info: &ObjectInfo, now: SystemTime) -> Duration {
+    pub fn unread_for(
+        &self,
+        pack: PackId,
+        info: &ObjectInfo,
+        ended: Option<SystemTime>,
+        now: SystemTime,
+    ) -> Duration {
         if self.is_bad(pack) {
             return Duration::MAX;
         }
-        now.duration_since(self.since(pack, info)).unwrap_or(Duration::MAX)
+        now.duration_since(self.since(pack, info, ended)).unwrap_or(Duration::MAX)
     }
 
     /// Whether any pack is known to be damaged.
@@ -173,12 +189,21 @@ fn newest(
     log: &LogName,
     each: &mut dyn FnMut(RepoError),
 ) -> Result<Option<(u64, Checked)>, RepoError> {
+    newest_of(repo, log, &mut |_, error| each(error))
+}
+
+/// The newest record that is whole and believed, and what is wrong with each newer one.
+fn newest_of(
+    repo: &Repo,
+    log: &LogName,
+    each: &mut dyn FnMut(u64, RepoError),
+) -> Result<Option<(u64, Checked)>, RepoError> {
     for number in numbers(repo, log)?.into_iter().rev() {
         match read_record(repo, log, number) {
             Ok(checked) => return Ok(Some((number, checked))),
             // Another check has written the next record, and deleted this one.
             Err(error) if error.is_not_found() => {}
-            Err(error) if error.is_of_the_object() => each(error),
+            Err(error) if error.is_of_the_object() => each(number, error),
             Err(error) => return Err(error),
         }
     }
@@ -259,7 +284,7 @@ pub(crate) fn forget_bad(
     }
 }
 
-/// Forgets packs that are not `there`, and deletes records that no longer count. Of those found bad, the ones that
+/// Forgets packs that are not `there`, and deletes records that do not count, or no longer. Of those found bad, the ones that
 /// are `missed` are kept: that they are gone must not be forgotten. Nor is what a check records meanwhile. A key
 /// that cannot read packs cannot sign records either: then a record stays as it is, unless it has nothing to keep.
 pub(crate) fn sweep(
@@ -268,21 +293,29 @@ pub(crate) fn sweep(
     there: &dyn Fn(PackId) -> bool,
     missed: &dyn Fn(&Checked) -> Result<BTreeSet<PackId>, RepoError>,
 ) -> Result<Vec<ObjectPath>, RepoError> {
-    let Some((number, checked)) = newest(repo, log, &mut |_| {})? else { return Ok(Vec::new()) };
+    let mut made_up = Vec::new();
+    let newest = newest_of(repo, log, &mut |number, error| {
+        if error.is_damage() {
+            made_up.push(place(log, number).path());
+        }
+    })?;
+    let Some((number, checked)) = newest else { return Ok(made_up) };
+    let useless = |is_useless: &dyn Fn(u64) -> bool| -> Result<Vec<ObjectPath>, RepoError> {
+        let useless = numbers(repo, log)?.into_iter().filter(|other| is_useless(*other));
+        Ok(made_up.iter().cloned().chain(useless.map(|number| place(log, number).path())).collect())
+    };
     let is_any_gone = checked.packs.keys().any(|pack| checked.is_bad(*pack) && !there(*pack));
     let missed = if is_any_gone { missed(&checked)? } else { BTreeSet::new() };
     let stays = |pack: &PackId| there(*pack) || missed.contains(pack);
     let left = checked.packs.keys().filter(|pack| stays(pack)).count();
     if left == 0 {
-        let useless = numbers(repo, log)?.into_iter().filter(|other| *other <= number);
-        return Ok(useless.map(|number| place(log, number).path()).collect());
+        return useless(&|other| other <= number);
     }
     if left < checked.packs.len() && repo.can_read() {
         forget(repo, log, &checked, &|pack| !stays(pack))?;
-        return Ok(Vec::new());
+        return Ok(made_up);
     }
-    let useless = numbers(repo, log)?.into_iter().filter(|other| *other < number);
-    Ok(useless.map(|number| place(log, number).path()).collect())
+    useless(&|other| other < number)
 }
 
 /// Removes what was `known` of packs that are useless. What a check has recorded since stays: it may have looked
@@ -300,13 +333,15 @@ fn forget(
 
 /// Writes the next record: the newest one, changed.
 fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(), RepoError> {
-    let mut lost = None;
     for _ in 0..ATTEMPTS {
         // Continue after the newest whole record: a number that somebody has made up counts for nothing.
-        let (taken, mut checked) = newest(repo, log, &mut |_| {})?.unwrap_or_default();
+        let (last, mut checked) = newest(repo, log, &mut |_| {})?.unwrap_or_default();
         change(&mut checked);
-        // Another check, or a damaged record, may have the number by now.
-        let number = lost.max(Some(taken)).unwrap_or(0) + 1;
+        let taken: BTreeSet<u64> = numbers(repo, log)?.into_iter().collect();
+        let free = (last.saturating_add(1)..=NUMBER_MAX).find(|number| !taken.contains(number));
+        let number = free.ok_or_else(|| {
+            RepoError::malformed(log.folder(Folder::Checks), "no number is left for another record")
+        })?;
         let place = place(log, number);
         let sealed = seal_object(repo.keys(), &place, &checked.encode())?;
         let object = signed_bytes(repo, &place, MAGIC, CONTEXT, &[&sealed, &[]]);
@@ -317,7 +352,8 @@ fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(
                 repo.discard(&older)?;
                 return Ok(());
             }
-            Err(error) if error.is_exists() => lost = Some(number),
+            // Another check was first.
+            Err(error) if error.is_exists() => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -88,23 +88,31 @@ pub struct Candidate {
 const SLACK: SignedDuration = SignedDuration::from_hours(1);
 
 /// Which of `candidates`, oldest first, cannot have been taken when they claim: in the future, after their
-/// own outcome was `created`, or long before a backup that existed already.
+/// own outcome was `created` or most later ones were, or long before a backup that existed already.
 ///
 /// The time is claimed by the signer of a backup, and each rule keeps a number of periods that have a backup:
 /// a signer who could choose the periods could take the places of all other backups.
 #[must_use]
 pub fn doubtful(candidates: &[Candidate], created: &[Timestamp], now: Timestamp) -> Vec<bool> {
     let mut newest: Option<Timestamp> = None;
+    // A store's clock that was ahead for a while is recognised by what came after it, and not taken for right because
+    // it was behind once.
+    let mut ends: Vec<Timestamp> = created.to_vec();
+    let mut since = Vec::with_capacity(ends.len());
+    for created in ends.iter_mut().rev() {
+        since.insert(since.partition_point(|other: &Timestamp| *other < *created), *created);
+        *created = since[(since.len() - 1) / 2].min(*created).min(now);
+    }
     let later = |than: Timestamp| than.saturating_add(SLACK).unwrap_or(Timestamp::MAX);
-    let judge = |(candidate, created): (&Candidate, &Timestamp)| {
+    let judge = |(candidate, end): (&Candidate, &Timestamp)| {
         let is_early = newest.is_some_and(|newest| later(candidate.at) < newest);
-        let is_doubtful = is_early || candidate.at > later(now.min(*created));
+        let is_doubtful = is_early || candidate.at > later(*end);
         if !is_doubtful {
             newest = newest.max(Some(candidate.at));
         }
         is_doubtful
     };
-    candidates.iter().zip(created).map(judge).collect()
+    candidates.iter().zip(&ends).map(judge).collect()
 }
 
 impl RetentionPolicy {
@@ -285,6 +293,8 @@ mod tests {
             let candidates: Vec<Candidate> =
                 (1..).zip(times).map(|(run, at)| Candidate { run: RunNo(run), at }).collect();
             assert_eq!(doubtful(&candidates, &times, now), [false, true, false]);
+            // Still so when that time has come.
+            assert_eq!(doubtful(&candidates, &times, time("2032-01-01T00:00:00Z")), [false, true, false]);
         }
     }
 

@@ -166,7 +166,7 @@ impl Space {
             space.pack_bytes += info.size_bytes;
             let pack = PackId { run, part };
             if needed.contains_key(&pack) {
-                space.unread.add(&checked, pack, &info);
+                space.unread.add(&checked, pack, &info, history.stored_by(run));
             } else if run < history.next_run() {
                 // Packs of a run without an outcome are about to be needed.
                 space.unneeded_bytes += info.size_bytes;

@@ -270,3 +270,39 @@ fn a_pack_that_was_found_damaged_is_read_again_until_it_is_good() {
     assert_eq!((mended.packs_read, mended.findings.len(), mended.unread.never_packs), (1, 0, 0));
     assert_eq!(look(unread_for(30)).packs_read, 0);
 }
+
+/// Names that somebody has made up are stepped over, however many they are, and are deleted.
+#[test]
+fn made_up_records_keep_none_from_being_written() {
+    let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
+    let all = read(&world, CheckOptions::default()).packs_read;
+    for number in 2..=40 {
+        world.store.create_if_absent(&world.log.check_record(RunNo(number)), b"made up").unwrap();
+    }
+    clock.advance(DAY);
+    let options = CheckOptions { read_data: Some(1.0), threads: 1, ..unread_for(0) };
+    let report = check(&world.repo, &world.log, options).unwrap();
+    assert_eq!((report.packs_read, report.not_recorded), (all, None));
+    assert_eq!(records(&world), [world.log.check_record(RunNo(41)).to_string()]);
+    for number in 42..=80 {
+        world.store.create_if_absent(&world.log.check_record(RunNo(number)), b"made up").unwrap();
+    }
+    let pruned = prune(&world.repo, &world.log, &PruneOptions::default(), None, &run_options());
+    assert!(pruned.is_ok(), "{pruned:?}");
+    assert_eq!(records(&world), [world.log.check_record(RunNo(41)).to_string()]);
+}
+
+/// Whoever copies a repository, or gives it another owner, has read nothing of it.
+#[test]
+fn objects_that_appear_anew_were_not_read() {
+    let (world, clock, _) = world_of_packs(Suite::X25519Aes256Gcm);
+    let all = read(&world, CheckOptions::default()).packs_read;
+    clock.advance(DAY * 30);
+    for (path, _) in objects(&world) {
+        let bytes = holdfast_repo::store::read_all(&world.store, &path, 1 << 30).unwrap();
+        world.store.delete(std::slice::from_ref(&path)).unwrap();
+        world.store.create_if_absent(&path, &bytes).unwrap();
+    }
+    assert_eq!(read(&world, unread_for(7)).packs_read, all);
+    assert_eq!(read(&world, unread_for(7)).packs_read, 0);
+}

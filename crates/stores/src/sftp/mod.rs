@@ -13,10 +13,13 @@
 //!   costs little.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -95,7 +98,9 @@ struct Inner {
     folders: Mutex<HashSet<String>>,
     links: Links,
     /// Folders in which an object may have been named without that being durable yet.
-    doubtful: Mutex<HashSet<String>>,
+    doubtful: Mutex<HashMap<String, u64>>,
+    /// Tells each doubt from all others.
+    doubts: AtomicU64,
     landmark: Landmark,
 }
 
@@ -113,6 +118,7 @@ impl SftpStore {
             folders: Mutex::default(),
             links: Links::default(),
             doubtful: Mutex::default(),
+            doubts: AtomicU64::default(),
             landmark: Landmark::default(),
         };
         let runtime = Arc::clone(&inner.runtime);
@@ -171,7 +177,8 @@ impl Inner {
     }
 
     fn doubt(&self, folder: &str) {
-        lock(&self.doubtful).insert(folder.to_owned());
+        let doubt = self.doubts.fetch_add(1, Ordering::Relaxed);
+        lock(&self.doubtful).insert(folder.to_owned(), doubt);
     }
 
     /// Fails if another directory is in the root's place, such as the one beneath a mount point whose file
@@ -208,9 +215,14 @@ impl Inner {
 
     /// Makes sure that the names in this folder are durable.
     async fn confirm(&self, folder: &str) -> Result<(), Failure> {
-        let is_doubtful = lock(&self.doubtful).remove(folder);
-        if is_doubtful {
-            self.pool.sync_folder(folder).await.inspect_err(|_| self.doubt(folder))?;
+        // Doubtful until it is durable, also for others that ask meanwhile; who doubts it in between does so for good.
+        let doubt = lock(&self.doubtful).get(folder).copied();
+        if let Some(doubt) = doubt {
+            self.pool.sync_folder(folder).await?;
+            let mut doubtful = lock(&self.doubtful);
+            if doubtful.get(folder) == Some(&doubt) {
+                doubtful.remove(folder);
+            }
         }
         Ok(())
     }

@@ -268,12 +268,16 @@ impl Inner {
         }
         let (folder, _) = split(path);
         let (folder, target) = (self.at(folder), self.at(path.as_str()));
-        self.give_name(temporary, &target, &folder, path).await?;
-        let sync = self.pool.sync_folder(&folder).await;
-        if sync.is_err() {
+        let named = self.give_name(temporary, &target, &folder, path).await;
+        let published = match named {
+            Ok(()) => self.pool.sync_folder(&folder).await.map_err(failed),
+            Err(error) => Err(error),
+        };
+        // Whatever else failed, the object may have its name.
+        if published.as_ref().is_err_and(|error| !error.is_exists()) {
             self.doubt(&folder);
         }
-        sync.map_err(failed)?;
+        published?;
         if written.elapsed() >= LATE {
             self.bring_up_to_date(&target).await.map_err(failed)?;
         }

@@ -300,6 +300,12 @@ impl History {
         Some(next.map_or(outcome.created_at, |next| next.min(outcome.created_at)))
     }
 
+    /// When a run had certainly stored all that it stored, as far as it is known: its outcome says so itself, or
+    /// [`Self::ended_at`].
+    pub(crate) fn stored_by(&self, run: RunNo) -> Option<SystemTime> {
+        Some(self.ended_at(run)?.min(self.outcome(run)?.at.into()))
+    }
+
     /// The number after the last outcome.
     #[must_use]
     pub fn next_run(&self) -> RunNo {

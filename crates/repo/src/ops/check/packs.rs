@@ -87,7 +87,8 @@ impl Check {
         let now = self.source.repo().store().now()?;
         let unread = |pack: PackId| {
             let info = self.there.get(&pack)?;
-            Some((self.checked.unread_for(pack, info, now), pack, info.size_bytes))
+            let ended = self.history.stored_by(pack.run);
+            Some((self.checked.unread_for(pack, info, ended, now), pack, info.size_bytes))
         };
         let mut due: Vec<_> = chosen.into_iter().filter_map(unread).collect();
         due.retain(|(unread, ..)| unread_for.is_none_or(|least| *unread >= least));

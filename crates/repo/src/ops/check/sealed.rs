@@ -138,7 +138,7 @@ impl Check {
         let mut unread = Unread::default();
         for pack in self.needed.keys() {
             if let Some(info) = self.there.get(pack) {
-                unread.add(checked, *pack, info);
+                unread.add(checked, *pack, info, self.history.stored_by(pack.run));
             }
         }
         unread
