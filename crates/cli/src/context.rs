@@ -1,6 +1,6 @@
 //! The context that every verb gets, and its handling of interrupts.
 
-use std::sync::Arc;
+use std::{env, path::PathBuf, sync::Arc};
 
 use holdfast_core::{Cancel, Error, ErrorKind, Result};
 use holdfast_repo::log::run::RunOptions;
@@ -11,6 +11,11 @@ use crate::{
     output::Output,
     signals,
 };
+
+/// The directories in which the user's shell looks for programs.
+pub(crate) fn search_path() -> Vec<PathBuf> {
+    env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default()
+}
 
 /// Shared state that every verb gets.
 pub(crate) struct Context<'a> {

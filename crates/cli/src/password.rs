@@ -202,8 +202,8 @@ fn ask(prompt: &str) -> Result<Secret> {
 }
 
 /// Hint on how to create a password file.
-const MAKE_FILE: &str = "for a new repository, create one, and keep a copy elsewhere, since the backups \
-    cannot be read without it: (umask 077; openssl rand -base64 32 > FILE)";
+const MAKE_FILE: &str = "create a new password's file first, and keep a copy elsewhere, since backups cannot be \
+    read without it: (umask 077; openssl rand -base64 32 > FILE)";
 
 fn first_line(path: &Path) -> Result<Secret> {
     let doing = || format!("read the password file {}", path.display());

@@ -52,6 +52,15 @@ fn a_hook_is_told_how_the_backup_failed() {
     assert!(told.starts_with("after physical db1 4 server") && told.contains("no-server"), "{told}");
 }
 
+/// `timeout` signals the program, and then its process group: that is one request to end.
+#[test]
+fn a_signal_that_comes_twice_at_once_skips_no_hook() {
+    let program = Program::with_repository();
+    let before = "kill -TERM $PPID; kill -TERM $PPID; kill -INT $PPID; sleep 1";
+    backup(&program, &["--hook-before", before, "--hook-after", TELL]).expect_code(130);
+    assert!(told(&program).starts_with("after physical db1 130 interrupted"), "{}", told(&program));
+}
+
 /// If the repository cannot be opened, the first hook does not run, and the second one is informed.
 #[test]
 fn a_hook_is_told_that_the_repository_is_away() {

@@ -18,7 +18,7 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   holdfast list
   holdfast list --name db1
-  holdfast list --json | jq -r '.data.backups[-1].id'";
+  holdfast list --json | jq -r '[.data.backups[] | select(.kind == \"physical\")][-1].id'    the newest of a kind";
 
 /// List backups.
 #[derive(Args, Debug)]

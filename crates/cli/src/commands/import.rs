@@ -1,7 +1,6 @@
 //! `import`: turns a dump by another tool into a logical backup.
 
 use std::{
-    env,
     fmt::{self, Write as _},
     sync::Arc,
 };
@@ -18,7 +17,7 @@ use holdfast_core::{
 use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;
 
-use super::{Context, backup, report::Report, repository};
+use super::{Context, backup, report::Report, repository, search_path};
 use crate::{
     args::{import::ImportArgs, owner::Owner, resources::OF_A_BUSY_SERVER},
     exit::Exit,
@@ -70,7 +69,7 @@ fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, Ba
     let chosen = ImportOptions::new(Input::of(&args.dump)?);
     let import = ImportOptions {
         server_binary: args.server_binary,
-        program_dirs: env::var_os("PATH").map(|path| env::split_paths(&path).collect()).unwrap_or_default(),
+        program_dirs: search_path(),
         flavor: args.flavor.map(Into::into),
         server_options: args.server_option,
         server_memory_bytes: args.server_memory.0,

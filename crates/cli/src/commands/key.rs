@@ -363,7 +363,10 @@ impl Removed {
         context: &Context<'_>,
     ) -> Result<Exit> {
         let mut exit = Exit::Done;
-        for id in ids {
+        // Nothing can be removed once the key in use is.
+        let own = repo.keys().key_id();
+        let (own, others): (Vec<&KeyId>, Vec<&KeyId>) = ids.iter().partition(|id| **id == own);
+        for id in others.into_iter().chain(own) {
             let removed = manage::remove(repo, *id, under_way).map_err(repository::of_keys_in(repo))?;
             if signed_too_late(&removed.too_late, context) == Exit::Finding {
                 exit = Exit::Finding;

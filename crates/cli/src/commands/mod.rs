@@ -7,7 +7,7 @@ use holdfast_core::{Cancel, Error, ErrorKind, Result};
 use crate::{
     args::{Cli, Verb},
     config::Config,
-    context::Context,
+    context::{Context, search_path},
     exit::Exit,
     output::Output,
     reach::{repository, select, server},

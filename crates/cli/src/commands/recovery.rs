@@ -13,7 +13,7 @@ use holdfast_core::{
 };
 use holdfast_repo::{Repo, SourceName};
 
-use super::{Context, select};
+use super::{Context, search_path, select};
 use crate::{
     args::{
         backup_ref::{BackupNo, BackupRef},
@@ -57,6 +57,7 @@ pub(super) fn options(
     let memory = args.memory.or(context.config.resources.memory);
     RestoreOptions {
         server_binary: args.server_binary,
+        search_path: search_path(),
         owner: args.owner.map(|owner| (owner.uid, owner.gid)),
         server_user: Owner::of_servers().map(|owner| (owner.uid, owner.gid)),
         parallel: parallel.unwrap_or(chosen.parallel),

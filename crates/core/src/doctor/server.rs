@@ -96,7 +96,10 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
                  to wait until it is",
                 ByteSize(facts.innodb.redo_size)
             ),
-            "make it larger (innodb_log_file_size, MySQL: innodb_redo_log_capacity): a gigabyte is cheap",
+            match facts.flavor() {
+                Flavor::MariaDb => "make it larger (innodb_log_file_size): a gigabyte is cheap",
+                Flavor::MySql => "make it larger (innodb_redo_log_capacity): a gigabyte is cheap",
+            },
         ));
     }
     if facts.innodb.flush_log_at_trx_commit != 1 {

@@ -121,14 +121,22 @@ pub(super) fn source(
         let suspects = suspects(repo, &history)?;
         if !suspects.is_empty() {
             let ids: Vec<String> = suspects.iter().map(|run| log.backup_id(*run)).collect();
-            findings.add(Finding::notice(
-                format!("a check has found damage in data that is needed by {}", ids.join(", ")),
-                match log.kind {
-                    Kind::Binlog => "\"holdfast check\" tells what is lost; \"holdfast binlog list\" shows what is archived",
-                    _ => "\"holdfast check\" tells what is lost; the next backup stores damaged data again, if the server \
-                          still has it",
-                },
-            ));
+            let text = format!("a check has found damage in data that is needed by {}", ids.join(", "));
+            let hint = match log.kind {
+                Kind::Binlog => {
+                    "\"holdfast check\" tells what is lost; \"holdfast binlog list\" shows what is archived"
+                }
+                _ => {
+                    "\"holdfast check\" tells what is lost; the next backup stores damaged data again, if the server \
+                      still has it"
+                }
+            };
+            // Whoever needs a backup now would need that one.
+            let is_newest = newest.is_some_and(|(run, _)| suspects.contains(run));
+            findings.add(match is_newest {
+                true => Error::failed(text).hinted(hint).into(),
+                false => Finding::notice(text, hint),
+            });
         }
     }
     if !damaged.is_empty() {

@@ -183,7 +183,9 @@ pub fn diff(
         })?;
     }
     match &options.tables {
-        Some(wanted) if !is_known => Err(Error::failed(format!("neither backup holds a table {wanted}"))),
+        Some(wanted) if !is_known => {
+            Err(Error::failed(format!("none of these backups holds a table {wanted}")))
+        }
         _ => Ok(totals),
     }
 }

@@ -83,6 +83,9 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let server_options = planner.server_options();
     let target_dir = absolute(&options.target_dir)?;
     let owner = owner_of(options, &survey);
+    if let Some(binary) = &binary {
+        binary.require_runs_as(owner).map_err(without_prepare)?;
+    }
     let shown = RestorePlan {
         backup: opened.id.clone(),
         server_version: opened.server.version.clone(),

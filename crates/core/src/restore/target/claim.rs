@@ -147,20 +147,19 @@ fn refuse_unless(
     let refused = |why: &str, hint: &str| {
         Err(Error::new(ErrorKind::Usage, format!("{} {why}", target.display())).hinted(hint))
     };
-    if !delta {
-        return refused(
+    let known = |sign: &str| found.keys().any(|path| path.as_bytes() == sign.as_bytes());
+    let is_data_directory = DATA_DIRECTORY_SIGNS.into_iter().any(known);
+    match (delta, is_data_directory) {
+        (true, true) => Ok(()),
+        (false, true) => refused(
             what.as_deref().unwrap_or("is not empty"),
             "name another directory, or use --delta to make what is there into the backup",
-        );
-    }
-    let known = |sign: &str| found.keys().any(|path| path.as_bytes() == sign.as_bytes());
-    if DATA_DIRECTORY_SIGNS.into_iter().any(known) {
-        Ok(())
-    } else {
-        refused(
+        ),
+        (false, false) => refused(what.as_deref().unwrap_or("is not empty"), "name another directory"),
+        (true, false) => refused(
             "does not look like a data directory, and --delta would delete what is in it",
             "name the data directory itself, or an empty directory",
-        )
+        ),
     }
 }
 

@@ -194,6 +194,9 @@ impl ConnectOptions {
                     {
                         error.hinted("this host cannot resolve the host name: check --host")
                     }
+                    (Endpoint::Socket(_), std::io::ErrorKind::ConnectionRefused) => error.hinted(
+                        "no server listens on this socket: has it ended, or is it the socket of another?",
+                    ),
                     (_, std::io::ErrorKind::ConnectionRefused) => error.hinted(
                         "nothing listens at this address: check --host and --port, and that the server is \
                          running",

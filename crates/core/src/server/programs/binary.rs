@@ -1,11 +1,13 @@
 //! Finds the server program of this host that fits a backup.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use holdfast_formats::Flavor;
+use rustix::process::geteuid;
 
 use super::environment::clean;
 use crate::{
@@ -84,6 +86,30 @@ impl ServerBinary {
 
     fn fits(&self, wanted: &ServerVersion) -> bool {
         self.version.same_series(wanted) && self.version.number() >= wanted.number()
+    }
+
+    /// Fails unless the user and group that the files will belong to can run this program. Only root could run it as
+    /// somebody else.
+    pub fn require_runs_as(&self, owner: Option<(u32, u32)>) -> Result<()> {
+        let Some((uid, gid)) = owner.filter(|(uid, _)| geteuid().is_root() && *uid != 0) else {
+            return Ok(());
+        };
+        let mut command = clean(Command::new(&self.path));
+        let ran =
+            command.args(["--no-defaults", "--version"]).uid(uid).gid(gid).stdin(Stdio::null()).output();
+        let why = match ran {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                format!("{}: {}", output.status, said.lines().next().unwrap_or_default())
+            }
+            Err(error) => error.to_string(),
+        };
+        let text = format!("user {uid}, whose the files will be, cannot run {}: {why}", self.path.display());
+        Err(Error::new(ErrorKind::Usage, text).hinted(
+            "let that user reach and execute the program, name another program with --server-binary, or another user \
+             with --owner",
+        ))
     }
 
     /// Fails unless this program may recover files of `wanted`: only its own series reads crash redo, and an

@@ -8,6 +8,7 @@ use std::{
 };
 
 use holdfast_pipe::lock::lock;
+use rustix::process::geteuid;
 
 use super::{
     exit::{APPARMOR_PROFILES, why_denied},
@@ -159,6 +160,15 @@ fn the_right_program() {
     assert!(error.to_string().contains("b/mariadbd is MariaDB 99.8.6"), "{error}");
     let newer = find("99.11.2-MariaDB").require(&version("99.11.20-MariaDB"));
     assert!(newer.is_err());
+    // Root finds a program in a directory that nobody else may enter.
+    let found = find("99.11.2-MariaDB");
+    let enter = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+    let as_nobody = || found.require_runs_as(Some((65_534, 65_534)));
+    enter(0o700);
+    let is_refused = as_nobody().is_err_and(|error| error.to_string().contains("user 65534"));
+    assert_eq!(is_refused, geteuid().is_root(), "others than root run it as themselves");
+    enter(0o755);
+    as_nobody().unwrap();
     let explicit = ServerBinary::probe(Path::new("/bin/true")).unwrap_err();
     assert!(explicit.to_string().contains("does not print a server version"), "{explicit}");
 }
