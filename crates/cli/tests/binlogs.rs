@@ -532,6 +532,27 @@ fn a_prune_files_what_writers_leave() {
     scene.program.run(&["prune"]).expect_code(0);
     scene.list(&[]).expect_code(0);
     scene.compare_files();
+
+    // The server is gone: nobody continues.
+    is_killed_after(3);
+    let close = |writer: bool| {
+        let mut command = scene.program.command(&["binlog", "close", "--json"]);
+        run(if writer { command.env(WRITER.0, WRITER.1) } else { &mut command })
+    };
+    close(true).expect_code(6);
+    let begin = Instant::now();
+    let closed = loop {
+        let closed = close(false);
+        if closed.code != 8 || begin.elapsed() > Duration::from_secs(150) {
+            break closed.expect_code(0).last();
+        }
+        sleep(Duration::from_secs(1));
+    };
+    assert!(closed["data"]["bytes"].as_u64() > Some(0) && there().is_empty(), "{closed:#}");
+    assert!(copy().expect_code(0).err.find("segments").is_none());
+    let listed = scene.list(&[]).expect_code(0).last();
+    let there_too = at_other(&["binlog", "list", "--json"]).last();
+    assert_eq!(files(&there_too), files(&listed));
 }
 
 /// Transactions that the server keeps out of its binlog prevent exit code 0.
