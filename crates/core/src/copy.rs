@@ -6,7 +6,7 @@ use holdfast_repo::{Repo, RunNo, log::history::History, ops::copy::CopyError};
 use crate::{
     error::{Error, ErrorKind, Result},
     head::{self, read_head},
-    taking::identity::{self, NEW_IDENTITY},
+    taking::identity::NEW_IDENTITY,
 };
 
 /// Refuses to add a backup of one server to the history of another.
@@ -28,11 +28,11 @@ pub fn check_server(
     let added = read_head(from_repo, from, run)?;
     let known = head::identity(&read_head(to_repo, to, newest.run)?);
     let (Some(found), Some(known)) = (head::identity(&added), known) else { return Ok(()) };
-    if added.flags.iter().any(|flag| flag == NEW_IDENTITY) || identity::is_same(&known, &found) {
+    if added.flags.iter().any(|flag| flag == NEW_IDENTITY) || known.is_same(&found) {
         return Ok(());
     }
     let (log, newest) = (to.log(), newest.run);
-    let (was, is) = (identity::described(&known), identity::described(&found));
+    let (was, is) = (known.described(), found.described());
     let text = format!(
         "{log} in the other repository belongs to another server: backup {newest} is of {was}, this one is \
          of {is}"

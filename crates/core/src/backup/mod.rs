@@ -64,6 +64,7 @@ fn reach_and_run(
 ) -> Result<Vec<Result<BackupReport>>> {
     watch.phase("reach");
     let reached = reach::server(options, watch, cancel, &Err)?;
+    let options = &options.leading_to(reached.identity());
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
     let admit = |repo: &Arc<Repo>| {
         let is_another = identity::check(repo, &log, reached.identity(), options, watch)?;

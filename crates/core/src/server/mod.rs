@@ -33,8 +33,8 @@ pub mod version;
 
 pub(crate) use connection::code;
 pub use connection::{
-    ByteRow, ConnectOptions, OptionFile, Purpose, Row, Secret, Session, SqlCause, SqlError, SshHost,
-    SshOptions, SslMode, Tunnel,
+    ByteRow, ConnectOptions, OptionFile, Purpose, Row, Secret, Session, SessionCheck, SqlCause, SqlError,
+    SshHost, SshOptions, SslMode, Tunnel,
 };
 pub use facts::{
     Capabilities, ServerFacts,

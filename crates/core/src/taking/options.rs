@@ -11,7 +11,7 @@ use holdfast_repo::{SourceName, data::writer::WriterOptions, hooks::Hooks, log::
 
 use crate::{
     points::point,
-    server::{ConnectOptions, LockPolicy},
+    server::{ConnectOptions, LockPolicy, facts::Identity},
     source::workers::BUFFERS_BYTES,
 };
 
@@ -73,6 +73,12 @@ pub struct BackupOptions {
 const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl BackupOptions {
+    /// The same, with sessions on this server only.
+    pub(crate) fn leading_to(&self, identity: &Identity) -> Self {
+        let connect = ConnectOptions { check: Some(identity.required()), ..self.connect.clone() };
+        Self { connect, ..self.clone() }
+    }
+
     /// The options that an expert would choose on this host.
     #[must_use]
     pub fn new(connect: ConnectOptions) -> Self {

@@ -1,40 +1,9 @@
 //! A name that leads to several servers: connections that end up on another one than the first.
 
-use std::{
-    net::{TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    thread,
-};
-
-use holdfast_core::server::{ConnectOptions, Secret};
+use std::sync::atomic::Ordering;
 
 use super::*;
-
-/// An address whose connection with this number, counted from 1, leads to `other`; and how many there were.
-fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let made = Arc::new(AtomicUsize::new(0));
-    let (usual, else_where, counted) = (server.port(), other.port(), Arc::clone(&made));
-    thread::spawn(move || {
-        for client in listener.incoming() {
-            let is_astray = counted.fetch_add(1, Ordering::SeqCst) + 1 == number;
-            let to = if is_astray { else_where } else { usual };
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to))) else { return };
-            for (from, to) in [(&client, &server), (&server, &client)] {
-                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                thread::spawn(move || {
-                    let _gone = std::io::copy(&mut from, &mut to);
-                    let _gone = to.shutdown(std::net::Shutdown::Both);
-                });
-            }
-        }
-    });
-    (port, made)
-}
+use crate::server::{ACCOUNT, astray, by_port};
 
 /// Whichever connection of a backup ends up on another server: rows, locks and positions of that one are never taken
 /// for the first one's. A backup that succeeds all the same has what the first server has.
@@ -44,8 +13,8 @@ fn another_server_answers(kind: ServerKind) {
     for (server, row) in [(&stage.source, 1), (&other, 2)] {
         server
             .exec_all([
-                "CREATE USER backup@'127.0.0.1' IDENTIFIED BY 'b'",
-                "GRANT ALL ON *.* TO backup@'127.0.0.1'",
+                ACCOUNT[0],
+                ACCOUNT[1],
                 "CREATE DATABASE shop",
                 "CREATE TABLE shop.t (id INT PRIMARY KEY)",
                 "CREATE TABLE shop.m (id INT PRIMARY KEY) ENGINE=MyISAM",
@@ -58,13 +27,7 @@ fn another_server_answers(kind: ServerKind) {
     for number in 2.. {
         let (port, made) = astray(&stage.source, &other, number);
         let mut options = stage.options();
-        options.connect = ConnectOptions {
-            host: Some("127.0.0.1".to_owned()),
-            port: Some(port),
-            user: Some("backup".to_owned()),
-            password: Some(Secret::new("b".to_owned())),
-            ..ConnectOptions::default()
-        };
+        options.connect = by_port(port);
         let outcome = stage.back_up(&options, &Selection::default());
         match outcome {
             Ok(report) => {

@@ -30,6 +30,7 @@ use tempfile::TempDir;
 use crate::listeners::{Told, Warnings};
 
 mod consistency;
+mod elsewhere;
 mod encrypted;
 mod faults;
 mod formats;

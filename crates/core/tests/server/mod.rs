@@ -10,7 +10,12 @@ mod status;
 mod tunnel;
 
 use std::{
-    thread::sleep,
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 
@@ -52,6 +57,44 @@ pub(crate) fn group_of_one() -> Server {
         .unwrap();
     server
 }
+
+/// An address whose connection with this number, counted from 1, leads to `other`; and how many there were.
+pub(crate) fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let made = Arc::new(AtomicUsize::new(0));
+    let (usual, else_where, counted) = (server.port(), other.port(), Arc::clone(&made));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let is_astray = counted.fetch_add(1, Ordering::SeqCst) + 1 == number;
+            let to = if is_astray { else_where } else { usual };
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to))) else { return };
+            for (from, to) in [(&client, &server), (&server, &client)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                thread::spawn(move || {
+                    let _gone = std::io::copy(&mut from, &mut to);
+                    let _gone = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    (port, made)
+}
+
+/// Options for [`astray`]'s address, with an account that both servers have after [`ACCOUNT`].
+pub(crate) fn by_port(port: u16) -> ConnectOptions {
+    ConnectOptions {
+        host: Some("127.0.0.1".to_owned()),
+        port: Some(port),
+        user: Some("backup".to_owned()),
+        password: Some(Secret::new("b".to_owned())),
+        ..ConnectOptions::default()
+    }
+}
+
+/// Makes that account.
+pub(crate) const ACCOUNT: [&str; 2] =
+    ["CREATE USER backup@'127.0.0.1' IDENTIFIED BY 'b'", "GRANT ALL ON *.* TO backup@'127.0.0.1'"];
 
 /// Connects as `root` by socket.
 pub(crate) fn options(server: &Server) -> ConnectOptions {

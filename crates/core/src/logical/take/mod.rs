@@ -130,6 +130,7 @@ fn reach_and_run(
     let mut control = Session::open(&options.connect, Purpose::Control)?;
     let facts = ServerFacts::probe(&mut control)?;
     stale::warn_of_others(&mut control, &options.connect.run, &watch)?;
+    let options = &options.leading_to(&facts.identity);
     let name = match &options.name {
         Some(name) => name.clone(),
         None => name::of_server(&facts.identity.hostname, facts.identity.port)?,
@@ -176,7 +177,6 @@ fn reach_and_run(
     let capture = |writers: &Writers<'_>| {
         let mut control = Session::open_patiently(&options.connect, Purpose::Control)?;
         let found = ServerFacts::probe(&mut control)?;
-        identity::still(&facts.identity, &found.identity)?;
         let taken = taking.take(control, found, writers, &headroom);
         let taken = taken.map_err(|error| options.connect.explain_loss(error))?;
         watch.phase("complete");

@@ -59,7 +59,7 @@ impl View {
         };
         if !are_views {
             // Opened now, since every moment counts under the lock.
-            self.others = Some(TableLock::open_if(wanted.connect, wanted.limits, &mut wanted.same_server())?);
+            self.others = Some(TableLock::open(wanted.connect, wanted.limits)?);
         }
         match method {
             Method::BackupStages => self.begin_in_stages(control, wanted)?,
@@ -70,7 +70,7 @@ impl View {
 
     /// Step 3, with MariaDB's stages.
     fn begin_in_stages(&mut self, control: &mut Session, wanted: &Wanted<'_>) -> Result<(), Stopped> {
-        let mut stages = BackupStages::open_if(wanted.connect, wanted.limits, &mut wanted.same_server())?;
+        let mut stages = BackupStages::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
                 granted(stages.enter(stage)?, "BACKUP STAGE")?;
@@ -106,7 +106,7 @@ impl View {
             // Nobody blocked it just now. If a session does after all, everybody waits behind it.
             limits.wait_max = limits.wait_max.min(READ_LOCK_WAIT_MAX);
         }
-        let mut lock = TableLock::open_if(wanted.connect, limits, &mut wanted.same_server())?;
+        let mut lock = TableLock::open(wanted.connect, limits)?;
         let mut step = || -> Result<(), Stopped> {
             match method {
                 Method::TableLocks => {

@@ -49,10 +49,9 @@ use crate::{
     physical::Position,
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, ServerFacts, Session, SqlError,
-        TableInventory, TableLock, facts::Identity,
+        TableInventory, TableLock,
     },
     source::attempt::{self, Tries},
-    taking::identity,
 };
 
 use method::{Method, Methods};
@@ -65,7 +64,7 @@ const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
 /// What is asked of a view.
 pub(super) struct Wanted<'a> {
     pub(super) connect: &'a ConnectOptions,
-    /// What the server was found to be.
+    /// What the server was found to be. `connect` leads to no other.
     pub(super) facts: &'a ServerFacts,
     pub(super) selection: &'a Selection,
     pub(super) readers: usize,
@@ -76,14 +75,6 @@ pub(super) struct Wanted<'a> {
     pub(super) patience: Duration,
     /// How long a reader may be kept from taking what the server sends.
     pub(super) hold_up_max: Duration,
-}
-
-impl Wanted<'_> {
-    /// Refuses a session on another server: a name may lead to several, and what one of them locks or shows says
-    /// nothing of the others.
-    fn same_server(&self) -> impl FnMut(&mut Session) -> Result<()> + '_ {
-        |session| identity::still(&self.facts.identity, &Identity::read(session)?)
-    }
 }
 
 /// A consistent view, held for as long as this lives.
@@ -271,8 +262,7 @@ impl View {
             return Ok(());
         }
         let limits = LockLimits { held_max: None, ..wanted.limits };
-        let instance =
-            self.instance.insert(InstanceLock::open_if(wanted.connect, limits, &mut wanted.same_server())?);
+        let instance = self.instance.insert(InstanceLock::open(wanted.connect, limits)?);
         match instance.try_lock()? {
             Attempt::Granted => Ok(()),
             Attempt::TimedOut => Err(Stopped::InTheWay(not_granted("LOCK INSTANCE FOR BACKUP"))),

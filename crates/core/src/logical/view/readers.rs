@@ -106,7 +106,6 @@ pub(super) fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
     let mut session = Session::open_patiently(wanted.connect, Purpose::Rows)?;
     let silence = READER_SILENCE_MAX.as_secs();
     let stall = silence.saturating_add(wanted.hold_up_max.as_secs()).min(NET_TIMEOUT_MAX_S);
-    wanted.same_server()(&mut session)?;
     session.exec(&format!(
         "SET SESSION character_set_results = NULL, sql_mode = 'ALLOW_INVALID_DATES', \
          max_sort_length = {SORTED_BYTES_MAX}, wait_timeout = {silence}, net_write_timeout = {stall}"

@@ -167,6 +167,9 @@ impl Session {
         let id = row.number("id")?;
         let mut session = Session { conn, socket, version, id, id_at_handshake, _relay: relay };
         session.settle(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
+        if let Some(check) = &options.check {
+            check.pass(&mut session)?;
+        }
         Ok(session)
     }
 

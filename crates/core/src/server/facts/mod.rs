@@ -7,6 +7,7 @@
 //! trying the feature itself.
 
 pub mod grants;
+mod identity;
 pub(crate) mod membership;
 mod probe;
 mod refuse;

@@ -39,16 +39,7 @@ pub trait LockKind: Default {
 impl<K: LockKind> HeldLock<K> {
     /// Opens the session without locking anything.
     pub fn open(options: &ConnectOptions, limits: LockLimits) -> Result<HeldLock<K>> {
-        Self::open_if(options, limits, &mut |_| Ok(()))
-    }
-
-    /// The same, if `check` finds that it is the right server: on another, a lock locks nothing.
-    pub(crate) fn open_if(
-        options: &ConnectOptions,
-        limits: LockLimits,
-        check: &mut dyn FnMut(&mut Session) -> Result<()>,
-    ) -> Result<HeldLock<K>> {
-        let session = HeldSession::open_if(options, K::PURPOSE, check)?;
+        let session = HeldSession::open(options, K::PURPOSE)?;
         session.with(|session| session.set_lock_wait(limits.wait_max))?;
         Ok(HeldLock { session, limits, recorder: Recorder::default(), holds: K::default() })
     }

@@ -75,15 +75,6 @@ impl fmt::Debug for HeldSession {
 impl HeldSession {
     /// Connects and starts the thread that keeps the session alive.
     pub fn open(options: &ConnectOptions, purpose: Purpose) -> Result<HeldSession> {
-        Self::open_if(options, purpose, &mut |_| Ok(()))
-    }
-
-    /// The same, if `check` finds that it is the right server.
-    pub(super) fn open_if(
-        options: &ConnectOptions,
-        purpose: Purpose,
-        check: &mut dyn FnMut(&mut Session) -> Result<()>,
-    ) -> Result<HeldSession> {
         let mut session = Session::open_patiently(options, purpose)?;
         if session.is_proxied() {
             let error = SqlError::new(SqlCause::Protocol, "there is a proxy between Holdfast and the server")
@@ -91,7 +82,6 @@ impl HeldSession {
                 .hinted("locks belong to one session: connect to the server itself, by its socket or its own port");
             return Err(error.into());
         }
-        check(&mut session)?;
         session.exec(&format!("SET SESSION wait_timeout = {}", WAIT_TIMEOUT.as_secs()))?;
         stale::mark(&mut session, purpose)?;
         let begun = ServerStart::read(&mut session)?;
