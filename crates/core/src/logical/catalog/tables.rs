@@ -349,17 +349,22 @@ fn has_wide_characters(row: &ByteRow) -> bool {
     charset.is_some_and(|name| [&b"utf8mb4"[..], b"utf16", b"utf16le", b"utf32"].contains(&name))
 }
 
+fn is_long_text(row: &ByteRow) -> bool {
+    row.text("d").is_ok_and(|data_type| data_type.to_ascii_lowercase().ends_with("text"))
+}
+
 /// Reads the defaults that MariaDB cannot show.
 ///
 /// MariaDB shows defaults in a three-byte character set, so a character that needs four bytes becomes `?`.
-/// The server itself still knows the value.
+/// The server itself still knows the value. A default of `TEXT` it keeps as an expression, which it shows as
+/// it is, and would show as something else if it were given in hex digits.
 fn hidden_defaults(
     session: &mut Session,
     table: &TableName,
     columns: &[ByteRow],
 ) -> Result<Vec<(String, String)>, SqlError> {
     let mut found = Vec::new();
-    for row in columns.iter().filter(|row| has_wide_characters(row)) {
+    for row in columns.iter().filter(|row| has_wide_characters(row) && !is_long_text(row)) {
         let (shown, charset) = (row.bytes_or_null("df")?.unwrap_or_default(), row.text("cs")?);
         // Only literals begin with a quote; expressions do not.
         if !shown.starts_with(b"'") || !shown.contains(&b'?') {
