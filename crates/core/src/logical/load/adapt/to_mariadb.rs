@@ -79,10 +79,10 @@ pub(super) fn table(sql: &mut TableSql, notes: &mut Vec<String>) -> Result<(), S
     Ok(())
 }
 
-/// Removes the character sets of texts that have quotes or backslashes. MariaDB keeps the expressions of a
-/// table as text, and forgets to escape such a text if its character set is given (seen on 10.11 and 11.8).
-/// Statements of a load are in `utf8mb4`, which need not be given then; a text in another character set is
-/// the error.
+/// Removes the character sets of texts that have quotes, backslashes or letters beyond ASCII. MariaDB keeps
+/// the expressions of a table as text, and escapes such a text wrongly if its character set is given: the
+/// quote not at all, the letter as hex digits without their backslash (seen on 10.11 and 11.8). Statements of
+/// a load are in `utf8mb4`, which need not be given then; a text in another character set is the error.
 fn without_introducers(sql: &[u8]) -> Result<Vec<u8>, String> {
     let all = tokens(sql);
     let mut out = Vec::with_capacity(sql.len());
@@ -91,7 +91,7 @@ fn without_introducers(sql: &[u8]) -> Result<Vec<u8>, String> {
         let is_introducer = token.kind == Kind::Word && token.bytes.starts_with(b"_");
         if let Some(text) = text.filter(|_| is_introducer) {
             let inner = text.bytes.get(1..text.bytes.len() - 1).unwrap_or_default();
-            if inner.iter().any(|byte| b"'\\".contains(byte)) {
+            if inner.iter().any(|byte| b"'\\".contains(byte) || !byte.is_ascii()) {
                 if !token.is_word("_utf8mb4") {
                     let bytes = [token.bytes, text.bytes].concat();
                     return Err(String::from_utf8_lossy(&bytes).into_owned());
@@ -137,6 +137,10 @@ mod tests {
             ("`_utf8mb4` text DEFAULT (_utf8mb4'x')", "`_utf8mb4` text DEFAULT (_utf8mb4'x')"),
             ("`a` text COMMENT '_utf8mb4\\'x\\''", "`a` text COMMENT '_utf8mb4\\'x\\''"),
             ("CHECK ((`a` like _utf8mb4'x\\\\_%'))", "CHECK ((`a` like 'x\\\\_%'))"),
+            (
+                "`a` text DEFAULT (concat(_utf8mb4'é',_utf8mb4'e'))",
+                "`a` text DEFAULT (concat('é',_utf8mb4'e'))",
+            ),
         ] {
             let found = without_introducers(theirs.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(found).unwrap(), ours);
