@@ -228,7 +228,8 @@ fn column(element: &mut Element, notes: &mut Vec<String>) -> Result<bool, String
     Ok(other.is_none())
 }
 
-/// A default as MySQL takes it: in parentheses unless it is a literal or the current time.
+/// A default as MySQL takes it: in parentheses unless it is a literal, or the current time of a type that has
+/// one.
 fn default(tokens: &[Token<'_>], column_type: &str) -> Vec<u8> {
     let text = joined(tokens).trim_ascii().to_vec();
     let meant: Vec<&Token<'_>> = tokens.iter().filter(|token| token.kind != Kind::Space).collect();
@@ -236,7 +237,7 @@ fn default(tokens: &[Token<'_>], column_type: &str) -> Vec<u8> {
     let is_plain = match meant.as_slice() {
         [only] if only.is_word("NULL") => true,
         [first, ..] if first.is_symbol(b'(') => true,
-        [first, ..] if first.is_word("current_timestamp") => true,
+        [first, ..] if first.is_word("current_timestamp") => ["datetime", "timestamp"].contains(&column_type),
         _ if is_long => false,
         [only] => only.kind == Kind::Text || only.bytes.first().is_some_and(u8::is_ascii_digit),
         // Signs, points, `b'0'`, `_utf8mb4'x'`.
@@ -291,6 +292,10 @@ mod tests {
             (
                 "`t` timestamp NOT NULL DEFAULT current_timestamp() ON UPDATE current_timestamp()",
                 "`t` timestamp NOT NULL DEFAULT current_timestamp() ON UPDATE current_timestamp()",
+            ),
+            (
+                "`d` date NOT NULL DEFAULT current_timestamp() COMMENT 'x'",
+                "`d` date NOT NULL DEFAULT (current_timestamp()) COMMENT 'x'",
             ),
             ("`u` uuid NOT NULL", "`u` char(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"),
             ("`v` varchar(9) /*M!100301 COMPRESSED*/ DEFAULT NULL", "`v` varchar(9)  DEFAULT NULL"),
