@@ -16,6 +16,8 @@ use crate::logical::{
     },
 };
 
+/// MariaDB 11.8 prints it between `TIMESTAMP` and the text of a literal that is compared with a time stamp.
+const ZONE_OF_LITERAL: &[u8] = b"/*WITH LOCAL TIME ZONE*/";
 pub(super) const STRANGE: &str = "its definition contains something that is not allowed";
 
 /// Takes out objects whose definitions say something they must not, and names them.
@@ -73,9 +75,10 @@ pub(super) fn is_table(it: &TableDefinition) -> bool {
 /// rows go where the engine puts them, which may be another server or any file.
 fn is_of_engine(sql: &[u8], engine: &str) -> bool {
     let sql = executed(sql);
-    // Servers print only comments that they execute. Text that is a comment to them and a string to us hides
-    // something.
-    if sql::tokens(&sql, Modes::default(), Comments::All).any(|token| token.kind == Kind::Comment) {
+    // Servers print only comments that they execute, and one that names the type of a literal. Text that is a
+    // comment to them and a string to us hides something.
+    let mut comments = sql::tokens(&sql, Modes::default(), Comments::All);
+    if comments.any(|token| token.kind == Kind::Comment && token.bytes != ZONE_OF_LITERAL) {
         return false;
     }
     let Some(table) = TableSql::parse(&sql) else { return false };
@@ -235,6 +238,7 @@ mod tests {
                 true,
             ),
             ("/*!50100 TABLESPACE `t` */ ENGINE=innodb", true),
+            ("ENGINE=InnoDB /* WITH LOCAL TIME ZONE */", false),
             ("ENGINE=CONNECT FILE_NAME='/tmp/x'", false),
             ("ENGINE=InnoDB ENGINE=CONNECT", false),
             ("ENGINE=InnoDB /*!50000 ENGINE CONNECT */", false),
