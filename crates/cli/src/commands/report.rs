@@ -207,6 +207,9 @@ pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
             text::fact(out, name, tables.join(" "))?;
         }
     }
+    if !view.misprinted_defaults.is_empty() {
+        text::fact(out, "unsure defaults", view.misprinted_defaults.join(" "))?;
+    }
     if !view.omitted.is_empty() {
         text::fact(out, "not in it", view.omitted.join(", "))?;
     }

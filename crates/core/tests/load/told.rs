@@ -164,6 +164,65 @@ fn events_that_are_not_to_run() {
     }
 }
 
+/// New rows get the defaults that they got on the source, on any server; where that cannot be known, it is
+/// said.
+#[test]
+fn defaults_beyond_ascii() {
+    let new_row = |server: &Server, table: &str, columns: &str| {
+        server.exec(format!("INSERT INTO s.{table} (id) VALUES (6)")).unwrap();
+        let query = format!("SELECT CONCAT_WS('|', {columns}) FROM s.{table} WHERE id = 6");
+        server.query::<String>(query).unwrap().remove(0)
+    };
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        let (stage, backup) = backed_up(
+            kind,
+            &[
+                "CREATE DATABASE s",
+                "CREATE TABLE s.d (id INT PRIMARY KEY, a TEXT DEFAULT '¿Qué?', b MEDIUMTEXT DEFAULT '😀', \
+                 c TEXT DEFAULT 'it''s? é', d TEXT DEFAULT 'Sure?', v VARCHAR(9) DEFAULT 'é😀?', \
+                 w TEXT CHARACTER SET utf16 DEFAULT 'é?', day DATE DEFAULT CURRENT_TIMESTAMP, \
+                 word VARCHAR(30) DEFAULT CURRENT_TIMESTAMP, at TIMESTAMP NOT NULL DEFAULT '2026-01-01 00:00:00', \
+                 CHECK (at > '2020-01-01 12:00:00')) CHARSET = utf8mb4",
+                "CREATE TABLE s.lost (id INT PRIMARY KEY, a TEXT DEFAULT (CONCAT(_utf8mb4'é','x')), \
+                 `è` VARCHAR(20) DEFAULT (CONCAT(_utf8mb4'é','x')) COMMENT 'x') CHARSET = utf8mb4",
+            ],
+        );
+        let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+        assert_eq!(report.view.misprinted_defaults, ["s.lost.è"], "{kind}");
+        let loaded = start(kind);
+        let report = load(&stage, backup, &options(&loaded)).unwrap();
+        let adapted = said(&report.plan.adapted);
+        assert!(!adapted.contains("s.d:"), "{adapted}");
+        let lost = "table s.lost: column è gets the default that the source prints, concat(_utf8mb4'xC3xA9','x'), and";
+        assert!(adapted.contains(lost), "{adapted}");
+        let scripted = start(kind);
+        crate::logical::load(&scripted, &stage.script(backup, None));
+        let other = start(ServerKind::MySql97);
+        load(&stage, backup, &LoadOptions { leave_out: true, ..options(&other) }).unwrap();
+        for server in [&loaded, &scripted] {
+            assert_same_objects(&stage.source, server);
+        }
+        for server in [&stage.source, &loaded, &scripted, &other] {
+            let found = new_row(server, "d", "a, b, c, d, v, CONVERT(w USING utf8mb4), day = DATE(word)");
+            assert_eq!(found, "¿Qué?|😀|it's? é|Sure?|é😀?|é?|1", "{kind}");
+        }
+    }
+    let (stage, backup) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "CREATE DATABASE s",
+            "CREATE TABLE s.d (id INT PRIMARY KEY, a VARCHAR(9) DEFAULT 'o', v VARCHAR(30) AS (CONCAT(a, 'é')) VIRTUAL, \
+             c TEXT DEFAULT ('¿Qué'), CHECK (a <> 'ö')) CHARSET = utf8mb4 COLLATE = utf8mb4_bin",
+        ],
+    );
+    let target = start(ServerKind::MariaDb118);
+    load(&stage, backup, &LoadOptions { leave_out: true, ..options(&target) }).unwrap();
+    for server in [&stage.source, &target] {
+        assert_eq!(new_row(server, "d", "a, v, c"), "o|oé|¿Qué");
+        assert!(server.exec("INSERT INTO s.d (id, a) VALUES (7, 'ö')").is_err(), "{}", server.kind());
+    }
+}
+
 /// Changes that a server makes with only a warning are reported.
 #[test]
 fn tables_that_are_made_otherwise() {

@@ -174,7 +174,7 @@ mod tests {
             computed: None,
         };
         let name = TableName { schema: "s".into(), table: "t".into() };
-        Table { definition, name, bytes_estimated: 0, rows_estimated: 0 }
+        Table { definition, name, bytes_estimated: 0, rows_estimated: 0, misprinted_defaults: Vec::new() }
     }
 
     /// Predicates of one place complement each other in every direction.

@@ -15,7 +15,7 @@ use crate::{
     error::{Error, Result},
     logical::{
         selection::Selection,
-        sql::{Kind, quoted, quoted_text, tokens},
+        sql::{Kind, Token, quoted, quoted_text, tokens},
         stored::definition::{
             ColumnDefinition, ComputedDefinition, Direction, Form, KeyDefinition, Rows, Sql, TableDefinition,
         },
@@ -59,6 +59,8 @@ pub(crate) struct Table {
     /// Estimated by the server.
     pub(crate) bytes_estimated: u64,
     pub(crate) rows_estimated: u64,
+    /// MariaDB: columns whose default it may print otherwise than it uses it.
+    pub(crate) misprinted_defaults: Vec<String>,
 }
 
 /// Reads the definitions of the listed tables of one schema.
@@ -106,6 +108,15 @@ pub(crate) fn of_schema(
         let (columns, keys, sizes) = (take(&mut columns), take(&mut keys), take(&mut sizes));
         let definition = definition(session, table, &columns, &keys, selection)
             .map_err(|error| error.context(format_args!("table {}", table.name)))?;
+        let mut misprinted_defaults = Vec::new();
+        if session.flavor() == Flavor::MariaDb {
+            for row in &columns {
+                let default = row.bytes_or_null("df")?.unwrap_or_default();
+                if is_misprinted(row.text("d")?, &tokens(default)) {
+                    misprinted_defaults.push(row.text("c")?.to_owned());
+                }
+            }
+        }
         let size = |column| {
             let text = sizes.first().and_then(|row| row.text(column).ok());
             text.and_then(|text| text.parse().ok()).unwrap_or(0)
@@ -115,6 +126,7 @@ pub(crate) fn of_schema(
             name: table.name.clone(),
             rows_estimated: size("r"),
             bytes_estimated: size("b"),
+            misprinted_defaults,
         });
     }
     Ok(tables)
@@ -388,6 +400,20 @@ fn hidden_defaults(
         }
     }
     Ok(found)
+}
+
+/// Whether MariaDB may print this default otherwise than it uses it. In an expression it prints bytes of
+/// another character set, and those of any that is named, as hex digits that have lost their backslash (seen
+/// on 10.11 and 11.8): ``concat(_utf8mb4'xC3xA9','x')``. If the expression is constant, new rows get the
+/// value that it had when the table was made, which no statement shows. `TEXT` and `BLOB` have no such value:
+/// they use what is printed.
+pub(crate) fn is_misprinted(data_type: &str, default: &[Token<'_>]) -> bool {
+    let data_type = data_type.to_ascii_lowercase();
+    let is_expression = default.iter().filter(|token| token.kind != Kind::Space).count() > 1;
+    let is_byte = |text: &[u8]| matches!(text, [b'x', b'8'..=b'9' | b'A'..=b'F', b'0'..=b'9' | b'A'..=b'F']);
+    is_expression
+        && !["text", "blob"].iter().any(|it| data_type.ends_with(it))
+        && default.iter().any(|token| token.kind == Kind::Text && token.bytes.windows(3).any(is_byte))
 }
 
 impl Table {

@@ -448,7 +448,13 @@ mod tests {
             computed: None,
         };
         let name = TableName { schema: "s".into(), table: name.into() };
-        Table { definition, name, bytes_estimated: 4 * CUT_BYTES_MIN, rows_estimated: 1_000 }
+        Table {
+            definition,
+            name,
+            bytes_estimated: 4 * CUT_BYTES_MIN,
+            rows_estimated: 1_000,
+            misprinted_defaults: Vec::new(),
+        }
     }
 
     /// A place found for a range that has ended meanwhile is not used for another range, which may be of

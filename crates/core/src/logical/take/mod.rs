@@ -309,9 +309,12 @@ impl Taking<'_> {
             promise: method.promise().to_owned(),
             inconsistent: Vec::new(),
             without_rows: Vec::new(),
+            misprinted_defaults: Vec::new(),
             omitted: Vec::new(),
         };
         for table in tables {
+            let columns = table.misprinted_defaults.iter();
+            facts.misprinted_defaults.extend(columns.map(|column| format!("{}.{column}", table.name)));
             let rows = &mut table.definition.rows;
             if *rows == Rows::Locked && !view.method.can_lock_tables() {
                 *rows = Rows::Inconsistent;
@@ -329,6 +332,13 @@ impl Taking<'_> {
             if !names.is_empty() {
                 self.watch.event(Event::Warning { text: format!("tables that {what}: {}", shown(names)) });
             }
+        }
+        if !facts.misprinted_defaults.is_empty() {
+            let text = format!(
+                "columns whose default the server prints with bytes of another character set, and may use otherwise: {}",
+                shown(&facts.misprinted_defaults)
+            );
+            self.watch.event(Event::Warning { text });
         }
         facts
     }

@@ -29,8 +29,11 @@ pub struct ViewFacts {
     /// Tables whose rows are elsewhere and are not saved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_rows: Vec<String>,
+    /// Columns whose default the server may print otherwise than it uses it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub misprinted_defaults: Vec<String>,
     /// What the server has and no logical backup holds, as far as the account may know: foreign servers, loadable
-    /// functions, general tablespaces.
+    /// functions, general tablespaces, spatial reference systems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub omitted: Vec<String>,
 }

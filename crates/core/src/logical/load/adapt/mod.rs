@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     logical::{
+        catalog::tables::is_misprinted,
         sql::{Kind, Token, quoted, tokens},
         stored::definition::{SchemaDefinition, ServerDefinition, TableDefinition},
     },
@@ -51,6 +52,9 @@ const MODES_OF_MEANING: [&str; 8] = [
 const MODES_OF_MARIADB: [&str; 6] =
     ["NO_AUTO_CREATE_USER", "NO_KEY_OPTIONS", "NO_FIELD_OPTIONS", "NO_TABLE_OPTIONS", "MYSQL323", "MYSQL40"];
 const MODES_OF_MYSQL: [&str; 1] = ["TIME_TRUNCATE_FRACTIONAL"];
+
+/// Words that end a default.
+const BEHIND_DEFAULT: [&str; 6] = ["ON", "AUTO_INCREMENT", "COMMENT", "CHECK", "INVISIBLE", "REF_SYSTEM_ID"];
 
 /// How a table was adapted.
 pub(super) struct Adapted {
@@ -145,6 +149,9 @@ impl<'a> Adapter<'a> {
             if self.target.flavor == Flavor::MariaDb && self.target_series() < VECTORS {
                 refuse_vectors(sql)?;
             }
+        }
+        if self.source.as_ref().is_some_and(|source| source.flavor == Flavor::MariaDb) {
+            notes.extend(misprinted_defaults(sql));
         }
         if self.changes_flavor() {
             notes.extend(computed(sql));
@@ -300,6 +307,31 @@ fn computed(sql: &TableSql) -> impl Iterator<Item = String> {
     sql.elements.iter().filter(is_computed).filter_map(named)
 }
 
+/// Notes for each column that its default may be another one than on the source.
+fn misprinted_defaults(sql: &TableSql) -> impl Iterator<Item = String> {
+    sql.elements.iter().filter(|it| it.kind == ElementKind::Column).filter_map(|it| {
+        let all = tokens(&it.text);
+        let at = all.iter().position(|token| token.is_word("DEFAULT"))?;
+        let default = &all[at + 1..default_end(&all, at)];
+        let name = it.name.as_deref().filter(|_| is_misprinted(&type_word(&it.text), default))?;
+        let printed = joined(default);
+        let printed = String::from_utf8_lossy(printed.trim_ascii());
+        Some(format!(
+            "column {name} gets the default that the source prints, {printed}, and may have another there"
+        ))
+    })
+}
+
+/// The end of the default that begins with the word at this place.
+fn default_end(all: &[Token<'_>], at: usize) -> usize {
+    let mut depth = 0_i32;
+    let end = all[at + 1..].iter().position(|token| {
+        depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
+        depth == 0 && BEHIND_DEFAULT.iter().any(|word| token.is_word(word))
+    });
+    end.map_or(all.len(), |end| at + 1 + end)
+}
+
 fn refuse_vectors(sql: &TableSql) -> Result<(), String> {
     let has = |element: &Element| {
         element.kind == ElementKind::Vector
@@ -425,6 +457,29 @@ fn besides(create: &[Token<'_>]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Defaults that are expressions with bytes that were not printed as such; and no others.
+    #[test]
+    fn defaults_that_are_printed_otherwise() {
+        let found = |column: &str| {
+            let sql = format!("CREATE TABLE `t` (\n  `a` {column}\n) ENGINE=InnoDB");
+            misprinted_defaults(&TableSql::parse(sql.as_bytes()).unwrap()).next()
+        };
+        assert_eq!(
+            found("varchar(9) DEFAULT concat(_utf8mb4'xC3xA9','x') COMMENT 'x'").unwrap(),
+            "column a gets the default that the source prints, concat(_utf8mb4'xC3xA9','x'), and may have another there"
+        );
+        assert!(found("int(11) NOT NULL DEFAULT char_length('xE9') CHECK (`a` > 1)").is_some());
+        for column in [
+            "text DEFAULT concat(_utf8mb4'xC3xA9','x')",
+            "varchar(9) DEFAULT 'BoxED'",
+            "varchar(9) DEFAULT concat('x9','x') COMMENT 'xE9'",
+            "varchar(9) GENERATED ALWAYS AS (concat('xE9','x')) VIRTUAL",
+            "varchar(9) DEFAULT NULL",
+        ] {
+            assert_eq!(found(column), None, "{column}");
+        }
+    }
 
     /// A table leaves a tablespace that the target lacks, and no other.
     #[test]

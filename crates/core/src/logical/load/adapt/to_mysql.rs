@@ -6,7 +6,7 @@ use super::{
         object::ObjectKind,
         plan::Program,
     },
-    drop_options, joined, type_word,
+    default_end, drop_options, joined, type_word,
 };
 use crate::logical::{
     sql::{Kind, Token, tokens},
@@ -30,8 +30,6 @@ const TYPES: [(&str, &str); 3] = [
     ("inet6", "varchar(39) CHARACTER SET ascii COLLATE ascii_bin"),
     ("inet4", "varchar(15) CHARACTER SET ascii COLLATE ascii_bin"),
 ];
-/// Words that end a default.
-const BEHIND_DEFAULT: [&str; 6] = ["ON", "AUTO_INCREMENT", "COMMENT", "CHECK", "INVISIBLE", "REF_SYSTEM_ID"];
 /// Types whose defaults MySQL takes only as expressions.
 const LONG_TYPES: [&str; 10] = [
     "tinytext",
@@ -202,14 +200,7 @@ fn column(element: &mut Element, notes: &mut Vec<String>) -> Result<bool, String
             out.push(other.map_or_else(|| token.bytes.to_vec(), |other| other.as_bytes().to_vec()));
         } else if token.is_word("DEFAULT") {
             out.push(b"DEFAULT ".to_vec());
-            let end = all[at + 1..].iter().scan(0_i32, |depth, token| {
-                *depth += i32::from(token.is_symbol(b'(')) - i32::from(token.is_symbol(b')'));
-                Some((*depth, token))
-            });
-            let end = end.collect::<Vec<_>>().iter().position(|(depth, token)| {
-                *depth == 0 && BEHIND_DEFAULT.iter().any(|word| token.is_word(word))
-            });
-            let end = end.map_or(all.len(), |end| at + 1 + end);
+            let end = default_end(&all, at);
             out.push(default(&all[at + 1..end], &word));
             if end < all.len() {
                 out.push(b" ".to_vec());

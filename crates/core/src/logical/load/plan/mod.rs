@@ -153,6 +153,7 @@ impl PlannedTable {
             name: self.name.clone(),
             bytes_estimated: self.totals.bytes,
             rows_estimated: self.totals.rows,
+            misprinted_defaults: Vec::new(),
         }
     }
 
