@@ -39,6 +39,9 @@ fn both_passwords_of_an_account_come_back() {
             "CREATE USER one IDENTIFIED BY 'new4'",
             "CREATE USER late IDENTIFIED BY 'old5'",
             "ALTER USER late IDENTIFIED BY 'new5' RETAIN CURRENT PASSWORD PASSWORD EXPIRE",
+            "CREATE ROLE `r'q`",
+            "GRANT `r'q` TO one",
+            "SET DEFAULT ROLE `r'q` TO one",
             "CREATE DATABASE s",
             "CREATE TABLE s.t (a INT PRIMARY KEY)",
             "INSERT INTO s.t VALUES (1)",
@@ -76,7 +79,8 @@ fn both_passwords_of_an_account_come_back() {
             assert!(!lets_in(target, user, "other"));
         }
         let expired = "SELECT user FROM mysql.user WHERE password_expired = 'Y'";
-        assert_eq!(target.query::<String>(expired).unwrap(), ["late"]);
+        // A role has no password.
+        assert_eq!(target.query::<String>(expired).unwrap(), ["late", "r'q"]);
         assert!(lets_in(target, "there", "mine") && !lets_in(target, "there", "old3"));
         assert!(!lets_in(target, "there", "new3"));
         assert!(lets_in(target, "one", "new4"));

@@ -3,7 +3,7 @@
 //! An account that exists already keeps its password: whoever loads a script uses one.
 
 use crate::logical::{
-    catalog::accounts::PUBLIC,
+    catalog::{accounts::PUBLIC, privileges},
     sql::{Kind, Token, quoted_text, tokens},
     stored::definition::AccountDefinition,
 };
@@ -16,9 +16,7 @@ pub(crate) fn creations(accounts: &[AccountDefinition]) -> Vec<(String, Vec<u8>)
     while !left.is_empty() {
         let is_ready = |account: &&AccountDefinition| {
             let roles = default_roles(account);
-            !left
-                .iter()
-                .any(|other| other.account != account.account && contains(roles, &backquoted(&other.account)))
+            !left.iter().any(|other| other.account != account.account && roles.contains(&other.account))
         };
         let (ready, rest): (Vec<_>, Vec<_>) = left.iter().copied().partition(is_ready);
         // Roles that have each other by default: in the given order.
@@ -49,7 +47,7 @@ pub(crate) fn second_password(account: &AccountDefinition) -> Result<Option<[Str
         !text.is_empty() && text.len().is_multiple_of(2) && text.iter().all(u8::is_ascii_hexdigit)
     };
     let create = account.create.as_ref().map_or(&[][..], |create| &create.0);
-    let all: Vec<Token<'_>> = tokens(create).into_iter().filter(|token| token.kind != Kind::Space).collect();
+    let all = meaning(create);
     let at = all.iter().position(|token| token.is_word("IDENTIFIED"));
     let [with, plugin, word, first, ..] = at.map_or(&[][..], |at| &all[at + 1..]) else {
         return Err("it has no password");
@@ -116,35 +114,35 @@ pub(crate) fn each_privilege(grant: &[u8]) -> Vec<Vec<u8>> {
     privileges.iter().map(one).collect()
 }
 
-/// The clause `DEFAULT ROLE`, with everything that follows.
-fn default_roles(account: &AccountDefinition) -> &[u8] {
-    const WORDS: &[u8] = b" DEFAULT ROLE ";
+/// The roles that an account has by default, as written in statements.
+fn default_roles(account: &AccountDefinition) -> Vec<String> {
     let create = account.create.as_ref().map_or(&[][..], |create| &create.0);
-    let at = create.windows(WORDS.len()).position(|window| window == WORDS);
-    at.map_or(&[], |at| &create[at..])
-}
-
-/// `'user'@'host'` as the server shows it in a statement.
-fn backquoted(account: &str) -> String {
-    account.replace('\'', "`")
-}
-
-fn contains(text: &[u8], part: &str) -> bool {
-    text.windows(part.len()).any(|window| window == part.as_bytes())
+    let all = meaning(create);
+    let at = all.windows(2).position(|words| words[0].is_word("DEFAULT") && words[1].is_word("ROLE"));
+    let roles = at.map_or(&[][..], |at| &all[at + 2..]).split(|token| token.is_symbol(b','));
+    let named = |role: &[Token<'_>]| match role {
+        [user, at, host, ..] if at.is_symbol(b'@') => Some(privileges::account(&user.name()?, &host.name()?)),
+        _ => None,
+    };
+    roles.map_while(named).collect()
 }
 
 /// Removes the password that MariaDB puts into an account's first grant. The account's creation has it, too.
 fn without_password(grant: &[u8]) -> Vec<u8> {
-    const PASSWORD: &[u8] = b" IDENTIFIED ";
-    const OPTION: &[u8] = b"GRANT OPTION";
-    let Some(at) = grant.windows(PASSWORD.len()).position(|window| window == PASSWORD) else {
-        return grant.to_vec();
-    };
-    let mut kept = grant[..at].to_vec();
-    if grant[at..].windows(OPTION.len()).any(|window| window == OPTION) {
+    let all = tokens(grant);
+    let Some(at) = all.iter().position(|token| token.is_word("IDENTIFIED")) else { return grant.to_vec() };
+    let mut kept: Vec<u8> = all[..at].iter().flat_map(|token| token.bytes).copied().collect();
+    kept.truncate(kept.trim_ascii_end().len());
+    let after =
+        meaning(grant).into_iter().skip_while(|token| !token.is_word("IDENTIFIED")).collect::<Vec<_>>();
+    if after.windows(2).any(|words| words[0].is_word("GRANT") && words[1].is_word("OPTION")) {
         kept.extend_from_slice(b" WITH GRANT OPTION");
     }
     kept
+}
+
+fn meaning(sql: &[u8]) -> Vec<Token<'_>> {
+    tokens(sql).into_iter().filter(|token| token.kind != Kind::Space).collect()
 }
 
 #[cfg(test)]
@@ -154,7 +152,7 @@ mod tests {
 
     fn account(name: &str, create: &str) -> AccountDefinition {
         AccountDefinition {
-            account: format!("'{name}'@'%'"),
+            account: privileges::account(name, "%"),
             is_role: false,
             create: Some(Sql(create.as_bytes().to_vec())),
             options: Vec::new(),
@@ -207,6 +205,17 @@ mod tests {
         let text = String::from_utf8(statements.join(&b'\n')).unwrap();
         let at = |name: &str| text.find(&format!("EXISTS `{name}`")).unwrap();
         assert!(at("r") < at("a") && statements.len() == 3, "{text}");
+        let accounts = [
+            account(
+                "a",
+                "CREATE USER `a`@`%` IDENTIFIED WITH 'x' DEFAULT ROLE `q`@`%`,`r'q`@`%` REQUIRE NONE",
+            ),
+            account("b DEFAULT ROLE `a`@`%` ", "CREATE USER `b DEFAULT ROLE ``a``@``%`` `@`%`"),
+            account("r'q", "CREATE USER `r'q`@`%`"),
+        ];
+        let statements = creations(&accounts);
+        let names: Vec<&str> = statements.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["'b DEFAULT ROLE `a`@`%` '@'%'", "'r''q'@'%'", "'a'@'%'"]);
     }
 
     #[test]
@@ -234,6 +243,10 @@ mod tests {
     fn passwords_stay_what_they_are() {
         let grant = b"GRANT ALL PRIVILEGES ON *.* TO `r`@`h` IDENTIFIED BY PASSWORD '*0' WITH GRANT OPTION";
         assert_eq!(without_password(grant), b"GRANT ALL PRIVILEGES ON *.* TO `r`@`h` WITH GRANT OPTION");
+        let named = b"GRANT USAGE ON *.* TO `x IDENTIFIED y`@`GRANT OPTION`";
+        for more in [&b""[..], b" IDENTIFIED BY PASSWORD '*0' REQUIRE SSL"] {
+            assert_eq!(without_password(&[&named[..], more].concat()), named);
+        }
         assert_eq!(without_password(b"GRANT `r` TO `u`@`h`"), b"GRANT `r` TO `u`@`h`");
     }
 }
