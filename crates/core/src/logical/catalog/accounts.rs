@@ -67,16 +67,19 @@ pub(crate) fn accounts(session: &mut Session) -> Result<Vec<Definition>> {
 
 fn definition(session: &mut Session, user: &str, host: &str, is_role: bool) -> Result<AccountDefinition> {
     let name = written(user, host, is_role);
-    let mut create = None;
+    let (mut create, mut alter) = (None, None);
     let mut options = Vec::new();
     if is_role {
         options.extend(role_admin(session, user)?);
     } else {
-        let lines = statements(session, &format!("SHOW CREATE USER {name}"))?;
-        create = lines.into_iter().next();
+        let mut lines = statements(session, &format!("SHOW CREATE USER {name}"))?.into_iter();
+        (create, alter) = (lines.next(), lines.next());
+        if lines.next().is_some() {
+            return Err(Error::failed(format!("the server needs more than two statements to make {name}")));
+        }
     }
     let grants = statements(session, &format!("SHOW GRANTS FOR {name}"))?;
-    Ok(AccountDefinition { account: name, is_role, create, options, grants, second_password: None })
+    Ok(AccountDefinition { account: name, is_role, create, alter, options, grants, second_password: None })
 }
 
 /// The clause that names who may grant a role to others, which its creation must contain.

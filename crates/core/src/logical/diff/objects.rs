@@ -200,6 +200,7 @@ fn text(definition: &Definition) -> String {
             let second = it.second_password.iter().map(|hex| format!("-- second password: 0x{hex}"));
             it.create
                 .iter()
+                .chain(&it.alter)
                 .chain(&it.options)
                 .map(sql)
                 .chain(second)

@@ -8,7 +8,7 @@ use holdfast_formats::sql::{self, BEFORE_KIND, Comments, Modes};
 
 use super::{elements::TableSql, plan::Adaptation};
 use crate::logical::{
-    catalog::tables::EngineKind,
+    catalog::{privileges, tables::EngineKind},
     sql::{Kind, Token, tokens},
     stored::{
         contents::Contents,
@@ -125,11 +125,29 @@ fn is_account(it: &AccountDefinition) -> bool {
         words.iter().all(|word| all.next().is_some_and(|token| token.is_word(word)))
     };
     it.create.as_ref().is_none_or(|create| begins(&create.0, &["CREATE", "USER"]))
+        && it.alter.as_ref().is_none_or(|alter| is_expiry(&alter.0, &it.account))
         && it.options.iter().all(|option| begins(&option.0, &["WITH", "ADMIN"]))
         && it.grants.iter().all(|grant| {
             let known = [&["GRANT"][..], &["REVOKE"], &["SET", "DEFAULT", "ROLE"]];
             known.iter().any(|words| begins(&grant.0, words))
         })
+}
+
+/// Whether a statement sets when the password of this account expires, and nothing else.
+fn is_expiry(sql: &[u8], account: &str) -> bool {
+    let all = tokens(sql);
+    let all: Vec<_> = all.into_iter().filter(|token| token.kind != Kind::Space).collect();
+    let [alter, user, name, at, host, password, expire, when @ ..] = all.as_slice() else { return false };
+    let is_word = |token: &Token<'_>, words: &[&str]| words.iter().any(|word| token.is_word(word));
+    let named = name.name().zip(host.name()).map(|(name, host)| privileges::account(&name, &host));
+    let is_number = |token: &Token<'_>| token.bytes.iter().all(u8::is_ascii_digit);
+    is_word(alter, &["ALTER"])
+        && is_word(user, &["USER"])
+        && at.is_symbol(b'@')
+        && named.is_some_and(|named| named == account)
+        && is_word(password, &["PASSWORD"])
+        && is_word(expire, &["EXPIRE"])
+        && when.iter().all(|token| is_number(token) || is_word(token, &["NEVER", "INTERVAL", "DAY"]))
 }
 
 fn is_settled(context: &Context) -> bool {
@@ -252,6 +270,25 @@ mod tests {
         ] {
             let sql = format!("CREATE TABLE `x` (\n  `a` int(11)\n) {tail}");
             assert_eq!(is_of_engine(sql.as_bytes(), "InnoDB"), is_good, "{tail}");
+        }
+        let check = "CHECK (`a` > TIMESTAMP/*WITH LOCAL TIME ZONE*/'2020-01-01 12:00:00')";
+        let sql = format!("CREATE TABLE `x` (\n  `a` timestamp NOT NULL,\n  {check}\n) ENGINE=InnoDB");
+        assert!(is_of_engine(sql.as_bytes(), "InnoDB"));
+    }
+
+    /// What follows the making of an account changes nothing but when its password expires.
+    #[test]
+    fn expiry() {
+        for (sql, is_good) in [
+            ("ALTER USER `a'b`@`%` PASSWORD EXPIRE INTERVAL 30 DAY", true),
+            ("ALTER USER `a'b`@`%` PASSWORD EXPIRE NEVER", true),
+            ("ALTER USER `root`@`%` PASSWORD EXPIRE NEVER", false),
+            ("ALTER USER `a'b`@`%` IDENTIFIED BY ''", false),
+            ("ALTER USER `a'b`@`%` PASSWORD EXPIRE NEVER, `root`@`%`", false),
+            ("ALTER USER `a'b`@`%`", false),
+            ("DROP USER `a'b`@`%` PASSWORD EXPIRE NEVER", false),
+        ] {
+            assert_eq!(is_expiry(sql.as_bytes(), "'a''b'@'%'"), is_good, "{sql}");
         }
     }
 

@@ -135,6 +135,12 @@ impl Programs<'_> {
             if left_out.iter().any(|it| it.object == format!("account {}", account.account)) {
                 continue;
             }
+            if let Some(alter) = &account.alter
+                && let Err(error) = link.exec(&alter.0)
+            {
+                let object = format!("when the password of account {} expires", account.account);
+                left_out.push(self.account_left_out(error, object)?);
+            }
             // A second password that is not understood was named in the plan.
             for statement in accounts::second_password(account).ok().flatten().into_iter().flatten() {
                 if let Err(error) = link.exec(statement.as_bytes()) {

@@ -155,6 +155,7 @@ mod tests {
             account: privileges::account(name, "%"),
             is_role: false,
             create: Some(Sql(create.as_bytes().to_vec())),
+            alter: None,
             options: Vec::new(),
             grants: Vec::new(),
             second_password: None,

@@ -122,7 +122,8 @@ impl<W: Write> Script<W> {
 
     /// Records which accounts exist: they keep their passwords.
     fn begin_second_passwords(&mut self, accounts: &[AccountDefinition]) -> io::Result<()> {
-        for (number, account) in accounts.iter().enumerate().filter(|(_, it)| it.second_password.is_some()) {
+        let is_altered = |it: &AccountDefinition| it.second_password.is_some() || it.alter.is_some();
+        for (number, account) in accounts.iter().enumerate().filter(|(_, it)| is_altered(it)) {
             let set = format!("SET @holdfast_new_{number} = {}", accounts::is_missing(account));
             self.statement(&Sql(set.into_bytes()))?;
         }
@@ -131,26 +132,33 @@ impl<W: Write> Script<W> {
 
     fn second_passwords(&mut self, accounts: &[AccountDefinition]) -> io::Result<()> {
         for (number, account) in accounts.iter().enumerate() {
+            if let Some(alter) = &account.alter {
+                self.if_new(number, &String::from_utf8_lossy(&alter.0))?;
+            }
             match accounts::second_password(account) {
                 Ok(None) => {}
                 Ok(Some(statements)) => {
-                    for statement in statements {
-                        let (text, name) = (quoted_text(&statement), format!("@holdfast_new_{number}"));
-                        for step in [
-                            format!("SET @holdfast_password = IF({name}, {text}, 'DO 0')"),
-                            "PREPARE holdfast FROM @holdfast_password".to_owned(),
-                            "EXECUTE holdfast".to_owned(),
-                            "DEALLOCATE PREPARE holdfast".to_owned(),
-                        ] {
-                            self.statement(&Sql(step.into_bytes()))?;
-                        }
-                    }
+                    statements.iter().try_for_each(|statement| self.if_new(number, statement))?;
                 }
                 Err(why) => self.comment(
                     format!("The second password of account {} is left out: {why}.", account.account)
                         .as_bytes(),
                 )?,
             }
+        }
+        Ok(())
+    }
+
+    /// Writes a statement that is executed if the account of this number did not exist.
+    fn if_new(&mut self, number: usize, statement: &str) -> io::Result<()> {
+        let text = quoted_text(statement);
+        for step in [
+            format!("SET @holdfast_password = IF(@holdfast_new_{number}, {text}, 'DO 0')"),
+            "PREPARE holdfast FROM @holdfast_password".to_owned(),
+            "EXECUTE holdfast".to_owned(),
+            "DEALLOCATE PREPARE holdfast".to_owned(),
+        ] {
+            self.statement(&Sql(step.into_bytes()))?;
         }
         Ok(())
     }

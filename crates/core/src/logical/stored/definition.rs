@@ -103,6 +103,10 @@ pub struct AccountDefinition {
     pub is_role: bool,
     /// `SHOW CREATE USER`; `None` for MariaDB's roles.
     pub create: Option<Sql>,
+    /// The second statement that MariaDB prints for an account whose password has expired: when the next one
+    /// will.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alter: Option<Sql>,
     /// Further clauses for its creation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<Sql>,
@@ -420,6 +424,7 @@ mod tests {
             account: "'a'@'%'".into(),
             is_role: false,
             create: None,
+            alter: None,
             options: Vec::new(),
             grants: Vec::new(),
             second_password: None,
