@@ -1,4 +1,4 @@
-//! MySQL accounts with two passwords.
+//! Accounts with two passwords, and with passwords that expire.
 
 use std::process::{Command, Stdio};
 
@@ -90,4 +90,56 @@ fn both_passwords_of_an_account_come_back() {
     }
     assert_clean(&loaded);
     assert_clean(&overwritten);
+}
+
+/// An expired account keeps the rule by which its next password expires, its name does not pass for a
+/// password, and everybody has what everybody had.
+#[test]
+fn what_else_accounts_have_comes_back() {
+    let kind = ServerKind::MariaDb1011;
+    let rule = "ALTER USER late@localhost PASSWORD EXPIRE INTERVAL 30 DAY";
+    let (stage, backup) = backed_up(
+        kind,
+        &[
+            "CREATE USER late@localhost IDENTIFIED BY 'x' PASSWORD EXPIRE",
+            rule,
+            "CREATE USER there@localhost IDENTIFIED BY 'x' PASSWORD EXPIRE",
+            "ALTER USER there@localhost PASSWORD EXPIRE NEVER",
+            "CREATE USER `x IDENTIFIED y`@localhost IDENTIFIED BY 'x'",
+            "CREATE DATABASE s",
+            "GRANT SELECT ON s.* TO `x IDENTIFIED y`@localhost",
+            "GRANT SELECT ON *.* TO `x IDENTIFIED y`@localhost",
+            "GRANT INSERT ON s.* TO PUBLIC",
+        ],
+    );
+    let (loaded, scripted) = (start(kind), start(kind));
+    for target in [&loaded, &scripted] {
+        target.exec("CREATE USER there@localhost IDENTIFIED BY 'mine'").unwrap();
+        target.exec("GRANT SELECT ON mysql.help_topic TO PUBLIC").unwrap();
+    }
+    let report = load(&stage, backup, &options(&loaded)).unwrap();
+    let adapted = other_servers::said(&report.plan.adapted);
+    assert!(
+        adapted.contains("account PUBLIC: it exists already, keeps its privileges, and also gets"),
+        "{adapted}"
+    );
+    for _ in 0..2 {
+        // At the second time, all accounts exist.
+        crate::logical::load(&scripted, &stage.script(backup, None));
+    }
+    for target in [&loaded, &scripted] {
+        for query in ["SHOW CREATE USER late@localhost", "SHOW GRANTS FOR `x IDENTIFIED y`@localhost"] {
+            let of = |server: &Server| server.query::<String>(query).unwrap();
+            assert_eq!(of(target), of(&stage.source));
+            assert_eq!(of(target).len(), 2);
+        }
+        assert_eq!(target.query::<String>("SHOW CREATE USER there@localhost").unwrap().len(), 1);
+        let public = target.query::<String>("SHOW GRANTS FOR PUBLIC").unwrap().join("\n");
+        assert!(public.contains("`s`.*") && public.contains("help_topic"), "{public}");
+    }
+    scripted.exec(rule.replace("INTERVAL 30 DAY", "NEVER")).unwrap();
+    crate::logical::load(&scripted, &stage.script(backup, None));
+    let kept = scripted.query::<String>("SHOW CREATE USER late@localhost").unwrap();
+    assert!(kept[1].ends_with("NEVER"), "{kept:?}");
+    assert_clean(&loaded);
 }

@@ -288,16 +288,24 @@ impl Plan {
         for account in &mut self.accounts {
             let is_begun = stages.is_some_and(|stages| stages[account.object] != Stage::Planned);
             account.is_there = !is_begun && there.contains(&account.definition.account);
-            // Rights on what is overwritten are lost with it.
-            account.is_ours = options.overwrite || !account.is_there;
+            // Rights on what is overwritten are lost with it. Everybody's role is nobody's account: it exists
+            // always.
+            let is_everybodys = account.definition.account == accounts::PUBLIC;
+            account.is_ours = options.overwrite || !account.is_there || is_everybodys;
         }
         Ok(())
     }
 
     /// Everything that is not as it was in the backup, including accounts that existed.
     pub(super) fn adapted(&self) -> Vec<Adaptation> {
-        let there = self.accounts.iter().filter(|account| account.is_there).map(|account| {
+        let gets = |it: &PlannedAccount| {
+            it.definition.account != accounts::PUBLIC || !it.definition.grants.is_empty()
+        };
+        let there = self.accounts.iter().filter(|it| it.is_there && gets(it)).map(|account| {
             let what = match account.is_ours {
+                true if account.definition.account == accounts::PUBLIC => {
+                    "it exists already, keeps its privileges, and also gets those of the source"
+                }
                 true => {
                     "it exists already, keeps its password and privileges, and also gets those of the source"
                 }
