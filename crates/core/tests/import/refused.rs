@@ -160,6 +160,37 @@ fn what_is_zero() {
     assert_no_difference(&place.repo, bare.run.backup, whole.run.backup);
 }
 
+/// A character set without a collation has the one that was the default of the dumped server, not of ours.
+#[test]
+fn collations_that_are_not_said() {
+    let place = Place::new();
+    for (kind, head, collation) in [
+        (ServerKind::MySql97, OF_MYSQL.replace("9.7.4", "5.7.44"), "utf8mb4_general_ci"),
+        (ServerKind::MySql97, OF_MYSQL.to_owned(), "utf8mb4_0900_ai_ci"),
+        (ServerKind::MariaDb118, HEAD.replace("10.11.6", "10.4.32"), "utf8mb4_general_ci"),
+        (ServerKind::MariaDb118, HEAD.replace("10.11.6", "11.8.2"), "utf8mb4_uca1400_ai_ci"),
+    ] {
+        let dump = [
+            &head,
+            "CREATE DATABASE shop DEFAULT CHARACTER SET utf8mb4;\nUSE shop;\n",
+            "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(10)) DEFAULT CHARSET=utf8mb4;\n",
+            END,
+        ];
+        let path = place.files.path().join("dump.sql");
+        fs::write(&path, dump.concat()).unwrap();
+        let report = import(&place.repo, &options(&path, kind, place.work.path())).unwrap();
+        let (backup, mut script) = (opened(&place.repo, report.run.backup), Vec::new());
+        holdfast_core::logical::script::write(&backup, None, &mut script, &Cancel::default()).unwrap();
+        let script = String::from_utf8(script).unwrap();
+        let named: Vec<&str> = script
+            .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+            .filter(|word| word.starts_with("utf8mb4_"))
+            .collect();
+        let is_so = named.len() >= 2 && named.iter().all(|name| *name == collation);
+        assert!(is_so, "{kind} {head}:\n{script}");
+    }
+}
+
 /// A user can supply facts that a dump lacks; what is left out is named; and the history is the same.
 #[test]
 fn what_the_user_knows() {

@@ -29,7 +29,7 @@ use crate::{
     logical::sql::{quoted, quoted_text},
     points::point,
     server::{
-        Session,
+        ServerVersion, Session,
         bulk::{self, Done, Feed},
     },
 };
@@ -87,6 +87,8 @@ pub(super) struct Reading<'a> {
     pub(super) bytes_total: u64,
     pub(super) listener: &'a dyn Listener,
     pub(super) cancel: &'a Cancel,
+    /// Setting by which the server has the default collations of the dumped one.
+    pub(super) collations: Option<&'static str>,
     told: Instant,
 }
 
@@ -116,6 +118,7 @@ impl<'a> Reading<'a> {
             bytes_total,
             listener,
             cancel,
+            collations: None,
             told: Instant::now(),
         }
     }
@@ -179,6 +182,10 @@ impl<'a> Reading<'a> {
             "SET SESSION sql_mode = '{SQL_MODE}', foreign_key_checks = 0, wait_timeout = {SILENCE_MAX_S}, net_read_timeout = {SILENCE_MAX_S}, \
              net_write_timeout = {SILENCE_MAX_S}, max_error_count = 65535"
         ))?;
+        // Before character sets are named: these have the collations.
+        if let Some(collations) = self.collations {
+            session.exec(&format!("SET SESSION {collations}"))?;
+        }
         if let Some(charset) = &self.options.charset {
             session.exec(&format!("SET NAMES {}", quoted_text(charset)))?;
         }
@@ -423,6 +430,22 @@ fn refuse_warnings(session: &mut Session, statement: &[u8], is_program: bool) ->
     Err(Error::failed(format!("the server warns of {}: {}", bulk::shown(statement), said.join("; "))).hinted(
         "what is stored might not be what was dumped: backup --method logical takes such values from the server itself",
     ))
+}
+
+/// The setting by which a server has the default collations that the dumped one had, if its own are others:
+/// older servers do not name in a definition what is their default.
+pub(super) fn collations_of(dumped: &ServerVersion, server: &ServerVersion) -> Option<&'static str> {
+    let series = |version: &ServerVersion| (version.major, version.minor);
+    let is_of = |version: &ServerVersion, (flavor, first): (Flavor, (u16, u16))| {
+        version.flavor == flavor && series(version) >= first
+    };
+    // Since when all collations are those of a new algorithm.
+    let mysql = (Flavor::MySql, (8, 0));
+    let mariadb = (Flavor::MariaDb, (11, 5));
+    if is_of(server, mysql) && !is_of(dumped, mysql) {
+        return Some("default_collation_for_utf8mb4 = utf8mb4_general_ci");
+    }
+    (is_of(server, mariadb) && !is_of(dumped, mariadb)).then_some("character_set_collations = ''")
 }
 
 /// How to read statements for a server of this version.

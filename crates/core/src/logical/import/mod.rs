@@ -150,6 +150,11 @@ fn import(
     let binary = dump.binary(options)?;
     let text = format!("{} executes the dump: {}", binary.version, binary.path.display());
     listener.event(Event::Note { text });
+    if dump.about.server_version.is_none() {
+        let text = "the dump does not say which version it is from: a collation that it does not name becomes the \
+                    default of the server that executes it";
+        listener.event(Event::Warning { text: text.to_owned() });
+    }
     if options.input.can_be_read_again() {
         // Whatever can be refused is refused before anything is done.
         dump.look(options, &binary, listener, cancel)?;
@@ -258,7 +263,10 @@ impl Dump {
         cancel: &'a Cancel,
     ) -> Reading<'a> {
         let grammar = execute::grammar(binary.version.flavor, server::version_number(&binary.version));
-        Reading::new(options, grammar, self.bytes, listener, cancel)
+        let mut reading = Reading::new(options, grammar, self.bytes, listener, cancel);
+        let dumped = self.about.server_version.as_deref().and_then(ServerVersion::parse);
+        reading.collations = dumped.and_then(|dumped| execute::collations_of(&dumped, &binary.version));
+        reading
     }
 
     /// Reads and judges all of it without a server.
