@@ -127,7 +127,11 @@ fn what_is_omitted_is_named() {
         let mut expected = vec!["foreign server far"];
         if !kind.is_mariadb() {
             stage.source.exec("CREATE TABLESPACE wide ADD DATAFILE 'wide.ibd'").unwrap();
-            expected.push("general tablespace wide");
+            let system = "GEOGCS[\"Ours\", DATUM[\"Ours\", SPHEROID[\"Ours\", 6378137, 298]], PRIMEM[\"Ours\", 0], \
+                          UNIT[\"degree\", 0.017], AXIS[\"Lat\", NORTH], AXIS[\"Lon\", EAST]]";
+            let create = "CREATE SPATIAL REFERENCE SYSTEM 4120000 NAME 'Ours'";
+            stage.source.exec(format!("{create} DEFINITION '{system}'")).unwrap();
+            expected.extend(["general tablespace wide", "spatial reference system 4120000"]);
         }
         let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
         assert_eq!(report.view.omitted, expected, "{kind}");

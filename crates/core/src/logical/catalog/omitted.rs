@@ -16,6 +16,7 @@ pub(crate) fn read(session: &mut Session) -> Result<Vec<String>, SqlError> {
         ("foreign server", names(session, FOREIGN_SERVERS)?),
         ("loadable function", names(session, LOADABLE_FUNCTIONS)?),
         ("general tablespace", general_tablespaces(session)?),
+        ("spatial reference system", spatial_reference_systems(session)?),
     ] {
         omitted.extend(found.into_iter().flatten().map(|name| format!("{kind} {name}")));
     }
@@ -29,6 +30,17 @@ pub(crate) fn general_tablespaces(session: &mut Session) -> Result<Option<BTreeS
     match session.flavor() {
         Flavor::MariaDb => Ok(None),
         Flavor::MySql => names(session, TABLESPACES),
+    }
+}
+
+/// MySQL's spatial reference systems that were made by `CREATE SPATIAL REFERENCE SYSTEM`, by number. Those
+/// that the server brings have the numbers of EPSG, which are reserved for it.
+fn spatial_reference_systems(session: &mut Session) -> Result<Option<BTreeSet<String>>, SqlError> {
+    const SYSTEMS: &str = "SELECT CAST(srs_id AS CHAR) AS n FROM information_schema.st_spatial_reference_systems \
+                           WHERE srs_id > 32767 OR (srs_id <> 0 AND COALESCE(organization, '') <> 'EPSG')";
+    match session.flavor() {
+        Flavor::MariaDb => Ok(None),
+        Flavor::MySql => names(session, SYSTEMS),
     }
 }
 
