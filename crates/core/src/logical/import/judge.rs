@@ -576,6 +576,22 @@ mod tests {
         judged("CREATE TABLE t (a VARCHAR(9) COMMENT 'ä')").unwrap_err();
     }
 
+    /// What a dump sets takes no memory that it chooses.
+    #[test]
+    fn variables_are_bounded() {
+        let mut judge = Judge::new(true, true);
+        let long = format!("SET @long = '{}'", "x".repeat(1 << 20));
+        judge.judge(b"SET @long = 'ANSI_QUOTES'").unwrap();
+        judge.judge(long.as_bytes()).unwrap();
+        assert!(judge.judge(b"SET sql_mode = @long").unwrap_err().why.contains("never set"));
+        let mut set = |name: &str| judge.judge(format!("SET @{name} = 'x'").as_bytes());
+        set(&"n".repeat(1 << 20)).unwrap_err();
+        let count = (0..10_000).take_while(|number| set(&format!("v{number}")).is_ok()).count();
+        assert!((100..10_000).contains(&count), "{count}");
+        // Whoever is there can still change.
+        set("v1").unwrap();
+    }
+
     /// The mode that a program was made under counts for its own text, and for that alone.
     #[test]
     fn modes_come_and_go() {

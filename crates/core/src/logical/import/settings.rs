@@ -10,6 +10,12 @@ use super::verdict::{Refusal, Verdict};
 
 /// Most tokens of a `SET`.
 const SET_TOKENS_MAX: usize = 4_096;
+/// Most variables of its own that a dump sets, and the longest name that servers take for one.
+const VARIABLES_MAX: usize = 1_000;
+const NAME_BYTES_MAX: usize = 64 * 4;
+/// The longest value that is kept: twice as long as all modes of `sql_mode`. No longer one names a mode, a
+/// zone or a character set.
+const HELD_BYTES_MAX: usize = 2_048;
 /// Character sets of clients in which a backslash or a quote may be part of a character.
 const AMBIGUOUS: [&str; 5] = ["big5", "cp932", "gb18030", "gbk", "sjis"];
 /// Variables that dumps set in their session. None of them reaches beyond it, or hides warnings.
@@ -173,10 +179,7 @@ impl Settings {
         // Servers accept numbers for names, too.
         let is_name = |text: &str| text.chars().next().is_none_or(|first| first.is_ascii_alphabetic());
         if target.is_user {
-            match value {
-                Some(value) => self.variables.insert(target.name, value),
-                None => self.variables.remove(&target.name),
-            };
+            self.hold(target.name, value)?;
             return Ok(Assigned::Set);
         }
         if target.is_global {
@@ -209,6 +212,26 @@ impl Settings {
             (name, _) => return Err(Refusal::new(format!("it sets {name}, which dumps do not"))),
         }
         Ok(Assigned::Set)
+    }
+
+    /// Keeps what a variable holds, if that can matter.
+    fn hold(&mut self, name: String, value: Option<Held>) -> Result<(), Refusal> {
+        let is_short = |held: &Held| match held {
+            Held::Text(text) | Held::Mode(text) => text.len() <= HELD_BYTES_MAX,
+            Held::Zone(_) | Held::Charset(_) => true,
+        };
+        let Some(value) = value.filter(is_short) else {
+            self.variables.remove(&name);
+            return Ok(());
+        };
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Refusal::new("it sets a variable with a longer name than servers take"));
+        }
+        if self.variables.len() == VARIABLES_MAX && !self.variables.contains_key(&name) {
+            return Err(Refusal::new("it sets more variables than dumps do"));
+        }
+        self.variables.insert(name, value);
+        Ok(())
     }
 
     /// What a value means, as far as it matters.

@@ -32,8 +32,10 @@ use crate::{
 const MAGIC_BYTES: usize = 8;
 /// How long to wait for a pipe before checking for cancellation again.
 const POLL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// The longest `metadata` of a directory: some hundred bytes for each table.
-const METADATA_BYTES_MAX: u64 = 1 << 30;
+/// The longest `metadata` of a directory: what it says of the server, and some hundred bytes for each table,
+/// which has a file.
+const METADATA_BYTES_MAX: u64 = 16 << 20;
+const METADATA_BYTES_PER_FILE_MAX: u64 = 2 << 10;
 /// A number and a line end.
 const COUNT_BYTES_MAX: u64 = 64;
 const READ_BYTES: usize = 128 << 10;
@@ -324,7 +326,12 @@ impl Directory {
             )));
         }
         let file = path.join("metadata");
-        let text = first_bytes(&file, METADATA_BYTES_MAX)?;
+        let bytes_max = METADATA_BYTES_MAX + METADATA_BYTES_PER_FILE_MAX * files.len() as u64;
+        let text = first_bytes(&file, bytes_max + 1)?;
+        if text.len() as u64 > bytes_max {
+            let text = format!("{} is longer than that of any dump with these files", file.display());
+            return Err(usage(text));
+        }
         let mut metadata = Metadata::parse(&String::from_utf8_lossy(&text));
         metadata.rows.extend(rows);
         if metadata.finished_at.is_none() {
@@ -389,6 +396,16 @@ mod tests {
         let opened = open(Some(&path), &Meter::default(), &Cancel::default());
         opened.map_err(|error| io::Error::other(error.to_string()))?.read_to_end(&mut text)?;
         Ok(text)
+    }
+
+    /// Only as much is read of a `metadata` as a dump with these files can have.
+    #[test]
+    fn metadata_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join("metadata")).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let error = Directory::read(dir.path(), true).unwrap_err();
+        assert!(error.to_string().contains("longer than that of any dump"), "{error}");
     }
 
     /// Compressed data is decompressed to its end, even if in several parts; damaged or unknown data is
