@@ -212,6 +212,49 @@ fn what_the_account_lacks_is_named() {
     assert!(error.to_string().contains("numbers"), "{error}");
 }
 
+/// What the documentation grants is enough; what more a server's settings make necessary is named in time.
+#[test]
+fn the_grants_of_the_documentation() {
+    let (stage, _) = backed_up(
+        ServerKind::MySql97,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.t (a INT, v VARCHAR(9), KEY (a))",
+            "INSERT INTO shop.t VALUES (1, 'x')",
+            "CREATE VIEW shop.v AS SELECT a FROM shop.t",
+            "CREATE DEFINER = gone@localhost PROCEDURE shop.p() SELECT 1",
+            "CREATE EVENT shop.e ON SCHEDULE EVERY 1 YEAR DISABLE DO SELECT 1",
+        ],
+    );
+    let part = Selection { schemas: vec!["shop".parse().unwrap()], ..Selection::default() };
+    let backup = stage.back_up(&stage.options(), &part).unwrap().run.backup;
+    let target = start(ServerKind::MySql97);
+    target
+        .exec_all([
+            "CREATE USER loader@localhost",
+            "GRANT CREATE, DROP, ALTER, INDEX, SELECT, INSERT, REFERENCES ON shop.* TO loader@localhost",
+            "GRANT CREATE VIEW, SHOW VIEW, CREATE ROUTINE, ALTER ROUTINE, EVENT ON shop.* TO loader@localhost",
+            "GRANT CREATE, DROP, SELECT, INSERT, UPDATE, DELETE ON holdfast_load.* TO loader@localhost",
+            // What root owns needs the last one.
+            "GRANT SET_ANY_DEFINER, ALLOW_NONEXISTENT_DEFINER, SYSTEM_USER ON *.* TO loader@localhost",
+            "SET GLOBAL sql_require_primary_key = ON",
+        ])
+        .unwrap();
+    let mut chosen = options(&target);
+    chosen.connect.user = Some("loader".to_owned());
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    let grant = "GRANT SESSION_VARIABLES_ADMIN ON *.* TO 'loader'@'localhost';";
+    assert!(error.hint().is_some_and(|hint| hint.starts_with(grant)), "{error:?}");
+    assert!(target.query::<String>("SHOW DATABASES LIKE 'shop'").unwrap().is_empty());
+    assert_clean(&target);
+    target.exec("SET GLOBAL sql_require_primary_key = OFF").unwrap();
+    let report = load(&stage, backup, &chosen).unwrap();
+    assert!(report.plan.left_out.is_empty(), "{report:?}");
+    assert_eq!(target.query::<i32>("SELECT a FROM shop.v").unwrap(), [1]);
+    assert_eq!(target.query::<i32>("SELECT COUNT(*) FROM information_schema.events").unwrap(), [1]);
+    assert_clean(&target);
+}
+
 /// A part of a table does not pass for the whole, and nothing is loaded into the server's own databases.
 #[test]
 fn parts_and_strange_places_are_named() {

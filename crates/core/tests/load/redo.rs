@@ -116,7 +116,6 @@ fn a_redo_log_that_cannot_be_switched_off() {
     target
         .exec_all([
             "CREATE USER 'loader'@'localhost'",
-            "GRANT SESSION_VARIABLES_ADMIN ON *.* TO 'loader'@'localhost'",
             "GRANT ALL ON s.* TO 'loader'@'localhost'",
             "GRANT ALL ON holdfast_load.* TO 'loader'@'localhost'",
         ])

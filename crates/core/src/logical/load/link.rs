@@ -25,6 +25,10 @@ pub(super) const SQL_MODE: &str =
     "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION,NO_DIR_IN_CREATE";
 /// How many warnings of a statement a server keeps at most, and so counts.
 const WARNINGS_MAX: u16 = u16::MAX;
+/// How many it must keep, if the account may not set that.
+const WARNINGS_MIN: u16 = 64;
+/// MySQL: what some settings of a session need.
+const SETS_VARIABLES: &str = "SESSION_VARIABLES_ADMIN";
 /// How many sessions one load has at most.
 pub(super) const SESSIONS_MAX: usize = 256;
 /// How long the server waits for rows that come slowly from the repository.
@@ -90,7 +94,7 @@ impl Link {
     pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
         bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
-            format!("sql_mode = '{SQL_MODE}', max_error_count = {WARNINGS_MAX}, sql_notes = 1"),
+            format!("sql_mode = '{SQL_MODE}', sql_notes = 1"),
             // MariaDB would fill an empty table in a way that locks all other sessions out, and is no faster.
             "foreign_key_checks = 0, unique_checks = 1".to_owned(),
             format!("lock_wait_timeout = {LOCK_WAIT_S}, wait_timeout = 31536000"),
@@ -101,6 +105,7 @@ impl Link {
             Flavor::MySql => "innodb_ddl_buffer_size = 67108864".to_owned(),
         });
         self.session.exec(&format!("SET SESSION {}", settings.join(", ")))?;
+        self.keep_warnings(target)?;
         for (name, value) in &target.computing.set {
             self.session.exec(&format!("SET SESSION {name} = {value}"))?;
         }
@@ -108,9 +113,8 @@ impl Link {
         for (variable, wanted, found) in &target.to_be_set {
             if wanted != found {
                 self.session.exec(&format!("SET SESSION {variable} = {wanted}")).map_err(|error| {
-                    error.hinted(format!(
-                        "a load needs {variable} = {wanted}: let the account set it, or set it for the time of the load"
-                    ))
+                    let or = format!("or set {variable} = {wanted} for the time of the load, which needs it");
+                    hinted_by_grant(error, target, &or)
                 })?;
             }
         }
@@ -129,6 +133,20 @@ impl Link {
             })?;
         }
         Ok(())
+    }
+
+    /// Lets the server keep all warnings of a statement. MySQL asks a privilege for it; without it the
+    /// server's own number must do, by default a thousand, and a load that cannot see all warnings of a
+    /// statement that may change values fails.
+    fn keep_warnings(&mut self, target: &Target) -> Result<()> {
+        let Err(error) = self.session.exec(&format!("SET SESSION max_error_count = {WARNINGS_MAX}")) else {
+            return Ok(());
+        };
+        let kept = self.session.variable("max_error_count")?.and_then(|count| count.parse::<u16>().ok());
+        if error.is_denied() && kept.is_some_and(|kept| kept >= WARNINGS_MIN) {
+            return Ok(());
+        }
+        Err(hinted_by_grant(error, target, &format!("or set max_error_count to {WARNINGS_MIN} or more")))
     }
 
     /// Sets whether rows are written from now on, and computed as the source would; otherwise they are read
@@ -205,6 +223,13 @@ impl Link {
         }
         Ok(lease)
     }
+}
+
+/// Hints at the statement that lets the account make a setting, if that is what is missing.
+fn hinted_by_grant(error: SqlError, target: &Target, or: &str) -> Error {
+    let grant = target.privileges.missing(&[SETS_VARIABLES], "*").filter(|_| error.is_denied());
+    let hint = grant.filter(|_| target.flavor == Flavor::MySql).map(|grant| format!("{grant}\n{or}"));
+    error.hinted(hint.unwrap_or_else(|| or.to_owned())).into()
 }
 
 /// The lock of the load, in a session of its own that shows signs of life while all others work or wait: the

@@ -489,9 +489,13 @@ impl Loading<'_> {
         }
         let rows = link.session.rows("SHOW WARNINGS")?;
         let are_shown = rows.len() >= usize::from(done.warnings) && done.warnings < u16::MAX;
-        if !self.options.verify && !are_shown {
+        let is_converted = table.is_converted.contains(&true);
+        if !are_shown && (is_converted || !self.options.verify) {
             let text = format!("the server has {} warnings and shows {}", done.warnings, rows.len());
-            return Err(Error::failed(text).hinted("load without --no-verify: then rows are read again"));
+            return Err(Error::failed(text).hinted(match is_converted {
+                true => "raise max_error_count on the target, up to 65535",
+                false => "load without --no-verify: then rows are read again",
+            }));
         }
         for row in &rows {
             let (code, message) = (row.number("Code")?, row.text("Message")?);
