@@ -471,6 +471,8 @@ mod tests {
     fn statements_that_are_not_executed() {
         for statement in [
             "SET @@SESSION.SQL_LOG_BIN= 0",
+            "SET GLOBAL INNODB_STATS_AUTO_RECALC=OFF",
+            "SET GLOBAL INNODB_STATS_AUTO_RECALC=@OLD_INNODB_STATS_AUTO_RECALC",
             "LOCK TABLES `t` WRITE",
             "UNLOCK TABLES",
             "FLUSH PRIVILEGES",

@@ -185,6 +185,8 @@ impl Settings {
         if target.is_global {
             return match target.name.as_str() {
                 "gtid_purged" | "gtid_slave_pos" => Ok(Assigned::Place),
+                // By mysqldump, so that the statistics it dumps stay. They are the server's own.
+                "innodb_stats_auto_recalc" => Ok(Assigned::Nothing),
                 name => Err(Refusal::new(format!("it sets {name} for the whole server"))),
             };
         }
