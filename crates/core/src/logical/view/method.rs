@@ -50,10 +50,10 @@ impl Method {
     pub fn promise(self) -> &'static str {
         match self {
             Self::BackupStages | Self::ReadLock => {
-                "all tables are of one moment; the position, if the account may read it, is that moment's"
+                "all tables are of one moment; a position that is given is that moment's"
             }
             Self::TableLocks => {
-                "all saved tables are of one moment; for them the position, if the account may read it, is that moment's; \
+                "all saved tables are of one moment; for them, a position that is given is that moment's; \
                  what else was written meanwhile may be before or after it"
             }
             Self::BinlogPosition => {
