@@ -2,12 +2,12 @@ use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdfast_repo::SourceName;
-use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use jiff::Timestamp;
 
 use super::{
     backup_ref::BackupRef,
     inspect::NameArg,
-    moment::MomentArgs,
+    moment::{MomentArgs, time},
     source::SourceArgs,
     units::{ByteSize, Span},
 };
@@ -252,12 +252,7 @@ impl FromStr for Moment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(at) = text.parse::<Timestamp>() {
-            return Ok(Self(at));
-        }
-        let local = text.parse::<DateTime>().ok();
-        let at = local.and_then(|local| local.to_zoned(TimeZone::UTC).ok());
-        at.map(|at| Self(at.timestamp())).ok_or_else(|| {
+        time(text).map(Self).ok_or_else(|| {
             format!("\"{text}\" is no moment: write 2026-11-20 14:03:07 (UTC) or 2026-11-20T14:03:07+01:00")
         })
     }

@@ -57,16 +57,21 @@ impl FromStr for At {
         if text == "latest" {
             return Ok(At::Latest);
         }
-        if let Ok(time) = text.parse::<Timestamp>() {
-            return Ok(At::Time(time));
-        }
-        let civil = |format| DateTime::strptime(format, text).ok();
-        let civil = civil("%Y-%m-%d %H:%M:%S%.f").or_else(|| civil("%Y-%m-%dT%H:%M:%S%.f"));
-        let time = civil.and_then(|civil| civil.to_zoned(TimeZone::UTC).ok());
-        time.map(|time| At::Time(time.timestamp())).ok_or_else(|| {
+        time(text).map(At::Time).ok_or_else(|| {
             format!("\"{text}\" is no time: write \"2026-11-20 14:03:07\" (UTC), 2026-11-20T15:03:07+01:00, or latest")
         })
     }
+}
+
+/// A time with its zone, or without one in UTC, to the minute at least.
+pub(super) fn time(text: &str) -> Option<Timestamp> {
+    const FORMS: [&str; 4] =
+        ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"];
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Some(time);
+    }
+    let civil = FORMS.iter().find_map(|form| DateTime::strptime(form, text).ok())?;
+    Some(civil.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -82,6 +87,7 @@ mod tests {
             ("2026-11-20T14:03:07.250", at("2026-11-20T14:03:07.25Z")),
             ("2026-11-20T15:03:07+01:00", at("2026-11-20T14:03:07Z")),
             ("2026-11-20 14:03:07Z", at("2026-11-20T14:03:07Z")),
+            ("2026-11-20 14:03", at("2026-11-20T14:03:00Z")),
         ] {
             assert_eq!(typed.parse::<At>(), Ok(meant), "{typed}");
         }

@@ -100,6 +100,7 @@ impl fmt::Display for Span {
         let ms = self.0.as_millis();
         let s = (ms + 500) / 1000;
         let text = match s {
+            _ if ms == 0 => "0 s".to_owned(),
             _ if ms < 1000 => format!("{ms} ms"),
             _ if ms < 59_950 => format!("{:.1} s", self.0.as_secs_f64()),
             _ if s < 3600 => format!("{}m{:02}s", s / 60, s % 60),
