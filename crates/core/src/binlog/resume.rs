@@ -473,7 +473,15 @@ fn place_after(
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Option<Place>> {
-    Ok(match first_transaction(&StreamBegin::AfterGtids(archived.clone()), connect, options)? {
+    let begin = StreamBegin::AfterGtids(archived.clone());
+    let mut first = first_transaction(&begin, connect, options)?;
+    if matches!(first, First::End) && binlog.files.is_none() {
+        // Requesting a place acknowledges everything before it. What is committed until the files are listed
+        // may be before their end, and is sent now.
+        binlog.files()?;
+        first = first_transaction(&begin, connect, options)?;
+    }
+    Ok(match first {
         First::At { place, .. } => Some(place),
         First::End => binlog.files()?.end(),
         First::Gone => None,

@@ -1,6 +1,17 @@
 //! Where an archive continues, on the same server and on another, and what it reports if it cannot.
 
-use std::os::unix::fs::symlink;
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::{
+        fs::symlink,
+        net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    sync::{
+        atomic::{AtomicU8, Ordering},
+        mpsc::channel,
+    },
+};
 
 use holdfast_core::{ErrorKind, binlog::GapKind};
 use holdfast_testkit::replica;
@@ -246,6 +257,81 @@ fn mariadb_10_11_failover_of_an_archiver_that_goes_on() {
 #[test]
 fn mysql_9_7_failover_of_an_archiver_that_goes_on() {
     failover_of_an_archiver_that_goes_on(ServerKind::MySql97);
+}
+
+/// Forwards connections, and calls `before` the first time that a client asks for the list of binlogs after it
+/// has asked for a stream.
+fn forwards(server: &Server, socket: &Path, before: impl Fn() + Send + Sync + 'static) {
+    const LIST: &[u8] = b"SHOW BINARY LOGS";
+    const KIND_AT: usize = 4;
+    const DUMPS: [u8; 2] = [0x12, 0x1e];
+    let (listener, to) = (UnixListener::bind(socket).unwrap(), server.socket().to_owned());
+    let (before, passed) = (Arc::new(before), Arc::new(AtomicU8::new(0)));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (Ok(mut client), Ok(mut server)) = (client, UnixStream::connect(&to)) else { return };
+            let (mut answers, mut answered) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut answers, &mut answered));
+            let (before, passed) = (Arc::clone(&before), Arc::clone(&passed));
+            thread::spawn(move || {
+                let mut buffer = [0; 4_096];
+                while let Ok(count @ 1..) = client.read(&mut buffer) {
+                    let asked = &buffer[..count];
+                    if asked.get(KIND_AT).is_some_and(|kind| DUMPS.contains(kind)) {
+                        let _once = passed.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
+                    } else if asked.windows(LIST.len()).any(|it| it == LIST)
+                        && passed.compare_exchange(1, 2, Ordering::AcqRel, Ordering::Acquire).is_ok()
+                    {
+                        before();
+                    }
+                    if server.write_all(asked).is_err() {
+                        break;
+                    }
+                }
+                let _gone = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+}
+
+/// With semi-synchronous replication, what another server commits while it is asked where to continue is
+/// archived: it comes before a place whose request would acknowledge it.
+fn a_commit_while_the_server_is_asked(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    write(&stage.server, 3);
+    let second = start_replica(&stage.server, ServerOptions::default());
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    stage.once();
+    replica::detach(&second).unwrap();
+    enable_semi_sync(&second);
+    let socket = stage.dir.path().join("socket");
+    let (committed, is_committed) = channel();
+    let opts = second.opts();
+    forwards(&second, &socket, move || {
+        let (opts, committed) = (opts.clone(), committed.clone());
+        thread::spawn(move || {
+            let insert = mysql::Conn::new(opts).unwrap().query_drop("INSERT INTO g.t (v) VALUES (99)");
+            committed.send(insert).unwrap();
+        });
+        sleep(Duration::from_secs(1));
+    });
+    let mut options = ArchiveOptions { semi_sync: true, ..stage.options() };
+    options.connect.socket = Some(socket);
+    let archiver = Archiver::start(&stage.repo, options);
+    is_committed.recv_timeout(Duration::from_secs(50)).expect("the commit waits").unwrap();
+    let report = archiver.stop();
+    assert!(report.gaps.is_empty(), "{report:?}");
+    assert_eq!(inserts(&stage.archive()), 3 + 1, "{:#?}", stage.archive().stretches());
+}
+
+#[test]
+fn mariadb_10_11_a_commit_while_the_server_is_asked() {
+    a_commit_while_the_server_is_asked(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_a_commit_while_the_server_is_asked() {
+    a_commit_while_the_server_is_asked(ServerKind::MySql97);
 }
 
 /// A run that becomes due while its server is away ends with what it has when the server is back.
