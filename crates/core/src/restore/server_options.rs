@@ -42,6 +42,39 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
     options
 }
 
+/// How MyISAM's own stopwords are called.
+const BUILT_IN: &str = "(built-in)";
+
+/// Options by which statements and rows make what they made on the source. A server whose rows are loaded has no
+/// stopword tables before that. Other versions may not know all of them.
+pub(super) fn deciding_options(server: &ServerFacts, is_rebuilt: bool) -> Vec<String> {
+    let is_passed = |name: &str, value: &str| match name {
+        "ft_stopword_file" => value.is_empty(),
+        name if name.ends_with("_stopword_table") => !is_rebuilt,
+        _ => true,
+    };
+    let deciding = server.sql.deciding.iter().filter(|(name, value)| is_passed(name, value));
+    deciding.map(|(name, value)| format!("--loose-{name}={value}")).collect()
+}
+
+/// What to say about settings that decide what statements and rows make, and that a server here does not have.
+pub(super) fn undecided(server: &ServerFacts) -> Option<String> {
+    let deciding = &server.sql.deciding;
+    if deciding.is_empty() {
+        return Some(
+            "the backup does not say which settings its server had that no binlog has (old_mode, \
+             innodb_ft_min_token_size and others): if they were not the defaults, give them by --prepare-option, or \
+             what is replayed may make other tables and full-text indexes"
+                .to_owned(),
+        );
+    }
+    let file = deciding.get("ft_stopword_file").filter(|file| !file.is_empty() && *file != BUILT_IN)?;
+    Some(format!(
+        "the source has stopwords in {file}, which no backup has: full-text indexes of MyISAM and Aria tables are \
+         replayed with the server's own, unless --prepare-option=--ft-stopword-file={file} gives them"
+    ))
+}
+
 /// Plugins of the servers' own packages without which tables or accounts of a source cannot be made. Others are
 /// not loaded because a backup says so: it would choose code that runs here.
 const PLUGINS_NEEDED: [&str; 13] = [

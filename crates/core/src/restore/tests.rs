@@ -327,6 +327,7 @@ fn facts() -> ServerFacts {
             default_storage_engine: "InnoDB".into(),
             performance_schema: false,
             myisam_use_mmap: false,
+            deciding: BTreeMap::new(),
         },
         plugins: Vec::new(),
         components: Vec::new(),

@@ -231,3 +231,54 @@ fn mysql_9_7_encrypted_redo() {
     };
     assert_eq!(rows(&copy), rows(&stage.server), "{report:?}");
 }
+
+/// Settings that no binlog has decide what is replayed: which words a full-text index holds, and which character
+/// set an old name means.
+fn settings_that_no_binlog_has(kind: ServerKind) {
+    let mut options = ServerOptions::default()
+        .arg("--innodb-ft-min-token-size=1")
+        .arg("--ft-min-word-len=1")
+        .arg("--innodb-ft-enable-stopword=OFF");
+    if kind.is_mariadb() {
+        options = options.arg("--old-mode=");
+    }
+    let stage = Stage::with(kind, options.clone());
+    let dir = tempfile::tempdir().unwrap();
+    stage.server.exec("CREATE DATABASE a").unwrap();
+    for (table, engine) in [("i", "InnoDB"), ("m", "MyISAM")] {
+        let columns = "id INT PRIMARY KEY, v TEXT, FULLTEXT (v)";
+        stage.server.exec(format!("CREATE TABLE a.{table} ({columns}) ENGINE={engine}")).unwrap();
+        stage.server.exec(format!("INSERT INTO a.{table} VALUES (1, 'ab the c')")).unwrap();
+    }
+    stage.once();
+    back_up(&stage, dir.path());
+    let later = ["i", "m"].map(|table| format!("INSERT INTO a.{table} VALUES (2, 'ab the c')"));
+    stage.server.exec_all(later).unwrap();
+    stage.server.exec("CREATE TABLE a.u (v TEXT CHARACTER SET utf8)").unwrap();
+    stage.once();
+    let target = dir.path().join("target");
+    recover(&stage.repo, kind, &target, Until::End).unwrap();
+    let copy = Server::attach(kind, &target, options).unwrap();
+    for query in [
+        "SELECT COUNT(*) FROM a.i WHERE MATCH (v) AGAINST ('ab' IN BOOLEAN MODE)",
+        "SELECT COUNT(*) FROM a.i WHERE MATCH (v) AGAINST ('the' IN BOOLEAN MODE)",
+        "SELECT COUNT(*) FROM a.i WHERE MATCH (v) AGAINST ('c' IN BOOLEAN MODE)",
+        "SELECT COUNT(*) FROM a.m WHERE MATCH (v) AGAINST ('c' IN BOOLEAN MODE)",
+        "SELECT character_set_name FROM information_schema.columns WHERE table_schema = 'a' AND table_name = 'u'",
+    ] {
+        let of = |server: &Server| server.value::<String>(query).unwrap();
+        assert_eq!(of(&copy), of(&stage.server), "{query}");
+    }
+    let found = "SELECT COUNT(*) FROM a.i WHERE MATCH (v) AGAINST ('the' IN BOOLEAN MODE)";
+    assert_eq!(copy.value::<u64>(found).unwrap(), 2);
+}
+
+#[test]
+fn mariadb_10_11_settings_that_no_binlog_has() {
+    settings_that_no_binlog_has(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_settings_that_no_binlog_has() {
+    settings_that_no_binlog_has(ServerKind::MySql97);
+}

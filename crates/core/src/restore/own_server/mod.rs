@@ -27,7 +27,7 @@ use super::{
     options::RestoreOptions,
     plan::Plan,
     roots::Roots,
-    server_options::set_aside,
+    server_options::{deciding_options, set_aside, undecided},
     target::{Tree, names::REDO_MARIADB},
 };
 use private::Private;
@@ -168,6 +168,7 @@ impl<'a> PrivateFiles<'a> {
         let mut add = |option: String| arguments.push(option.into());
         add("--performance-schema=OFF".to_owned());
         self.server_options.iter().cloned().for_each(&mut add);
+        deciding_options(server, self.is_rebuilt()).into_iter().for_each(&mut add);
         if self.moved.is_some() {
             add(format!("--innodb-data-file-path={}", set_aside(&server.innodb.data_file_path)));
             arguments.push(option_of("--innodb-log-group-home-dir=", redo_dir));
@@ -222,6 +223,14 @@ impl<'a> PrivateFiles<'a> {
         };
         needs_plugins(self.server)
             || self.server_options.iter().chain(&self.options.prepare_options).any(names_some)
+    }
+
+    /// Whether it has the source's settings for the words of full-text indexes.
+    pub(super) fn knows_words(&self) -> bool {
+        let deciding = &self.server.sql.deciding;
+        !deciding.is_empty()
+            && undecided(self.server).is_none()
+            && !deciding.keys().any(|name| name.ends_with("_stopword_table"))
     }
 
     /// Whether its files were made anew, from the rows of a logical backup.

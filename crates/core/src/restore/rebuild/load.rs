@@ -108,7 +108,9 @@ fn load_into(
     for statement in gtids(files).into_iter().flatten() {
         session.exec(&statement)?;
     }
-    if let Some(text) = full_text(&mut session, files.options)? {
+    if !files.knows_words()
+        && let Some(text) = full_text(&mut session, files.options)?
+    {
         watch.event(Event::Warning { text });
     }
     Ok((report, in_memory(&mut session)?))

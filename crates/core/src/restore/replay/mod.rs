@@ -31,6 +31,7 @@ use super::{
     options::RestoreOptions,
     own_server::{PrivateFiles, account, is_of_absent_plugin, is_of_replication, uses_gtids},
     plan::recovery,
+    server_options::undecided,
     target::io_failed,
 };
 use crate::{
@@ -87,6 +88,9 @@ pub(super) fn run(
         return Ok(Replayed { reached, bytes: 0, ms: 0, events_disabled: Vec::new() });
     };
 
+    if let Some(text) = undecided(facts) {
+        listener.event(Event::Warning { text });
+    }
     let own = OwnAccount::random()?;
     let init = account::write_creation(&own, files, false)?;
     let mut orders = vec![

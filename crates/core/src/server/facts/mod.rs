@@ -13,7 +13,10 @@ mod probe;
 mod refuse;
 mod variables;
 
-use std::path::{Component, Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+};
 
 use holdfast_formats::Flavor;
 use serde::{Deserialize, Serialize};
@@ -239,6 +242,10 @@ pub struct SqlFacts {
     /// `myisam_use_mmap`.
     #[serde(default)]
     pub myisam_use_mmap: bool,
+    /// Settings that no binlog has, and by which the same statements and rows make other tables, values or
+    /// full-text indexes. Empty in backups that are older than this field.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deciding: BTreeMap<String, String>,
 }
 
 /// An active plugin from a shared library.

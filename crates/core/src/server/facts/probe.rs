@@ -61,6 +61,7 @@ impl ServerFacts {
                 default_storage_engine: variables.text("default_storage_engine"),
                 performance_schema: variables.is_on("performance_schema"),
                 myisam_use_mmap: variables.is_on("myisam_use_mmap"),
+                deciding: variables.deciding(),
             },
             plugins,
             components,

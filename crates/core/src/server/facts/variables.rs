@@ -20,6 +20,39 @@ const MORE_KEY_FILES: [&str; 3] = [FILE_KEY, "keyring_vault_config", "keyring_ok
 const FILE_KEY: &str = "file_key_management_filekey";
 const FILE_PREFIX: &str = "FILE:";
 
+/// Settings that no binlog has, and by which the same statements and rows make other tables, values or full-text
+/// indexes. None of them lets a server read, write or load anything.
+const DECIDING: [&str; 25] = [
+    "block_encryption_mode",
+    "character_set_collations",
+    "character_set_server",
+    "collation_server",
+    "default_regex_flags",
+    "default_week_format",
+    "div_precision_increment",
+    "enforce_storage_engine",
+    "explicit_defaults_for_timestamp",
+    "ft_max_word_len",
+    "ft_min_word_len",
+    FT_STOPWORD_FILE,
+    "group_concat_max_len",
+    "innodb_default_row_format",
+    "innodb_file_per_table",
+    "innodb_ft_enable_stopword",
+    "innodb_ft_max_token_size",
+    "innodb_ft_min_token_size",
+    "innodb_ft_server_stopword_table",
+    "innodb_ft_user_stopword_table",
+    "ngram_token_size",
+    OLD_MODE,
+    "partial_revokes",
+    "restrict_fk_on_non_standard_key",
+    "system_versioning_alter_history",
+];
+/// Of these, those that say something when they are empty.
+const FT_STOPWORD_FILE: &str = "ft_stopword_file";
+const OLD_MODE: &str = "old_mode";
+
 /// The server's global variables, by name in lower case.
 pub(super) struct Variables(BTreeMap<String, String>);
 
@@ -83,6 +116,15 @@ impl Variables {
         let named = PLUGIN_LOGS.into_iter().filter_map(|name| self.path_set(name));
         // The path may be a directory, which then holds a file of the usual name.
         named.flat_map(|path| [path.join(SERVER_AUDIT_LOG), path]).collect()
+    }
+
+    pub(super) fn deciding(&self) -> BTreeMap<String, String> {
+        let value = |name: &str| {
+            let may_be_empty = [FT_STOPWORD_FILE, OLD_MODE].contains(&name);
+            let value = self.get(name).filter(|value| may_be_empty || !value.is_empty())?;
+            Some((name.to_owned(), value.to_owned()))
+        };
+        DECIDING.into_iter().filter_map(value).collect()
     }
 
     pub(super) fn innodb(&self) -> Result<InnodbFacts, SqlError> {
