@@ -332,6 +332,7 @@ fn facts() -> ServerFacts {
         plugins: Vec::new(),
         components: Vec::new(),
         capabilities: Capabilities::default(),
+        started_at: None,
     }
 }
 

@@ -362,6 +362,7 @@ fn mariadb_10_11_a_replica_has_another_order() {
     let (stage, dir) = stage(ServerKind::MariaDb1011, &[]);
     reset(&stage.server);
     write(&stage.server, &[(1, 1, 1, "INSERT INTO a.t VALUES (1)")]);
+    pause();
     back_up(&stage, dir.path());
     write(&stage.server, &[(0, 1, 1, "INSERT INTO a.t VALUES (2)")]);
     stage.once();
@@ -438,6 +439,35 @@ fn mysql_9_7_reset_between() {
 #[test]
 fn mysql_9_7_reset_between_without_gtids() {
     reset_between(ServerKind::MySql97, &["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]);
+}
+
+/// The same if the server is reset as soon as the backup is there, and writes as much again.
+fn reset_right_after_a_backup(kind: ServerKind) {
+    let (stage, dir) = stage(kind, &[]);
+    reset(&stage.server);
+    insert(&stage.server, 0..3);
+    // So that the file of the backup is not the one of the server's start.
+    sleep(Duration::from_secs(4));
+    back_up(&stage, dir.path());
+    reset(&stage.server);
+    insert(&stage.server, 3..9);
+    sleep(Duration::from_secs(2));
+    insert(&stage.server, 9..10);
+    stage.once();
+    let target = dir.path().join("never");
+    let error = recover(&stage.repo, kind, &target, Until::End).unwrap_err();
+    assert!(error.to_string().contains("the archive does not continue"), "{error}");
+    assert!(!target.exists());
+}
+
+#[test]
+fn mariadb_10_11_reset_right_after_a_backup() {
+    reset_right_after_a_backup(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_reset_right_after_a_backup() {
+    reset_right_after_a_backup(ServerKind::MySql97);
 }
 
 /// A backup that contains transactions committed after the moment is no base for it, whatever the clock of

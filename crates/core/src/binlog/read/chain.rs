@@ -1,9 +1,11 @@
 //! What can be recovered: backups of a whole server, and how far the archive continues after each without a
 //! gap.
 
+use std::{cmp::Ordering, ops::ControlFlow};
+
 use holdfast_formats::{
     Flavor, Gtids,
-    binlog::Header,
+    binlog::{Body, Checksum, Event, Header, Part},
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 use holdfast_repo::{Kind, LogName, RunNo, format::manifest::Head, log::history::History};
@@ -12,7 +14,10 @@ use serde::Serialize;
 
 use super::{After, Archive, ArchivedStretch, GapKind, Place};
 use crate::{
-    binlog::stretch::{BinlogServer, parse_gtids},
+    binlog::{
+        recorder::FILE_BEGIN,
+        stretch::{BinlogServer, parse_gtids},
+    },
     error::Result,
     head::{self, read_head},
     logical::ViewFacts,
@@ -21,6 +26,8 @@ use crate::{
 
 /// How far the clocks of a server and of the host that backs it up may differ.
 const CLOCKS_DIFFER_S: i64 = 1;
+/// How much later than its start, in whole seconds, a server may begin its first file.
+const STARTS_WITHIN_S: u64 = 2;
 
 /// Stretches without a gap between them.
 #[derive(Clone, Debug, Serialize)]
@@ -160,13 +167,14 @@ impl Archive {
     fn after_place(&self, taken: &Taken) -> Option<After> {
         let position = taken.position.binlog.as_ref()?.offset;
         let gtids = taken.gtids();
-        let has = |archived: &ArchivedStretch| {
+        let has = |at: usize, archived: &ArchivedStretch| {
             archived.has_its_name(taken)
-                && archived.was_begun_before(taken.placed_at())
                 && (archived.stretch.begin..=archived.end).contains(&position)
                 && gtids.as_ref().is_none_or(|gtids| archived.may_precede(gtids))
+                && self.existed(at, taken)
         };
-        let stretch = self.stretches.iter().rposition(has)?;
+        let mut stretches = self.stretches.iter().enumerate().rev();
+        let (stretch, _) = stretches.find(|(at, archived)| has(*at, archived))?;
         Some(After::PlaceIn { stretch, position, gtids })
     }
 
@@ -191,8 +199,10 @@ impl Archive {
                 && offset.is_some_and(|offset| has_ended(offset) || had_more(offset))
         });
         // What the server itself has begun since may belong to another history.
-        let is_own = first.stretch.server.is_same(&taken.server);
-        let known_by = if is_own { taken.placed_at() } else { taken.finished_at };
+        let was_known = || match first.stretch.server.is_same(&taken.server) {
+            true => self.existed(begin, taken),
+            false => first.was_begun_before(taken.finished_at),
+        };
         let after = After::Gtids(gtids.clone());
         let is_after_gap = || begin == 0 || self.locate(&after).is_ok_and(|(at, ..)| at >= begin);
         (counts_on
@@ -201,9 +211,55 @@ impl Archive {
             && flavor == taken.server.flavor()
             && !gtids.is_empty()
             && newest.includes(&gtids)
-            && first.was_begun_before(known_by)
+            && was_known()
             && is_after_gap())
         .then_some(after)
+    }
+}
+
+impl Archive {
+    /// Whether the file of a stretch of the server that was backed up existed when the backup's place was read.
+    ///
+    /// The server's clock tells both times, in whole seconds. In the same second the server may have been reset
+    /// right after the backup, and its files have their names again. Then a file that was begun as the first
+    /// counts only if the server was started just then, or if nothing was committed in it before the place.
+    fn existed(&self, at: usize, taken: &Taken) -> bool {
+        let archived = &self.stretches[at];
+        let Some(placed_at) = taken.position.at else { return archived.was_begun_before(taken.finished_at) };
+        let second = placed_at.as_second();
+        match archived.begun_s().map(|begun| begun.cmp(&second)) {
+            None | Some(Ordering::Greater) => false,
+            Some(Ordering::Less) => true,
+            Some(Ordering::Equal) => {
+                let in_that_second = self.stretches[..=at].iter().filter(|other| {
+                    other.stretch.server.is_same(&taken.server) && other.begun_s() == Some(second)
+                });
+                let is_started = taken
+                    .started_at
+                    .is_some_and(|start| start.as_second().abs_diff(second) <= STARTS_WITHIN_S);
+                is_started
+                    || !in_that_second.into_iter().any(ArchivedStretch::is_first_file)
+                    || taken.position.binlog.as_ref().is_some_and(|place| {
+                        matches!(self.has_transactions_before(at, place.offset), Ok(false))
+                    })
+            }
+        }
+    }
+
+    /// Whether a transaction begins in a stretch before an offset.
+    fn has_transactions_before(&self, at: usize, offset: u64) -> Result<bool> {
+        if self.stretches[at].stretch.begin > FILE_BEGIN {
+            return Ok(true);
+        }
+        let mut has = false;
+        self.all_transactions(at..at + 1, &mut |event| {
+            if event.begin >= offset {
+                return Ok(ControlFlow::Break(()));
+            }
+            has |= event.part != Part::Outside;
+            Ok(if has { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(has)
     }
 }
 
@@ -232,11 +288,25 @@ impl ArchivedStretch {
         }
     }
 
-    /// Whether its file existed at a time, by the server's clock.
+    /// Whether its file existed at a time by another host's clock.
     fn was_begun_before(&self, at: Timestamp) -> bool {
+        self.begun_s().is_some_and(|begun| begun <= at.as_second() + CLOCKS_DIFFER_S)
+    }
+
+    /// When its file was begun, in seconds since 1970.
+    fn begun_s(&self) -> Option<i64> {
+        let format = self.stretch.format_bytes().ok()?;
+        Some(i64::from(Header::parse(&format).ok()?.timestamp))
+    }
+
+    /// Whether its file is the first since the server was started or reset: none that it has ended names it.
+    fn is_first_file(&self) -> bool {
         let format = self.stretch.format_bytes().ok();
-        let header = format.and_then(|format| Header::parse(&format).ok());
-        header.is_some_and(|header| i64::from(header.timestamp) <= at.as_second() + CLOCKS_DIFFER_S)
+        let event = format.as_deref().and_then(|format| Event::parse(format, Checksum::Crc32).ok());
+        match event.as_ref().and_then(|event| event.body().ok()) {
+            Some(Body::FormatDescription(format)) => format.created != 0,
+            _ => true,
+        }
     }
 }
 
@@ -254,6 +324,8 @@ pub struct Taken {
     pub holds_from: Timestamp,
     /// MySQL: some of its transactions may have no GTID.
     pub may_lack_gtids: bool,
+    /// When its server was started, by the server's clock.
+    pub started_at: Option<Timestamp>,
 }
 
 impl Taken {
@@ -272,12 +344,8 @@ impl Taken {
             }),
             position,
             may_lack_gtids: gtid_mode.is_some_and(|mode| mode != "ON"),
+            started_at: facts.started_at,
         })
-    }
-
-    /// When its position was read, if that is known; otherwise a time that is not earlier.
-    fn placed_at(&self) -> Timestamp {
-        self.position.at.unwrap_or(self.finished_at)
     }
 
     /// The GTIDs of the transactions that it holds, as far as its server assigns them.

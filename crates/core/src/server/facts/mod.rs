@@ -19,6 +19,7 @@ use std::{
 };
 
 use holdfast_formats::Flavor;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -55,6 +56,9 @@ pub struct ServerFacts {
     pub components: Vec<String>,
     /// What the server can do.
     pub capabilities: Capabilities,
+    /// When the server was started, by its clock, give or take a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
 }
 
 /// What distinguishes one server from another.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use holdfast_formats::Flavor;
+use jiff::Timestamp;
 
 use super::{
     AriaFacts, Capabilities, Identity, Paths, Plugin, ServerFacts, SqlFacts, membership, variables::Variables,
@@ -66,8 +67,16 @@ impl ServerFacts {
             plugins,
             components,
             capabilities,
+            started_at: started_at(session)?,
         })
     }
+}
+
+/// When the server was started, by its clock, give or take a second.
+fn started_at(session: &mut Session) -> Result<Option<Timestamp>, SqlError> {
+    let Some(uptime) = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")? else { return Ok(None) };
+    let now: i64 = session.number("SELECT UNIX_TIMESTAMP()")?;
+    Ok(Timestamp::from_second(now.saturating_sub(uptime.number("Value")?)).ok())
 }
 
 impl Identity {

@@ -89,6 +89,7 @@ fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken
         finished_at: Timestamp::from_second(TAKEN_S).unwrap(),
         holds_from: Timestamp::from_second(TAKEN_S).unwrap(),
         may_lack_gtids: false,
+        started_at: None,
     }
 }
 
@@ -135,6 +136,39 @@ fn a_reset_while_rows_were_read() {
     let only = archive([since]);
     assert_eq!(found(&only, TAKEN_S - 100), Some(0));
     assert_eq!(found(&only, TAKEN_S - 300), None);
+}
+
+/// The first event of a file, of a server that was started or reset at `created_s`, or has ended another file.
+fn format_of(begun_s: i64, created_s: i64) -> String {
+    let mut data = 4_u16.to_le_bytes().to_vec();
+    data.resize(2 + 50, 0);
+    data.extend_from_slice(&(created_s as u32).to_le_bytes());
+    data.push(19);
+    data.resize(100, 0);
+    let len = 19 + data.len() as u32;
+    let header = [&(begun_s as u32).to_le_bytes()[..], &[15, 1, 0, 0, 0], &len.to_le_bytes()];
+    to_hex(&[header.concat(), (4 + len).to_le_bytes().to_vec(), vec![0; 2], data].concat())
+}
+
+/// Where the file was begun in the second in which the place was read, it counts only if the server cannot have
+/// been reset since.
+#[test]
+fn a_file_of_the_same_second() {
+    let own = server(MARIADB, 1);
+    let found = |format: String, started_at: Option<i64>| {
+        let mut stretch = stretch(&own, "binlog.000001", (4, 900), ("", "0-1-60"));
+        stretch.format = format;
+        let mut taken = taken(&own, Some(("binlog.000001", 500)), "0-1-40");
+        taken.position.at = Some(Timestamp::from_second(TAKEN_S).unwrap());
+        taken.started_at = started_at.map(|at| Timestamp::from_second(at).unwrap());
+        archive([stretch]).after(&taken).is_some()
+    };
+    let reset = format_of(TAKEN_S, TAKEN_S);
+    assert!(found(format_of(TAKEN_S, 0), None), "another file was ended");
+    assert!(found(reset.clone(), Some(TAKEN_S - 1)), "the server was started");
+    assert!(!found(reset.clone(), Some(TAKEN_S - 900)));
+    assert!(!found(reset, None));
+    assert!(!found(format_of(TAKEN_S + 1, 0), None), "it was begun later");
 }
 
 /// The archive was of a primary, and continues on a replica that has taken its place:
