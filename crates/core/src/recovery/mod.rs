@@ -126,9 +126,9 @@ impl Backups {
     }
 }
 
-/// Finds the backup after which the archive continues to the moment. If the moment is a transaction, that is
-/// located first: numbers alone do not tell whether it comes after a backup, since they begin again after a
-/// reset.
+/// Finds the backup after which the archive continues to the moment, if there is one without a gap. If the moment
+/// is a transaction, that is located first: numbers alone do not tell whether it comes after a backup, since they
+/// begin again after a reset.
 fn last_before<'a>(
     repo: &Arc<Repo>,
     backups: &'a Backups,
@@ -139,6 +139,7 @@ fn last_before<'a>(
     let occurrence =
         until.gtid().map(|gtid| only::occurrence(repo, backups, archive, until, gtid)).transpose()?;
     let mut refused = None;
+    let mut cut_off = None;
     let is_wanted = |history: &History| kind.is_none_or(|kind| history.log().kind == kind);
     for (history, run) in backups.preferred().filter(|(history, _)| is_wanted(history)) {
         let tried = continued(repo, history, run, archive, until).and_then(|continued| {
@@ -150,10 +151,17 @@ fn last_before<'a>(
             }
         });
         match tried {
-            Ok(continued) => return Ok((history, run, continued)),
+            Ok(continued) if until.is_reached_from(archive, &continued.0)? => {
+                return Ok((history, run, continued));
+            }
+            // If there is no other, the gap is what is reported.
+            Ok(continued) => drop(cut_off.get_or_insert((history, run, continued))),
             // The newest refusal is reported: it concerns the backup that one would have expected.
             Err(error) => drop(refused.get_or_insert(error)),
         }
+    }
+    if let Some(cut_off) = cut_off {
+        return Ok(cut_off);
     }
     let source = &archive.log().source;
     Err(match (refused, until.gtid().zip(occurrence.as_ref())) {

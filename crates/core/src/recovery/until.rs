@@ -6,7 +6,7 @@ use holdfast_formats::{Flavor, Gtid, Gtids, binlog::GtidEvent};
 use jiff::{SpanRound, Timestamp, Unit};
 
 use crate::{
-    binlog::Archive,
+    binlog::{After, Archive, ArchivedStretch},
     error::{Error, ErrorKind, Result},
 };
 
@@ -82,6 +82,25 @@ impl Until {
             Until::Gtid(gtid) | Until::BeforeGtid(gtid) => gtids.is_some_and(|gtids| gtids.contains(gtid)),
             Until::End => false,
         }
+    }
+
+    /// Whether the archive leads from a position to the moment without a gap, if that is a time or the end.
+    pub(super) fn is_reached_from(&self, archive: &Archive, after: &After) -> Result<bool> {
+        let (first, ..) = archive.locate(after)?;
+        let mut whole = archive.stretches().iter().skip(first);
+        let is_passed = whole.next().is_some_and(|archived| self.is_passed_in(archived));
+        let mut parts = whole.take_while(|archived| archived.gap.is_none());
+        let is_passed = is_passed || parts.any(|archived| self.is_passed_in(archived));
+        let last = archive.stretches().len().saturating_sub(1);
+        Ok(match self {
+            Until::Gtid(_) | Until::BeforeGtid(_) => true,
+            Until::Time(_) | Until::End => is_passed || archive.is_whole_between(first, last),
+        })
+    }
+
+    /// Whether a transaction of a stretch is later than the moment, if that is a time.
+    fn is_passed_in(&self, archived: &ArchivedStretch) -> bool {
+        archived.stretch.last_at.is_some_and(|at| self.is_passed_at(at))
     }
 
     /// Refuses a time if the archive cannot be said to have all transactions before it, and the end if that cannot

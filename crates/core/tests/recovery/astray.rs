@@ -470,6 +470,36 @@ fn mysql_9_7_reset_right_after_a_backup() {
     reset_right_after_a_backup(ServerKind::MySql97);
 }
 
+/// Of several backups, one is chosen from which the archive leads to the moment.
+#[test]
+fn mysql_9_7_a_backup_before_a_gap() {
+    let (stage, dir) = stage(ServerKind::MySql97, &[]);
+    insert(&stage.server, 0..3);
+    stage.once();
+    back_up(&stage, dir.path());
+    insert(&stage.server, 3..5);
+    let early = pause();
+    insert(&stage.server, 5..6);
+    stage.once();
+    reset(&stage.server);
+    insert(&stage.server, 6..9);
+    pause();
+    let options = logical_options(&stage.server);
+    logical::run(&stage.repo, &options, &Selection::default(), &Told, &Cancel::default()).unwrap();
+    insert(&stage.server, 9..12);
+    let late = pause();
+    insert(&stage.server, 12..15);
+    stage.once();
+    for (until, kind) in [
+        (Until::End, Kind::Logical),
+        (Until::Time(late), Kind::Logical),
+        (Until::Time(early), Kind::Physical),
+    ] {
+        let chosen = recovery::choose(&stage.repo, &source(), None, until.clone()).unwrap();
+        assert_eq!(chosen.base().0.kind, kind, "{until}");
+    }
+}
+
 /// A backup that contains transactions committed after the moment is no base for it, whatever the clock of
 /// the host that took it showed.
 #[test]
