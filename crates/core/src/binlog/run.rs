@@ -17,6 +17,7 @@ use holdfast_repo::{
     },
     log::{
         history::History,
+        outcome::HEAD_BYTES_MAX,
         run::{ActiveRun, BeginError, Ending, FinishError, Run, RunOptions},
         segment::{SegmentReader, discard_segments},
     },
@@ -44,8 +45,10 @@ const PAGE_BYTES: u32 = 16 << 10;
 const GIVE_BYTES: usize = 64 * PAGE_BYTES as usize;
 /// A run that receives nothing ends after this long.
 const IDLE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
-/// A head lists every stretch; this many are far below its limit.
+/// A head lists every stretch; this many are far below its limit, unless their GTIDs are long.
 const STRETCHES_MAX: usize = 1_000;
+/// Half of what a head may have: the next stretch, and what dead runs have left, must fit in as well.
+const STRETCHES_BYTES_MAX: usize = (HEAD_BYTES_MAX / 2) as usize;
 /// An archiver waits while what others left is filed: with this many bytes of events, the rest is left to the
 /// next time.
 const FILED_BYTES_MAX: u64 = 4 << 30;
@@ -61,6 +64,8 @@ pub(super) struct ArchiveRun {
     pub(super) segments: Option<Segments>,
     is_taking_over: bool,
     stretches: Vec<Stretch>,
+    /// What they take in the head.
+    stretches_bytes: usize,
     taken: Vec<RunNo>,
     /// Of segments that dead runs have left: what is wrong with those that cannot be read.
     pub(super) unreadable: Vec<String>,
@@ -148,6 +153,7 @@ impl ArchiveRun {
             segments: None,
             is_taking_over: false,
             stretches: Vec::new(),
+            stretches_bytes: 0,
             taken: Vec::new(),
             unreadable: Vec::new(),
             began: Instant::now(),
@@ -225,7 +231,7 @@ impl ArchiveRun {
         let mut recorder: Option<Recorder> = None;
         let mut before = None;
         for (done, run) in runs.iter().enumerate() {
-            if self.stretches.len() >= STRETCHES_MAX || self.bytes >= FILED_BYTES_MAX {
+            if self.is_head_full() || self.bytes >= FILED_BYTES_MAX {
                 return Ok(done);
             }
             let history = self.run.history();
@@ -265,8 +271,13 @@ impl ArchiveRun {
         let age = self.began.elapsed();
         match self.bytes {
             0 => age >= age_max.max(IDLE_AGE_MAX),
-            bytes => bytes >= bytes_max || age >= age_max || self.stretches.len() >= STRETCHES_MAX,
+            bytes => bytes >= bytes_max || age >= age_max || self.is_head_full(),
         }
+    }
+
+    /// Whether its head has as many stretches as it should.
+    fn is_head_full(&self) -> bool {
+        self.stretches.len() >= STRETCHES_MAX || self.stretches_bytes >= STRETCHES_BYTES_MAX
     }
 
     /// Whether there is nothing in it.
@@ -422,6 +433,7 @@ impl Sink for ArchiveRun {
             writer.pages(file.id, file.pages, &file.rest).map_err(|error| self.failed(error))?;
         }
         writer.end_file(file.id, size).map_err(|error| self.failed(error))?;
+        self.stretches_bytes += serde_json::to_vec(&stretch).context("describe the archive")?.len();
         self.stretches.push(stretch);
         Ok(())
     }

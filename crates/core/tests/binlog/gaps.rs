@@ -334,6 +334,21 @@ fn mysql_9_7_a_commit_while_the_server_is_asked() {
     a_commit_while_the_server_is_asked(ServerKind::MySql97);
 }
 
+/// A head lists the GTIDs before and after each file: a run ends before they are too many for it.
+#[test]
+fn mysql_9_7_long_gtids_of_many_files() {
+    let stage = Stage::new(ServerKind::MySql97);
+    let with_holes = (1..3_000).flat_map(|number| {
+        let next = format!("SET gtid_next = '3e11fa47-71ca-11e1-9e33-c80aa9429562:{}'", 2 * number);
+        [next, "BEGIN".to_owned(), "COMMIT".to_owned()]
+    });
+    stage.server.exec_all(with_holes).unwrap();
+    stage.server.exec_all(std::iter::repeat_n("FLUSH BINARY LOGS", 350)).unwrap();
+    let report = stage.once();
+    assert!(report.runs.len() > 1, "{report:?}");
+    stage.compare_files();
+}
+
 /// A run that becomes due while its server is away ends with what it has when the server is back.
 fn away_until_the_run_is_due(kind: ServerKind) {
     let mut stage = Stage::new(kind);
