@@ -31,6 +31,8 @@ pub(super) struct Binlog {
     pub(super) server: BinlogServer,
     /// GTIDs of all transactions, where the server assigns them.
     pub(super) gtids: Option<Gtids>,
+    /// The last transaction of each server in each domain that its binlog has had (MariaDB).
+    logged: Vec<MariaDbGtid>,
     session: Session,
     files: Option<Files>,
     /// Whether it was asked for its files and has not answered, or is not to be asked.
@@ -64,7 +66,8 @@ impl Binlog {
             version,
         };
         let gtids = executed(&mut session)?;
-        Ok(Self { server, gtids, session, files: None, is_silent: false })
+        let logged = logged(&mut session)?;
+        Ok(Self { server, gtids, logged, session, files: None, is_silent: false })
     }
 
     /// Its files. They may hold more than the GTIDs that were read before, never less.
@@ -113,6 +116,16 @@ pub(super) fn executed(session: &mut Session) -> Result<Option<Gtids>> {
     })?;
     let gtids = parse_gtids(flavor, &executed.unwrap_or_default())?;
     Ok((!gtids.is_empty()).then_some(gtids))
+}
+
+/// The last transaction of each server in each domain that a MariaDB server's binlog has had.
+fn logged(session: &mut Session) -> Result<Vec<MariaDbGtid>> {
+    if session.flavor() == Flavor::MySql {
+        return Ok(Vec::new());
+    }
+    let state = session.value("SELECT @@GLOBAL.gtid_binlog_state")?.unwrap_or_default();
+    let gtids = state.split(',').map(str::trim).filter(|gtid| !gtid.is_empty());
+    gtids.map(|gtid| gtid.parse().context("read the state of the server's binlog")).collect()
 }
 
 impl Files {
@@ -375,7 +388,8 @@ impl Lack {
 /// What a server lacks of what is archived, if anything. Each MySQL GTID is of one transaction; so is each
 /// MariaDB GTID on the server that assigned it. On another MariaDB server it may be of another, newer
 /// transaction: if that server was recovered to before the archived ones, or took their server's place
-/// without them. So it must have the last one itself.
+/// without them. So it must have the last one itself, and of every domain one as late by the same server:
+/// a replica that leaves a domain out may have counted on in it.
 fn lack(
     binlog: &Binlog,
     tail: &Tail,
@@ -389,6 +403,10 @@ fn lack(
     let Gtids::MariaDb(mut after) = archived else { return Ok(None) };
     if binlog.server.is_same(&tail.server) {
         return Ok(None);
+    }
+    if let Some(gtid) = after.iter().find(|gtid| !has_logged(&binlog.logged, gtid)) {
+        let what = format!("its binlog has never had the archived transaction {gtid}");
+        return Ok(Some(Lack::Otherwise(what)));
     }
     let Some(last) = &tail.last_transaction else {
         let what = format!("the archive has no transaction by which {after} could be verified");
@@ -409,6 +427,13 @@ fn lack(
         None => format!("it does not have the archived transaction {gtid}, or has purged it"),
     };
     Ok(Some(Lack::Otherwise(what)))
+}
+
+/// Whether a binlog has had a transaction, or a later one of the same server and domain.
+fn has_logged(logged: &[MariaDbGtid], gtid: &MariaDbGtid) -> bool {
+    logged
+        .iter()
+        .any(|it| (it.domain, it.server) == (gtid.domain, gtid.server) && it.sequence >= gtid.sequence)
 }
 
 /// What a server other than the one that was archived last lacks of what is archived.

@@ -500,6 +500,31 @@ fn mysql_9_7_a_backup_before_a_gap() {
     }
 }
 
+/// A replica that leaves out a domain of its primary, and counts on in it, does not have what is archived.
+#[test]
+fn mariadb_10_11_a_replica_that_leaves_out_a_domain() {
+    let (stage, _dir) = stage(ServerKind::MariaDb1011, &[]);
+    insert(&stage.server, 0..5);
+    let second = start_replica(&stage.server, ServerOptions::default().arg("--server-id=2"));
+    second.exec_all(["STOP SLAVE", "CHANGE MASTER TO IGNORE_DOMAIN_IDS=(1)", "START SLAVE"]).unwrap();
+    let insert_in = |server: &Server, domain: u32, ids: std::ops::Range<u32>| {
+        let set = format!("SET SESSION gtid_domain_id = {domain}");
+        let inserts = ids.map(|id| format!("INSERT INTO a.t VALUES ({id})"));
+        server.exec_all([set].into_iter().chain(inserts)).unwrap();
+    };
+    insert_in(&stage.server, 1, 5..8);
+    insert(&stage.server, 8..10);
+    let begin = std::time::Instant::now();
+    while ids(&second) != [0, 1, 2, 3, 4, 8, 9] {
+        assert!(begin.elapsed() < CATCH_UP_MAX, "{:?}", ids(&second));
+        sleep(Duration::from_millis(50));
+    }
+    stage.once();
+    replica::detach(&second).unwrap();
+    insert_in(&second, 1, 20..30);
+    begins_a_gap(&stage, &second);
+}
+
 /// A backup that contains transactions committed after the moment is no base for it, whatever the clock of
 /// the host that took it showed.
 #[test]
