@@ -608,7 +608,7 @@ pub(super) fn tells_begin(body: &Body<'_>) -> bool {
 }
 
 /// BLAKE3, hex.
-fn hash(bytes: &[u8]) -> String {
+pub(super) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use holdfast_formats::{
     Flavor, Gtid, Gtids,
-    binlog::{Body, Checksum, Event, EventKind, FormatDescription, GtidEvent},
+    binlog::{Body, Checksum, Event, EventKind, FormatDescription, GtidEvent, Header},
     gtid::MariaDbGtid,
 };
 use holdfast_repo::{Kind, LogName, Repo, log::history::History};
 
 use super::{
     read::Taken,
-    recorder::{FILE_BEGIN, Known, Start, tells_begin},
+    recorder::{FILE_BEGIN, Known, Start, hash, tells_begin},
     stream::{Next, Stream, StreamBegin, StreamOptions},
     stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
 };
@@ -100,6 +100,12 @@ impl Binlog {
 
     fn oldest(&mut self) -> Result<Place> {
         self.files()?.oldest()
+    }
+
+    /// Whether it has said that a file is longer than an event can tell.
+    fn is_long(&self, file: &str) -> bool {
+        let size = self.files.as_ref().and_then(|files| files.size(file));
+        size.is_some_and(|size| size > u64::from(u32::MAX))
     }
 }
 
@@ -240,9 +246,9 @@ pub(super) fn first(
     if let (Some(gtids), Some(executed)) = (&gtids, &binlog.gtids)
         && !gtids.is_empty()
         && executed.includes(gtids)
-        && let Some(place) = place_after(gtids, binlog, connect, options)?
+        && let Some(start) = start_after(gtids, binlog, connect, options)?
     {
-        return Ok((begin(&place.file), None));
+        return Ok((begin(&start.place.file), None));
     }
     let warning = format!(
         "it is unknown where the server's binlog continues after the newest backup, of {at:.0}, or the \
@@ -311,9 +317,9 @@ pub(super) fn next(
         && !has_lost
         && !begins_anew
         && lack.is_none()
-        && let Some(place) = place_after(archived, binlog, connect, options)?
+        && let Some(start) = start_after(archived, binlog, connect, options)?
     {
-        return Ok(Start::at(place));
+        return Ok(start);
     }
     let kind = match (&archived, &binlog.gtids) {
         _ if begins_anew => GapKind::Reset,
@@ -490,14 +496,14 @@ fn begins_with_any(
     }
 }
 
-/// The place of the first transaction that is not archived, or the end if all are;
+/// Where the first transaction begins that is not archived, or the end if all are;
 /// `None` if the server does not have it any more.
-fn place_after(
+fn start_after(
     archived: &Gtids,
     binlog: &mut Binlog,
     connect: &ConnectOptions,
     options: StreamOptions,
-) -> Result<Option<Place>> {
+) -> Result<Option<Start>> {
     let begin = StreamBegin::AfterGtids(archived.clone());
     let mut first = first_transaction(&begin, connect, options)?;
     if matches!(first, First::End) && binlog.files.is_none() {
@@ -507,9 +513,48 @@ fn place_after(
         first = first_transaction(&begin, connect, options)?;
     }
     Ok(match first {
-        First::At { place, .. } => Some(place),
-        First::End => binlog.files()?.end(),
+        // What was skipped before it may be longer than an event can tell.
+        First::At { place, gtid: Some(gtid) } if binlog.is_long(&place.file) => {
+            start_at(&place.file, &gtid, connect, options)?
+        }
+        First::At { place, .. } => Some(Start::at(place)),
+        First::End => binlog.files()?.end().map(Start::at),
         First::Gone => None,
+    })
+}
+
+/// Where a transaction begins in a file that is read from its beginning. Where the protocol has no number for
+/// that place, the event before it is known, and the stream begins with the file.
+fn start_at(
+    file: &str,
+    gtid: &Gtid,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Option<Start>> {
+    let begin_of_file = Place { file: file.to_owned(), position: FILE_BEGIN };
+    let begin = StreamBegin::AtPlace(begin_of_file.clone());
+    let mut before: Option<Known> = None;
+    let found = read_events(&begin, connect, options, &mut |place, event, bytes| {
+        if place.file != file {
+            return ControlFlow::Break(None);
+        }
+        match event.body() {
+            Ok(Body::Gtid(it)) if it.gtid.as_ref() == Some(gtid) => {
+                let is_told = u32::try_from(place.position).is_ok();
+                let known = before.take().filter(|_| !is_told);
+                let place = if is_told { place.clone() } else { begin_of_file.clone() };
+                ControlFlow::Break(Some(Start { place, known, gap: None }))
+            }
+            _ => {
+                let end = place.position + u64::from(event.header.len);
+                before = Some(Known { begin: place.position, end, hash: hash(bytes) });
+                ControlFlow::Continue(())
+            }
+        }
+    })?;
+    Ok(match found {
+        Read::Found(start) => start,
+        Read::End | Read::Gone => None,
     })
 }
 
@@ -522,7 +567,7 @@ fn begun_s(
     options: StreamOptions,
 ) -> Result<Option<u32>> {
     let mut is_it = false;
-    let ended = read_events(begin, connect, options, &mut |_, event| match event.body() {
+    let ended = read_events(begin, connect, options, &mut |_, event, _| match event.body() {
         Ok(Body::Gtid(GtidEvent { gtid: Some(Gtid::MariaDb(other)), .. })) => {
             if is_it || other.domain == gtid.domain && other != gtid {
                 return ControlFlow::Break(None);
@@ -552,11 +597,9 @@ enum First {
 }
 
 fn first_transaction(begin: &StreamBegin, connect: &ConnectOptions, options: StreamOptions) -> Result<First> {
-    let found = read_events(begin, connect, options, &mut |file, event| match event.body() {
+    let found = read_events(begin, connect, options, &mut |place, event, _| match event.body() {
         Ok(Body::Gtid(transaction)) if event.header.end > 0 => {
-            let position = u64::from(event.header.end.saturating_sub(event.header.len));
-            let place = Place { file: file.to_owned(), position };
-            ControlFlow::Break(First::At { place, gtid: transaction.gtid })
+            ControlFlow::Break(First::At { place: place.clone(), gtid: transaction.gtid })
         }
         _ => ControlFlow::Continue(()),
     })?;
@@ -576,44 +619,98 @@ enum Read<T> {
     Gone,
 }
 
-/// Calls `each` with the file and the events that a server sends, until it breaks.
+/// Where an event begins, if that is at `from` or less than 4 GiB after it: its header has the lower 32 bits of its
+/// end, or, within a transaction, none.
+fn begin_of(from: u64, header: &Header) -> u64 {
+    let low = u64::from(header.end).wrapping_sub(u64::from(header.len));
+    match header.end {
+        0 => from,
+        _ => from + (low.wrapping_sub(from) & u64::from(u32::MAX)),
+    }
+}
+
+/// Takes an event: its place, itself, and its bytes.
+type Each<'a, T> = dyn FnMut(&Place, &Event<'_>, &[u8]) -> ControlFlow<T> + 'a;
+
+/// Calls `each` with the events that a server sends, until it breaks.
 fn read_events<T>(
     begin: &StreamBegin,
     connect: &ConnectOptions,
     options: StreamOptions,
-    each: &mut dyn FnMut(&str, &Event<'_>) -> ControlFlow<T>,
+    each: &mut Each<'_, T>,
 ) -> Result<Read<T>> {
     let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
     let stream = Stream::open(connect, begin, options)?;
     let mut checksum = Checksum::None;
-    let mut file = String::new();
+    let mut place = Place { file: String::new(), position: FILE_BEGIN };
     loop {
         match stream.next(std::time::Duration::from_secs(60)) {
             Next::Event { bytes, .. } => {
                 // The first event comes before it is known whether events have checksums.
                 let event = Event::parse(&bytes, Checksum::Crc32).or_else(|_| Event::parse(&bytes, checksum));
                 let event = event.map_err(|error| Error::new(ErrorKind::Server, error.to_string()))?;
-                match (event.header.kind, event.body()) {
+                let header = event.header;
+                match (header.kind, event.body()) {
+                    (EventKind::ROTATE, Ok(Body::Rotate { file, position })) => {
+                        place = Place { file: String::from_utf8_lossy(file).into_owned(), position };
+                        continue;
+                    }
                     (
                         EventKind::FORMAT_DESCRIPTION,
                         Ok(Body::FormatDescription(FormatDescription { .. })),
-                    ) => {
-                        checksum = Checksum::of_format(&bytes).unwrap_or_default();
-                    }
-                    (EventKind::ROTATE, Ok(Body::Rotate { file: next, .. })) => {
-                        file = String::from_utf8_lossy(next).into_owned();
-                    }
-                    _ => {
-                        if let ControlFlow::Break(found) = each(&file, &event) {
-                            return Ok(Read::Found(found));
-                        }
-                    }
+                    ) => checksum = Checksum::of_format(&bytes).unwrap_or_default(),
+                    _ => {}
                 }
+                // Not in the file, or sent again.
+                let is_beside = match header.kind {
+                    EventKind::HEARTBEAT | EventKind::HEARTBEAT_V2 | EventKind::START_ENCRYPTION => true,
+                    EventKind::FORMAT_DESCRIPTION => header.end == 0 || place.position != FILE_BEGIN,
+                    _ => header.flags.is_artificial(),
+                };
+                if is_beside {
+                    continue;
+                }
+                place.position = begin_of(place.position, &header);
+                if let ControlFlow::Break(found) = each(&place, &event, &bytes) {
+                    return Ok(Read::Found(found));
+                }
+                place.position += u64::from(header.len);
             }
             Next::End => return Ok(Read::End),
             Next::Failed(error) if error.code() == Some(code::READING_FAILED) => return Ok(Read::Gone),
             Next::Failed(error) => return Err(error.into()),
             Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdfast_formats::binlog::HEADER_BYTES;
+
+    use super::*;
+
+    /// Places beyond 4 GiB are told, though headers have 32 bits.
+    #[test]
+    fn places_beyond_what_headers_tell() {
+        const GIB_4: u64 = 1 << 32;
+        let begin = |from: u64, begin: u64, len: u32| {
+            let mut bytes = [0; HEADER_BYTES];
+            bytes[9..13].copy_from_slice(&len.to_le_bytes());
+            let end = (begin + u64::from(len)) & u64::from(u32::MAX);
+            bytes[13..17].copy_from_slice(&u32::try_from(end).unwrap().to_le_bytes());
+            begin_of(from, &Header::parse(&bytes).unwrap())
+        };
+        for (from, at) in [
+            (4, 4),
+            (4, 700),
+            (GIB_4 - 50, GIB_4 - 50),
+            (GIB_4 - 50, GIB_4 + 900),
+            (3 * GIB_4 + 7, 4 * GIB_4 + 5),
+        ] {
+            assert_eq!(begin(from, at, 100), at, "from {from}");
+        }
+        // Within a transaction, headers do not tell it.
+        assert_eq!(begin(900, GIB_4 - 100, 100), 900);
     }
 }
