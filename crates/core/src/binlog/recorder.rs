@@ -506,6 +506,8 @@ impl Recorder {
         };
         let next_file = match &body {
             Body::Rotate { file, .. } => Some(String::from_utf8_lossy(file).into_owned()),
+            // A server that was shut down begins the next file when it is started.
+            Body::Stop => file_after(&self.place.file),
             _ => None,
         };
         let mut ends = next_file.is_some() || matches!(body, Body::Stop);
@@ -601,6 +603,13 @@ impl Recorder {
     }
 }
 
+/// The name of the file that a server writes after another, if that ends in a number.
+fn file_after(file: &str) -> Option<String> {
+    let (base, number) = file.rsplit_once('.')?;
+    let next = number.parse::<u64>().ok()?.checked_add(1)?;
+    Some(format!("{base}.{next:0width$}", width = number.len()))
+}
+
 /// Whether an event of a transaction has the time of a statement. Its GTID event does not count, nor the
 /// event with the statement that rows come from, which comes and goes with the settings of a replica.
 pub(super) fn tells_begin(body: &Body<'_>) -> bool {
@@ -663,6 +672,25 @@ mod tests {
             server_id: 7,
             hostname: "h".to_owned(),
             port: 1,
+        }
+    }
+
+    /// A file that a shutdown has ended is followed by the next one.
+    #[test]
+    fn a_shutdown_ends_a_file() {
+        for (file, next) in [
+            ("binlog.000009", Some("binlog.000010")),
+            ("db1-bin.999999", Some("db1-bin.1000000")),
+            ("binlog", None),
+        ] {
+            let mut end = 1_000;
+            let stop = event(&mut end, EventKind::STOP, &[]);
+            let place = Place { file: file.to_owned(), position: 1_000 };
+            let (mut kept, server) = (Kept::default(), server("9.7.4"));
+            let mut recorder = Recorder::new(server.clone());
+            recorder.begin_stream(server, Start::at(place), &mut kept).unwrap();
+            recorder.received(&stop, &mut kept).unwrap();
+            assert_eq!(recorder.tail().unwrap().last.next_file.as_deref(), next);
         }
     }
 

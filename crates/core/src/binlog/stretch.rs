@@ -305,7 +305,7 @@ pub(super) struct LastEvent {
     pub begin: u64,
     /// BLAKE3 of its bytes, hex.
     pub hash: String,
-    /// The next file, if the event names one.
+    /// The next file, if the event names one, or is the last before a shutdown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_file: Option<String>,
 }
