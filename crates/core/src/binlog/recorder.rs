@@ -232,11 +232,6 @@ impl Recorder {
         &self.gtids
     }
 
-    /// When the last transaction was committed, in microseconds since 1970.
-    pub(super) fn last_at(&self) -> Option<u64> {
-        self.last_at
-    }
-
     /// Whether the next event begins a transaction or is between two.
     pub(super) fn is_between_transactions(&self) -> bool {
         !self.tracker.is_inside()
@@ -743,7 +738,7 @@ mod tests {
         for bytes in [&before, &gtid, &commit] {
             recorder.received(bytes, &mut kept).unwrap();
         }
-        assert_eq!(recorder.last_at(), Some(1_700_000_000_000_000));
+        assert_eq!(recorder.tail().unwrap().last_at, Some(1_700_000_000_000_000));
     }
 
     /// A recorder continues a transaction in the middle of which another one stopped.

@@ -168,6 +168,11 @@ impl ArchiveRun {
         Ok(())
     }
 
+    /// Where its events end that are durable before it ends.
+    pub(super) fn stored_until(&self) -> Option<Tail> {
+        self.segments.as_ref()?.with_progress(|progress| progress.tail.clone())
+    }
+
     /// Whether it has received events that are lost if its process dies: it stores no segments.
     pub(super) fn keeps_events_only_by_ending(&self) -> bool {
         self.segments.is_none() && self.bytes > 0

@@ -38,6 +38,10 @@ pub(super) struct Progress {
     pub(super) stored: u64,
     /// How long it took to seal and store the last one.
     pub(super) takes: Duration,
+    /// Where the last one ends.
+    pub(super) tail: Option<Tail>,
+    /// Whether the repository has taken one of them.
+    pub(super) has_stored: bool,
     /// Why the repository takes nothing at the moment.
     pub(super) failing: Option<String>,
     /// Why the spool takes nothing at the moment.
@@ -197,6 +201,7 @@ fn store_all(mut writer: SegmentWriter, near: Option<Near>, jobs: &Receiver<Job>
         progress.lag_max = progress.lag_max.max(lag);
         progress.lag_sum += lag;
         progress.stored += 1;
+        progress.tail = Some(tail);
         drop(progress);
         if let Some(ack) = &batch.ack {
             ack.to.acknowledge(&ack.place);
@@ -230,7 +235,8 @@ fn try_until_done<T>(ask: impl Fn() -> Result<T, RepoError>, shared: &Shared) ->
     loop {
         match ask() {
             Ok(answer) => {
-                lock(&shared.progress).failing = None;
+                let mut progress = lock(&shared.progress);
+                (progress.failing, progress.has_stored) = (None, true);
                 return Ok(answer);
             }
             Err(error) if error.is_exists() => {

@@ -1,10 +1,13 @@
 //! An archiver that keeps running while the server works, or the server or the repository
 //! goes away and comes back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 use holdfast_core::{
-    ErrorKind,
+    ErrorKind, Event, Listener,
     server::{ConnectOptions, Secret, SslMode},
 };
 use holdfast_repo::{
@@ -369,6 +372,63 @@ fn the_repository_comes_and_goes() {
     let report = archiver.stop();
     assert!(report.gaps.is_empty(), "{report:?}");
     complete(&stage, last);
+}
+
+/// An archiver that is told to end while nothing can be stored says so, and reports no more than is durable.
+#[test]
+fn it_ends_while_the_repository_is_full() {
+    struct Heard(AtomicBool, Mutex<Vec<String>>);
+    impl Listener for Heard {
+        fn event(&self, event: Event) {
+            if let Event::Warning { text } = &event {
+                self.0.fetch_or(text.contains("stored in the repository at the moment: "), Ordering::AcqRel);
+            }
+            if let Event::Note { text } = &event {
+                self.1.lock().unwrap().push(text.clone());
+            }
+            Told.event(event);
+        }
+    }
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    let (is_full, cancel) = (Arc::new(AtomicBool::new(false)), Cancel::default());
+    let heard = Arc::new(Heard(AtomicBool::new(false), Mutex::default()));
+    let store: Arc<dyn Store> = Arc::new(FaultyStore::new(Arc::clone(stage.repo.store()), {
+        let (is_full, cancel, heard) = (Arc::clone(&is_full), cancel.clone(), Arc::clone(&heard));
+        move |call| {
+            let fails = is_full.load(Ordering::Acquire) && call.op.changes();
+            // The run has failed, and the next begins.
+            if fails && heard.0.load(Ordering::Acquire) {
+                cancel.cancel();
+            }
+            fails.then_some(Fault::Error)
+        }
+    }));
+    let password = Password::new("a password".to_owned()).unwrap();
+    let repo = Arc::new(Repo::open(store, Some(&password)).unwrap());
+    let options = ArchiveOptions {
+        run_age: Duration::from_secs(2),
+        segment_age: Duration::from_secs(20),
+        ..stage.options()
+    };
+    let archiver = thread::spawn({
+        let (cancel, heard) = (cancel.clone(), Arc::clone(&heard));
+        move || archive(&repo, &options, &*heard, &cancel)
+    });
+    wait_archived(&stage);
+    is_full.store(true, Ordering::Release);
+    stage.server.exec("CREATE DATABASE c").unwrap();
+    let begin = Instant::now();
+    while !archiver.is_finished() {
+        if begin.elapsed() > Duration::from_secs(60) {
+            cancel.cancel();
+            panic!("it was not told to end: {:?}", archiver.join().unwrap());
+        }
+        sleep(Duration::from_millis(50));
+    }
+    let error = archiver.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Store, "{error}");
+    let notes = heard.1.lock().unwrap();
+    assert!(!notes.iter().any(|note| note.contains("written to again")), "{notes:?}");
 }
 
 /// A continuous archiver makes way for a run that drops parts of the archive, and continues afterwards:

@@ -83,7 +83,7 @@ impl Archiver<'_> {
             let (stream, files) = match connected {
                 Ok(connected) => connected,
                 // A server that cannot be reached on the first attempt is more likely misnamed than away.
-                Err(error) if is_first && self.report.until.is_none() => return Err(error),
+                Err(error) if is_first && !self.is_under_way => return Err(error),
                 Err(error) if self.options.once || !is_passing(&error) => return Err(error),
                 Err(error) if self.options.standby && lost_at.elapsed() > standby::YIELD_AFTER => {
                     return Err(standby::yields(&error));

@@ -31,6 +31,7 @@ use super::{
     semi_sync::Source,
     spool::{Left, Spool},
     stream::StreamOptions,
+    stretch::Tail,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -101,6 +102,8 @@ struct Archiver<'a> {
     monitor: Monitor<'a>,
     /// Since when no archiver has been active although this one tries to be.
     in_vain_since: Option<Instant>,
+    /// Whether a server and a repository were reached.
+    is_under_way: bool,
     report: ArchiveReport,
 }
 
@@ -206,6 +209,7 @@ impl<'a> Archiver<'a> {
             late: RecurringWarning::default(),
             monitor: Monitor::new(options, listener),
             in_vain_since: None,
+            is_under_way: false,
             report,
         })
     }
@@ -252,11 +256,7 @@ impl<'a> Archiver<'a> {
                 }
                 // The next run takes over what is in segments, and the server has the rest. A repository that
                 // fails on the first attempt is more likely misnamed than away.
-                Err(error)
-                    if error.kind() == ErrorKind::Store
-                        && !self.options.once
-                        && self.report.until.is_some() =>
-                {
+                Err(error) if error.kind() == ErrorKind::Store && !self.options.once && self.is_under_way => {
                     let text = format!("nothing can be stored in the repository at the moment: {error}");
                     self.store_failing.warn(self.listener, text);
                     let until = Instant::now() + wait;
@@ -319,7 +319,10 @@ impl<'a> Archiver<'a> {
 
     fn one_run(&mut self) -> Result<RunEnd> {
         let (mut run, recorder, left) = match self.begin() {
-            Err(_) if self.cancel.is_cancelled() => return Ok(RunEnd::Done),
+            // It has waited for another run.
+            Err(error) if self.cancel.is_cancelled() && error.kind() == ErrorKind::Active => {
+                return Ok(RunEnd::Done);
+            }
             begun => begun?,
         };
         if let Some(spool) = &self.spool
@@ -332,22 +335,19 @@ impl<'a> Archiver<'a> {
                 "{problem}: what that run had archived from there on is missing, unless the server still has it"
             ));
         }
-        if self.store_failing.end() {
-            self.note("the repository can be written to again");
-        }
         let mut recorder = recorder;
+        let before = recorder.as_ref().and_then(Recorder::tail);
         let result = self.fill(&mut run, &mut recorder);
         self.account(&run);
-        if let Some(recorder) = &recorder {
-            self.report.until = recorder.tail().map(|tail| tail.place);
-            self.report.gtids = recorder.tail().and_then(|tail| tail.gtids);
-            self.report.last_at = recorder.last_at();
-        }
+        self.is_under_way |= recorder.is_some();
+        // What else has come is durable only once the run has ended.
+        self.reports_until(run.stored_until().or(before));
         match (result, recorder) {
             (Ok(end), Some(mut recorder)) => {
                 if let Some(ended) = run.finish(&mut recorder)? {
                     self.ended(ended);
                 }
+                self.reports_until(recorder.tail());
                 Ok(end)
             }
             // Keep what has arrived, whatever went wrong with the server.
@@ -355,8 +355,10 @@ impl<'a> Archiver<'a> {
                 if error.kind() != ErrorKind::Store && !run.is_empty() && !run.is_lost() =>
             {
                 match run.finish(&mut recorder) {
-                    Ok(Some(ended)) => self.ended(ended),
-                    Ok(None) => {}
+                    Ok(ended) => {
+                        ended.into_iter().for_each(|ended| self.ended(ended));
+                        self.reports_until(recorder.tail());
+                    }
                     Err(second) => {
                         self.warn(format!("the events received so far were not published: {second}"))
                     }
@@ -374,7 +376,18 @@ impl<'a> Archiver<'a> {
         }
     }
 
+    /// Reports that everything up to there is durable.
+    fn reports_until(&mut self, tail: Option<Tail>) {
+        let Some(tail) = tail else { return };
+        self.report.until = Some(tail.place);
+        self.report.gtids = tail.gtids;
+        self.report.last_at = tail.last_at;
+    }
+
     fn ended(&mut self, ended: Ended) {
+        if self.store_failing.end() {
+            self.note("the repository can be written to again");
+        }
         self.report.runs.push(ended.run.0);
         if let Some(spool) = &self.spool
             && let Err(error) = spool.remove_run(ended.run)

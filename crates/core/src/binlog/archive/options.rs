@@ -100,7 +100,7 @@ pub struct ArchiveReport {
     pub bytes: u64,
     /// Bytes of packs stored for them.
     pub stored_bytes: u64,
-    /// Where the archive ends.
+    /// Where the archive ends: everything before it is durable.
     pub until: Option<Place>,
     /// When the last transaction was committed, in microseconds since 1970.
     pub last_at: Option<u64>,

@@ -109,7 +109,8 @@ impl Archiver<'_> {
                 && target.is_some_and(|target| is_at(recorder.place(), target));
             let is_due = run.is_due(self.options.run_bytes, self.options.run_age) || has_caught_up;
             // A run cannot end while the repository is away; it continues with the spool.
-            let is_due = is_due && !(self.spool.is_some() && self.store_failing.is_told());
+            let is_spooling = self.spool.is_some() && run.segments.is_some();
+            let is_due = is_due && !(is_spooling && self.store_failing.is_told());
             if recorder.is_between_transactions() {
                 if run.is_asked() {
                     return Ok(RunEnd::Asked);
@@ -122,8 +123,9 @@ impl Archiver<'_> {
     }
 
     pub(super) fn watch_store(&mut self, segments: &Segments) {
-        let (failing, spool_failing) =
-            segments.with_progress(|progress| (progress.failing.clone(), progress.spool_failing.clone()));
+        let (failing, spool_failing, has_stored) = segments.with_progress(|progress| {
+            (progress.failing.clone(), progress.spool_failing.clone(), progress.has_stored)
+        });
         if let Some(spool) = &self.spool {
             let dir = spool.dir().display();
             match spool_failing {
@@ -143,7 +145,9 @@ impl Archiver<'_> {
                     format!("nothing can be stored in the repository at the moment, trying again: {why}");
                 self.store_failing.warn(self.listener, text);
             }
-            None if self.store_failing.end() => self.note("the repository can be written to again"),
+            None if has_stored && self.store_failing.end() => {
+                self.note("the repository can be written to again")
+            }
             None => {}
         }
     }
