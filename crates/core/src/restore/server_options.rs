@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use holdfast_formats::Flavor;
 
 use super::target::names::PARTIAL;
-use crate::server::{ServerFacts, facts::Plugin};
+use crate::server::{
+    ServerFacts,
+    facts::{DECIDING, Plugin},
+};
 
 /// Options that overrule the source's own where those lead out of the data directory: a server started with
 /// the source's would take what is left there, such as redo and undo of the lost server, for its own.
@@ -46,9 +49,11 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
 const BUILT_IN: &str = "(built-in)";
 
 /// Options by which statements and rows make what they made on the source. A server whose rows are loaded has no
-/// stopword tables before that. Other versions may not know all of them.
+/// stopword tables before that. Other versions may not know all of them. A backup chooses no other options: they could
+/// have the server run or write what the backup says.
 pub(super) fn deciding_options(server: &ServerFacts, is_rebuilt: bool) -> Vec<String> {
     let is_passed = |name: &str, value: &str| match name {
+        _ if !DECIDING.contains(&name) => false,
         "ft_stopword_file" => value.is_empty(),
         name if name.ends_with("_stopword_table") => !is_rebuilt,
         _ => true,

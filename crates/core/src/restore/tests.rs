@@ -789,3 +789,19 @@ fn say(text: &str) {
     writeln!(out, "{text}").unwrap();
     out.flush().unwrap();
 }
+
+/// A backup can say which settings the source had, and no other option of the server that is started here.
+#[test]
+fn no_option_is_the_backups_choice() {
+    let mut facts = facts();
+    for (name, value) in [
+        ("old_mode", ""),
+        ("plugin_load_add", "evil.so"),
+        ("init_file", "/x"),
+        ("x_stopword_table", "a/b"),
+        ("=", ""),
+    ] {
+        facts.sql.deciding.insert(name.to_owned(), value.to_owned());
+    }
+    assert_eq!(super::server_options::deciding_options(&facts, false), ["--loose-old_mode="]);
+}

@@ -27,6 +27,8 @@ use crate::{
     server::ServerVersion,
 };
 
+pub(crate) use variables::DECIDING;
+
 /// Everything about a server that a backup records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerFacts {

@@ -22,7 +22,7 @@ const FILE_PREFIX: &str = "FILE:";
 
 /// Settings that no binlog has, and by which the same statements and rows make other tables, values or full-text
 /// indexes. None of them lets a server read, write or load anything.
-const DECIDING: [&str; 25] = [
+pub(crate) const DECIDING: [&str; 25] = [
     "block_encryption_mode",
     "character_set_collations",
     "character_set_server",
