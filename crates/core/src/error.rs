@@ -49,6 +49,10 @@ const UNREADABLE_HINT: &str = "\
 what a disk cannot read now may be readable later, or once the file system was checked. \"holdfast check --read-data\" says
 which backups need it; if it stays so, remove the object: \"holdfast repair\" then says what is lost";
 
+/// Hint for an object in an archive class.
+const ARCHIVED_HINT: &str = "\
+have the service bring it back from the archive first, and keep rules of the bucket from moving objects of a repository";
+
 /// Hint for when somebody has hidden or covered what seems lost.
 pub const BENEATH_HINT: &str = "\
 somebody with access to the bucket has hidden or overwritten objects: drop nothing; delete the delete marker, or the version on top
@@ -233,6 +237,7 @@ fn hint_of_store(kind: &StoreErrorKind) -> Option<&'static str> {
     let error = match kind {
         StoreErrorKind::Io(error) => error,
         StoreErrorKind::Remote(error) => return error.cause.hint(),
+        StoreErrorKind::Unreadable { is_archived: true, .. } => return Some(ARCHIVED_HINT),
         StoreErrorKind::Unreadable { .. } => return Some(UNREADABLE_HINT),
         _ => return None,
     };

@@ -26,6 +26,7 @@ use crate::{
     },
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
+        insistent::Insistent,
         locks::{self, Kept, ObjectLock},
         read_all, read_known,
     },
@@ -34,7 +35,7 @@ use crate::{
 /// A store and the keys to it. Can be shared between threads.
 pub struct Repo {
     store: Arc<dyn Store>,
-    keys: KeyMaterial,
+    keys: Arc<KeyMaterial>,
     trust: Mutex<Arc<Trust>>,
     /// Signers that were still unknown after the keys in the store were read again.
     strangers: Mutex<HashSet<Hex<32>>>,
@@ -81,9 +82,18 @@ impl Repo {
     }
 
     fn with_keys(store: Arc<dyn Store>, keys: KeyMaterial, trust: Trust) -> Self {
-        let trust = Mutex::new(Arc::new(trust));
+        Self::sharing(store, Arc::new(keys), Arc::new(trust))
+    }
+
+    fn sharing(store: Arc<dyn Store>, keys: Arc<KeyMaterial>, trust: Arc<Trust>) -> Self {
         let (strangers, missed, unwrapped) = Default::default();
-        Self { store, keys, trust, strangers, missed, unwrapped }
+        Self { store, keys, trust: Mutex::new(trust), strangers, missed, unwrapped }
+    }
+
+    /// The same repository for work that gives up what is lost: an object that cannot be read at the moment fails it.
+    pub(crate) fn insisting(&self) -> Self {
+        let store = Arc::new(Insistent(Arc::clone(&self.store)));
+        Self::sharing(store, Arc::clone(&self.keys), Arc::clone(&lock(&self.trust)))
     }
 
     /// Checks that the key at hand and the store allow `act`;

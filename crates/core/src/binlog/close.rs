@@ -20,7 +20,8 @@ pub struct Closed {
     pub bytes: u64,
     /// Where the archive ends; `None` if it is empty.
     pub until: Option<Place>,
-    /// What is wrong with segments that cannot be read. The archive ends before them.
+    /// What is wrong with segments that cannot be read. The archive ends before them, and what else was left stays
+    /// until a repair has given them up.
     pub unreadable: Vec<String>,
 }
 

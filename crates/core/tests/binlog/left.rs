@@ -126,7 +126,7 @@ fn segments_of_writers_are_filed() {
 /// back nevertheless, the archive continues.
 #[test]
 fn an_archive_is_closed_without_its_server() {
-    let stage = Stage::new(ServerKind::MariaDb1011);
+    let stage = Stage::new(ServerKind::MySql97);
     let password = Password::new("writer".to_owned()).unwrap();
     let key = NewKey { role: Role::Writer, sources: Vec::new(), label: String::new() };
     add(&stage.repo, &key, NewSlot::Password { password: &password, kdf: KdfParams::MINIMUM }).unwrap();

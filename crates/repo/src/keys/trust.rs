@@ -226,7 +226,14 @@ impl Trust {
                     others.push((path, signed_by));
                     continue;
                 }
-                let bytes = record(store, &path)?;
+                let bytes = match record(store, &path) {
+                    // Whoever writes might go on without somebody who is vouched for.
+                    Err(error) if error.is_unreadable() => {
+                        self.block(&path, Damage::Malformed { what: "it cannot be read at the moment" });
+                        continue;
+                    }
+                    bytes => bytes?,
+                };
                 match read_voucher(repository, &path, &bytes) {
                     Ok((voucher, by)) if operators.contains(&by) => {
                         if vouchers.len() >= VOUCHERS_MAX {
@@ -489,15 +496,11 @@ fn is_key_id(name: &str) -> bool {
     name.len() == 16 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The bytes of a record; empty if it is too large, cut short or unreadable.
+/// The bytes of a record; empty if it is too large or cut short.
 pub(super) fn record(store: &dyn Store, path: &ObjectPath) -> Result<Vec<u8>, StoreError> {
     match read_all(store, path, RECORD_BYTES_MAX) {
         Err(StoreError {
-            kind:
-                StoreErrorKind::TooLarge { .. }
-                | StoreErrorKind::ShortRead { .. }
-                | StoreErrorKind::Unreadable { .. },
-            ..
+            kind: StoreErrorKind::TooLarge { .. } | StoreErrorKind::ShortRead { .. }, ..
         }) => Ok(Vec::new()),
         read => read,
     }

@@ -189,25 +189,40 @@ fn newest(
     log: &LogName,
     each: &mut dyn FnMut(RepoError),
 ) -> Result<Option<(u64, Checked)>, RepoError> {
-    newest_of(repo, log, &mut |_, error| each(error))
+    let listed = numbers(repo, log)?.into_iter().collect();
+    match newest_of(repo, log, &listed, &mut |_, error| each(error))? {
+        Listed::Newest(found) | Listed::Replaced(found) => Ok(found),
+    }
 }
 
-/// The newest record that is whole and believed, and what is wrong with each newer one.
+/// The newest of the listed records that is whole and believed.
+enum Listed {
+    Newest(Option<(u64, Checked)>),
+    /// Another check has written the next record since, and deleted a newer one.
+    Replaced(Option<(u64, Checked)>),
+}
+
+/// Looks for it from the newest on, and tells what is wrong with each newer one.
 fn newest_of(
     repo: &Repo,
     log: &LogName,
+    listed: &BTreeSet<u64>,
     each: &mut dyn FnMut(u64, RepoError),
-) -> Result<Option<(u64, Checked)>, RepoError> {
-    for number in numbers(repo, log)?.into_iter().rev() {
+) -> Result<Listed, RepoError> {
+    let mut is_replaced = false;
+    let mut found = None;
+    for number in listed.iter().rev().copied() {
         match read_record(repo, log, number) {
-            Ok(checked) => return Ok(Some((number, checked))),
-            // Another check has written the next record, and deleted this one.
-            Err(error) if error.is_not_found() => {}
+            Ok(checked) => {
+                found = Some((number, checked));
+                break;
+            }
+            Err(error) if error.is_not_found() => is_replaced = true,
             Err(error) if error.is_of_the_object() => each(number, error),
             Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    Ok(if is_replaced { Listed::Replaced(found) } else { Listed::Newest(found) })
 }
 
 fn read_record(repo: &Repo, log: &LogName, number: u64) -> Result<Checked, RepoError> {
@@ -294,11 +309,13 @@ pub(crate) fn sweep(
     missed: &dyn Fn(&Checked) -> Result<BTreeSet<PackId>, RepoError>,
 ) -> Result<Vec<ObjectPath>, RepoError> {
     let mut made_up = Vec::new();
-    let newest = newest_of(repo, log, &mut |number, error| {
+    let listed = numbers(repo, log)?.into_iter().collect();
+    let newest = newest_of(repo, log, &listed, &mut |number, error| {
         if error.is_damage() {
             made_up.push(place(log, number).path());
         }
     })?;
+    let (Listed::Newest(newest) | Listed::Replaced(newest)) = newest;
     let Some((number, checked)) = newest else { return Ok(made_up) };
     let useless = |is_useless: &dyn Fn(u64) -> bool| -> Result<Vec<ObjectPath>, RepoError> {
         let useless = numbers(repo, log)?.into_iter().filter(|other| is_useless(*other));
@@ -334,10 +351,22 @@ fn forget(
 /// Writes the next record: the newest one, changed.
 fn update(repo: &Repo, log: &LogName, change: &dyn Fn(&mut Checked)) -> Result<(), RepoError> {
     for _ in 0..ATTEMPTS {
-        // Continue after the newest whole record: a number that somebody has made up counts for nothing.
-        let (last, mut checked) = newest(repo, log, &mut |_| {})?.unwrap_or_default();
-        change(&mut checked);
+        // Continue after the newest whole record: a number that somebody has made up counts for nothing. One listing
+        // tells which is the newest and which number is free: what is written in between has that number.
         let taken: BTreeSet<u64> = numbers(repo, log)?.into_iter().collect();
+        let mut unreadable = None;
+        let mut each = |_, error: RepoError| {
+            if !error.is_damage() {
+                unreadable.get_or_insert(error);
+            }
+        };
+        let Listed::Newest(found) = newest_of(repo, log, &taken, &mut each)? else { continue };
+        // It may have what must not be forgotten.
+        if let Some(error) = unreadable {
+            return Err(error);
+        }
+        let (last, mut checked) = found.unwrap_or_default();
+        change(&mut checked);
         let free = (last.saturating_add(1)..=NUMBER_MAX).find(|number| !taken.contains(number));
         let number = free.ok_or_else(|| {
             RepoError::malformed(log.folder(Folder::Checks), "no number is left for another record")

@@ -313,9 +313,10 @@ impl Store for FaultyStore {
                 let end = offset.saturating_add(buffer.len() as u64);
                 Err(StoreError::new(path, StoreErrorKind::ShortRead { end }))
             }
-            Some(Fault::Unreadable) => {
-                Err(StoreError::new(path, StoreErrorKind::Unreadable { why: "injected fault".to_owned() }))
-            }
+            Some(Fault::Unreadable) => Err(StoreError::new(
+                path,
+                StoreErrorKind::Unreadable { why: "injected fault".to_owned(), is_archived: false },
+            )),
             Some(_) => Err(injected(path.as_str())),
         }
     }

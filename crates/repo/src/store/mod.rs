@@ -22,6 +22,7 @@ pub mod conformance;
 pub mod faulty;
 mod forward;
 pub mod fs;
+pub(crate) mod insistent;
 pub mod landmark;
 pub mod layout;
 pub mod locks;
@@ -285,6 +286,8 @@ pub enum StoreErrorKind {
     Unreadable {
         /// What the system or the service said.
         why: String,
+        /// Whether it is in an archive, from which it has to be brought back first.
+        is_archived: bool,
     },
     /// The store is shown as it was in the past, and takes no change.
     #[error("is a past state of the store, in which nothing can be changed")]

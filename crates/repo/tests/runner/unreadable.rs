@@ -74,12 +74,7 @@ fn whatever_object_is_unreadable_stops_nothing_else_and_is_not_given_up() {
             Ok(plan) => assert!(plan.is_empty(), "{name}: {plan:?}"),
             Err(error) => assert!(error.to_string().contains(name), "{name}: {error}"),
         }
-        let would_act = match kind {
-            "checks" => false,
-            "packs" => !harmed.is_empty(),
-            _ => !found.is_empty(),
-        };
-        assert_eq!(repaired.is_err(), would_act, "{name}: {repaired:?}");
+        assert!(repaired.is_err() || found.is_empty(), "{name}: {repaired:?}");
         assert!(bytes_of(&world) == before, "{name}: nothing is given up");
 
         let source = &backups.last().unwrap().1;

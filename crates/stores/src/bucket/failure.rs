@@ -121,6 +121,10 @@ impl Failure {
         if is_of_credentials(&words) && answer.status.is_some_and(|status| (400..=404).contains(&status)) {
             return Self::Remote(RemoteCause::Credentials);
         }
+        // How a request that was signed in its address is refused if it seems old.
+        if answer.message.as_deref().is_some_and(|message| message.contains("Request has expired")) {
+            return Self::Remote(RemoteCause::Clock);
+        }
         let by_code = answer.code.as_deref().and_then(Self::of_code);
         if let Some(failure) = by_code {
             return failure;
@@ -172,6 +176,7 @@ impl Failure {
             | "SignatureDoesNotMatch"
             | "InvalidToken"
             | "AuthorizationHeaderMalformed"
+            | "AuthorizationQueryParametersError"
             | "InvalidSecurity" => Self::Remote(RemoteCause::Credentials),
             "AccessDenied" | "AllAccessDisabled" | "AccountProblem" => Self::Remote(RemoteCause::Denied),
             "RequestTimeTooSkewed" => Self::Remote(RemoteCause::Clock),
@@ -236,7 +241,7 @@ impl Failure {
             Self::NotFound => StoreErrorKind::NotFound,
             Self::Taken => StoreErrorKind::Exists,
             Self::Conflict => remote(place, RemoteCause::Busy, detail(error)),
-            Self::Archived => StoreErrorKind::Unreadable { why: detail(error) },
+            Self::Archived => StoreErrorKind::Unreadable { why: detail(error), is_archived: true },
             Self::Range | Self::Unsaid => remote(place, RemoteCause::Other, detail(error)),
             Self::Remote(cause) => remote(place, cause, detail(error)),
         };

@@ -1,8 +1,8 @@
 //! Names in a bucket.
 //!
 //! The library fails on a whole page if one name in it is none of its own, as with an empty part or a control character.
-//! Anybody who can write can make one, and whatever begins with a listing would fail. So lists of S3 are read here, where
-//! names that are none of ours are passed over; those of Azure are the library's.
+//! Anybody who can write can make one, and whatever begins with a listing would fail. Then lists of S3 are read here,
+//! where names that are none of ours are passed over. (Azure has no such way.)
 
 use std::time::SystemTime;
 
@@ -74,6 +74,14 @@ struct InOrder<'a> {
     last: Option<ObjectPath>,
 }
 
+/// How a list by the library ended.
+enum Listing {
+    /// With its last name, or because no more was wanted.
+    Over,
+    /// With a page that has a name that is none of the library's.
+    OddName,
+}
+
 /// What a listed name is.
 enum Named {
     /// An object.
@@ -109,58 +117,64 @@ impl Inner {
         retries: Retries,
         each: &mut dyn FnMut(ObjectInfo) -> bool,
     ) -> Result<(), StoreError> {
-        match self.service {
-            Service::S3 => self.list_pages(prefix, retries, each),
-            Service::Azure => self.list_by_library(prefix, retries, each),
+        let mut listed = InOrder { inner: self, last: None };
+        match self.list_by_library(prefix, retries, &mut listed, each)? {
+            Listing::Over => Ok(()),
+            Listing::OddName => self.list_pages(prefix, retries, &mut listed, each),
         }
     }
 
     /// The folders directly below a prefix, with those that only temporary objects have, in order.
     pub(super) fn list_folders(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
+        let folder = self.folder(prefix)?;
+        let list =
+            self.again(async || match self.clients.repeating.list_with_delimiter(folder.as_ref()).await {
+                Ok(listed) => Ok(Some(listed)),
+                Err(error) if self.is_odd_name(&error) => Ok(None),
+                Err(error) => Err(self.error(&error, prefix)),
+            });
         let above = format!("{}{prefix}", self.prefix);
         let mut names = Vec::new();
         let mut add = |folder: &str| {
             let name = folder.strip_prefix(&above).map(|name| name.trim_end_matches('/'));
             names.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
         };
-        match self.service {
-            Service::S3 => {
-                let mut from = Some(From::Begin);
-                while let Some(begin) = from {
-                    let page = self.page(prefix, Some("/"), &begin, self.options.retries);
-                    let page = self.runtime.block_on(page)?;
-                    page.common_prefixes.iter().for_each(|folder| add(&folder.prefix));
-                    from = self.next(&page, &begin, prefix)?;
-                }
-            }
-            Service::Azure => {
-                let folder = self.folder(prefix)?;
-                let list = self.again(async || {
-                    let listed = self.clients.repeating.list_with_delimiter(folder.as_ref()).await;
-                    listed.map_err(|error| self.error(&error, prefix))
-                });
-                let listed = self.runtime.block_on(list)?;
-                listed.common_prefixes.iter().for_each(|folder| add(folder.as_ref()));
+        if let Some(listed) = self.runtime.block_on(list)? {
+            listed.common_prefixes.iter().for_each(|folder| add(folder.as_ref()));
+        } else {
+            let mut from = Some(From::Begin);
+            while let Some(begin) = from {
+                let page = self.page(prefix, Some("/"), &begin, self.options.retries);
+                let page = self.runtime.block_on(page)?;
+                page.common_prefixes.iter().for_each(|folder| add(&folder.prefix));
+                from = self.next(&page, &begin, prefix)?;
             }
         }
         names.sort();
         Ok(names)
     }
 
+    /// Whether the library cannot list because of a name, and there is another way.
+    fn is_odd_name(&self, error: &object_store::Error) -> bool {
+        matches!(error, object_store::Error::InvalidPath { .. }) && self.service == Service::S3
+    }
+
     fn list_pages(
         &self,
         prefix: &str,
         retries: Retries,
+        listed: &mut InOrder<'_>,
         each: &mut dyn FnMut(ObjectInfo) -> bool,
     ) -> Result<(), StoreError> {
-        let mut listed = InOrder { inner: self, last: None };
+        let mut is_again = listed.last.is_some();
         let mut from = Some(From::Begin);
         while let Some(begin) = from {
             let page = self.runtime.block_on(self.page(prefix, None, &begin, retries))?;
             from = self.next(&page, &begin, prefix)?;
             for object in page.contents {
-                let Named::Object(path) = listed.next(&object.key, false)? else { continue };
+                let Named::Object(path) = listed.next(&object.key, is_again)? else { continue };
                 let created_at: SystemTime = object.last_modified.into();
+                is_again = false;
                 listed.last = Some(path.clone());
                 if !each(ObjectInfo { path, size_bytes: object.size, created_at }) {
                     return Ok(());
@@ -187,6 +201,7 @@ impl Inner {
             ("list-type", "2".to_owned()),
             // Names can have characters that no document can.
             ("encoding-type", "url".to_owned()),
+            ("max-keys", "1000".to_owned()),
             ("prefix", above.clone()),
         ];
         query.extend(delimiter.map(|delimiter| ("delimiter", delimiter.to_owned())));
@@ -210,65 +225,74 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let client = &self.clients.repeating;
         let failed = |error: object_store::Error| self.error(&error, TEMPORARY);
-        match self.service {
-            Service::S3 => {
-                let mut from = Some(From::Begin);
-                while let Some(begin) = from {
-                    let page = self.page(TEMPORARY, None, &begin, self.options.retries).await?;
-                    from = self.next(&page, &begin, TEMPORARY)?;
-                    let old = page.contents.into_iter().filter(|it| is_old(it.last_modified.into()));
-                    for key in old.filter_map(|it| Path::parse(it.key).ok()) {
-                        self.again(async || client.delete(&key).await.map_err(failed)).await?;
+        let folder = self.folder(TEMPORARY)?;
+        let swept = self.again(async || {
+            let mut objects = client.list(folder.as_ref());
+            loop {
+                match objects.try_next().await {
+                    Ok(Some(found)) if is_old(found.last_modified.into()) => {
+                        client.delete(&found.location).await.map_err(failed)?;
                     }
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Ok(Listing::Over),
+                    Err(error) if self.is_odd_name(&error) => return Ok(Listing::OddName),
+                    Err(error) => return Err(failed(error)),
                 }
-                Ok(())
             }
-            Service::Azure => {
-                let folder = self.folder(TEMPORARY)?;
-                self.again(async || {
-                    let mut objects = client.list(folder.as_ref());
-                    while let Some(found) = objects.try_next().await.map_err(failed)? {
-                        if is_old(found.last_modified.into()) {
-                            client.delete(&found.location).await.map_err(failed)?;
-                        }
-                    }
-                    Ok(())
-                })
-                .await
+        });
+        let Listing::OddName = swept.await? else { return Ok(()) };
+        let above = format!("{}{TEMPORARY}", self.prefix);
+        let mut from = Some(From::Begin);
+        while let Some(begin) = from {
+            let page = self.page(TEMPORARY, None, &begin, self.options.retries).await?;
+            from = self.next(&page, &begin, TEMPORARY)?;
+            let old = page.contents.into_iter().filter(|it| is_old(it.last_modified.into()));
+            let keys = old.filter(|it| it.key.starts_with(&above)).filter_map(|it| Path::parse(it.key).ok());
+            for key in keys {
+                self.again(async || client.delete(&key).await.map_err(failed)).await?;
             }
         }
+        Ok(())
     }
 
     fn list_by_library(
         &self,
         prefix: &str,
         retries: Retries,
+        listed: &mut InOrder<'_>,
         each: &mut dyn FnMut(ObjectInfo) -> bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Listing, StoreError> {
         let client = &self.clients.repeating;
         let folder = self.folder(prefix)?;
-        let mut listed = InOrder { inner: self, last: None };
         let mut attempts = Attempts::new(retries);
         loop {
-            // To begin at a name, the library sends Azure a parameter newer than the API version that it names.
-            let mut objects = client.list(folder.as_ref());
-            // So earlier objects are listed again, and skipped.
+            let mut objects = match &listed.last {
+                Some(last) if self.service == Service::S3 => {
+                    client.list_with_offset(folder.as_ref(), &self.key(last)?)
+                }
+                // To begin at a name, the library sends Azure a parameter newer than the API version that it names.
+                _ => client.list(folder.as_ref()),
+            };
+            // A service that cannot begin at a name lists earlier objects again, which are skipped.
             let mut is_again = listed.last.is_some();
             // Outside the runtime between two objects, because `each` may call the store.
             let failed = loop {
                 let meta = match self.runtime.block_on(objects.next()) {
-                    None => return Ok(()),
+                    None => return Ok(Listing::Over),
                     Some(Ok(meta)) => meta,
                     Some(Err(error)) => break error,
                 };
                 let Named::Object(path) = listed.next(meta.location.as_ref(), is_again)? else { continue };
                 if !each(info(&path, &meta)) {
-                    return Ok(());
+                    return Ok(Listing::Over);
                 }
                 is_again = false;
                 listed.last = Some(path);
                 attempts = Attempts::new(retries);
             };
+            if self.is_odd_name(&failed) {
+                return Ok(Listing::OddName);
+            }
             if !self.runtime.block_on(attempts.wait(Failure::of(&failed))) {
                 return Err(self.error(&failed, format!("{}{prefix}", self.prefix)));
             }

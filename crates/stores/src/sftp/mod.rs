@@ -243,7 +243,7 @@ impl Inner {
     fn read_error(&self, failure: Failure, path: &ObjectPath) -> StoreError {
         match failure {
             Failure::Refused(StatusCode::Failure, why) if self.can_read_landmark() => {
-                StoreError::new(path, StoreErrorKind::Unreadable { why })
+                StoreError::new(path, StoreErrorKind::Unreadable { why, is_archived: false })
             }
             failure => self.error(failure, path),
         }

@@ -39,7 +39,8 @@ impl Render for Closed {
         }
         match self.run {
             Some(run) => writeln!(out, "{} moved from segments into run {run}", ByteSize(self.bytes)),
-            None => writeln!(out, "nothing was left in segments"),
+            None if self.unreadable.is_empty() => writeln!(out, "nothing was left in segments"),
+            None => writeln!(out, "what is left stays in segments: run \"holdfast repair\", then this again"),
         }
     }
 }

@@ -347,7 +347,8 @@ fn made_up(repo: &Repo, place: &Place<'_>) -> Result<Option<RepoError>, RepoErro
 }
 
 fn made_up_or(error: RepoError) -> Result<Option<RepoError>, RepoError> {
-    if error.is_of_the_object() { Ok(Some(error)) } else { Err(error) }
+    // One that cannot be read at the moment may be signed.
+    if error.is_damage() { Ok(Some(error)) } else { Err(error) }
 }
 
 /// The tail of a sealed segment, which says where its bytes end.

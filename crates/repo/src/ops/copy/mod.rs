@@ -448,7 +448,7 @@ impl<'a> Copier<'a> {
     fn report(&self, backup: &Outcome, origin: &CopyOf, copy: &CopyReport) -> Result<Vec<u8>, CopyError> {
         let taken = match self.history.report(self.from, backup.run) {
             Ok(json) => serde_json::from_slice(&json).unwrap_or_default(),
-            Err(error) if error.is_of_the_object() => Map::new(),
+            Err(error) if error.is_damage() => Map::new(),
             Err(error) => return Err(error.into()),
         };
         let not_json = |_| self.not_json(backup, "report");

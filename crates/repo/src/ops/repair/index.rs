@@ -37,7 +37,7 @@ pub(super) fn write(run: &Run, of: RunNo) -> Result<Vec<(RunNo, u32)>, RepoError
         match read_directory(repo, log, PackId { run: of, part: *part }, Some(*size_bytes)) {
             Ok(own) => Ok(Some(own.directory.rows)),
             // A pack with an unreadable directory is a finding of its own.
-            Err(error) if error.is_damage() => Ok(None),
+            Err(error) if error.is_of_the_object() => Ok(None),
             Err(error) => Err(error),
         }
     };

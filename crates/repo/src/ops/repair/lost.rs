@@ -1,5 +1,5 @@
-//! What a repair gives up must be lost: not intact but not understood, not hidden beneath something else, and not
-//! merely unreadable at the moment.
+//! What a repair gives up must be lost: not intact but not understood, and not hidden beneath something else. (What
+//! cannot be read at the moment fails a repair: [`Repo::insisting`].)
 
 use crate::{
     error::RepoError,
@@ -7,18 +7,17 @@ use crate::{
     interrupt::Interrupt,
     keys::{KeyError, manage},
     log::{
-        beneath::{BeneathFinder, objects_named, outcomes_beneath},
+        beneath::{BeneathFinder, outcomes_beneath},
         history::History,
         outcome::{self, OUTCOME_BYTES_MAX, SignedBy},
     },
     ops::repair::RepairError,
     repo::Repo,
-    store::{ObjectPath, Store, StoreError, locks::Beneath, read_all},
+    store::{locks::Beneath, read_all},
 };
 
-/// Checks that none of these objects, as findings name them, is merely unreadable, or hidden or covered in a store
-/// that keeps versions.
-pub(super) fn require_all_is_lost(
+/// Checks that none of these objects, as findings name them, is hidden or covered in a store that keeps versions.
+pub(super) fn require_nothing_beneath(
     repo: &Repo,
     history: &History,
     named: &[String],
@@ -36,30 +35,12 @@ pub(super) fn require_all_is_lost(
     let mut finder = BeneathFinder::new(repo, log);
     for named in named {
         interrupt.check()?;
-        objects_named(log, named).try_for_each(|path| require_readable(&**repo.store(), &path))?;
         if let Some((object, Beneath { is_hidden, since })) = finder.look(named)? {
             let object = object.to_string();
             return Err(RepairError::Beneath { object, is_hidden, since: Some(since) });
         }
     }
     Ok(())
-}
-
-/// Fails if an object exists, but cannot be read.
-fn require_readable(store: &dyn Store, path: &ObjectPath) -> Result<(), RepoError> {
-    let read = || -> Result<(), StoreError> {
-        let size_bytes = store.head(path)?.size_bytes;
-        let mut buffer = vec![0; 1 << 20];
-        for offset in (0..size_bytes).step_by(buffer.len()) {
-            let left = usize::try_from(size_bytes - offset).unwrap_or(usize::MAX).min(buffer.len());
-            store.read_exact_at(path, offset, &mut buffer[..left])?;
-        }
-        Ok(())
-    };
-    match read().map_err(RepoError::from) {
-        Err(error) if !error.is_damage() => Err(error),
-        _ => Ok(()),
-    }
 }
 
 /// Checks that the outcome is damaged, rather than not understood by this version,
@@ -72,7 +53,7 @@ pub(super) fn require_damaged(
 ) -> Result<(), RepairError> {
     let path = log.outcome(run);
     let bytes = match read_all(&**repo.store(), &path, OUTCOME_BYTES_MAX).map_err(RepoError::from) {
-        Err(error) if error.is_damage() => return Ok(()),
+        Err(error) if error.is_of_the_object() => return Ok(()),
         bytes => bytes?,
     };
     match outcome::signed_by(repo, log, run, &bytes)? {

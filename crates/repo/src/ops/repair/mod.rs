@@ -39,7 +39,7 @@ mod lost;
 mod moves;
 mod walk;
 
-use lost::{require_all_is_lost, require_damaged, require_known_keys};
+use lost::{require_damaged, require_known_keys, require_nothing_beneath};
 
 /// Caches of items and leaves for the walks of a repair.
 const CACHE_BYTES: usize = 64 << 20;
@@ -244,7 +244,7 @@ pub fn plan_repair(
     now: Timestamp,
 ) -> Result<RepairPlan, RepairError> {
     repo.require(crate::keys::Act::Read, outcome::REPAIRING)?;
-    Planning::begin(repo, log, options)?.finish(now)
+    Planning::begin(&Arc::new(repo.insisting()), log, options)?.finish(now)
 }
 
 /// Carries out what [`plan_repair`] plans. A log without damage is left as it is. More may be lost by now
@@ -489,7 +489,7 @@ impl<'a> Planning<'a> {
                 refs.each_pack(|of| needed.extend(of.needed().map(|chunk| prunes.resolve(chunk).pack)))
             });
             match gone_through {
-                Err(error) if error.is_damage() => is_known = false,
+                Err(error) if error.is_of_the_object() => is_known = false,
                 done => done?,
             }
             Ok::<_, RepoError>(())
@@ -525,7 +525,7 @@ impl<'a> Planning<'a> {
 
     fn plan(self, report: CheckReport, now: Timestamp) -> Result<RepairPlan, RepairError> {
         let acted_on = self.acted_on(&report);
-        require_all_is_lost(self.repo, &self.history, &acted_on, &self.options.interrupt)?;
+        require_nothing_beneath(self.repo, &self.history, &acted_on, &self.options.interrupt)?;
         let after = (self.history.next_run(), self.history.last_hash());
         let mut plan = RepairPlan { after: Some(after), made: self.made, ..RepairPlan::default() };
         for (run, error) in &self.lost {
@@ -600,7 +600,7 @@ fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> 
     let place = Place { log, kind: ObjectKind::Refs, run, part: 0 };
     match repo.read_object(&place, REFS_BYTES_MAX) {
         Ok(plain) => Ok(PruneRefs::decode(run, &plain).is_ok()),
-        Err(error) if error.is_damage() => {
+        Err(error) if error.is_of_the_object() => {
             let lease = crate::log::lease::look(repo, log, run)?;
             Ok(lease.is_some_and(|lease| lease.intent == Some(outcome::Intent::Prune)))
         }

@@ -204,7 +204,7 @@ fn holds(
 fn readable<T>(read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if error.is_damage() => Ok(None),
+        Err(error) if error.is_of_the_object() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -68,7 +68,7 @@ impl Walk<'_> {
     fn read<T>(&mut self, read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
         match read {
             Ok(read) => Ok(Some(read)),
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_of_the_object() => {
                 self.is_whole = false;
                 Ok(None)
             }
@@ -199,7 +199,7 @@ pub(super) fn refs(
     let mut refs = BackupRefs::default();
     for (pack, ordinals) in chunks {
         let rows = match source.confirmed_pack(pack) {
-            Err(error) if error.is_damage() => return Ok(None),
+            Err(error) if error.is_of_the_object() => return Ok(None),
             rows => rows?,
         };
         let wholly = whole.remove(&pack).unwrap_or_default();

@@ -25,7 +25,7 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 use rustix::{
-    fs::{Gid, Uid, statvfs},
+    fs::{Advice, Gid, Uid, fadvise, statvfs},
     io::Errno,
     process::geteuid,
 };
@@ -248,7 +248,10 @@ impl Inner {
     /// The error of looking at an object or reading it.
     fn read_error(&self, path: &ObjectPath, error: io::Error) -> StoreError {
         match is_of_the_medium(&error) && self.can_read_landmark() {
-            true => StoreError::new(path, StoreErrorKind::Unreadable { why: error.to_string() }),
+            true => StoreError::new(
+                path,
+                StoreErrorKind::Unreadable { why: error.to_string(), is_archived: false },
+            ),
             false => object_error(path)(error),
         }
     }
@@ -256,7 +259,11 @@ impl Inner {
     /// Whether something else in the repository can be read: it is not all of the file system that fails.
     fn can_read_landmark(&self) -> bool {
         let Some(landmark) = self.landmark.get() else { return false };
-        let read = self.in_folder(&landmark, Folder::file).and_then(|file| file.read_at(&mut [0], 0));
+        let read = self.in_folder(&landmark, Folder::file).and_then(|file| {
+            // From the medium, not from memory.
+            fadvise(&file, 0, None, Advice::DontNeed)?;
+            file.read_at(&mut [0], 0)
+        });
         read.is_ok()
     }
 
