@@ -12,6 +12,7 @@ use std::{
 
 use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, rng::Rng, sshd::Sshd};
 use mysql::prelude::Queryable as _;
+use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 
 use crate::program::{LOCKS, PASSWORD, Program, Run, run};
@@ -323,9 +324,11 @@ fn listed_and_found() {
     let target = scene.program.path("new");
     let restore = |id: &[&str]| {
         let words = ["--at", "latest", "--dry-run", "--target-dir", target.to_str().unwrap()];
+        // No other user can run the servers of the tests.
+        let own = ["--owner", &format!("{}:{}", geteuid().as_raw(), getegid().as_raw())];
         let server = ServerKind::MariaDb118.server_program().unwrap();
         let program = ["--server-binary", server.to_str().unwrap()];
-        scene.program.run(&[&["restore"], id, &words, &program].concat())
+        scene.program.run(&[&["restore"], id, &words, &own, &program].concat())
     };
     let none = restore(&["db1/physical#latest"]).expect_code(1);
     assert!(none.err.contains("nothing of kind physical"), "{none:#?}");

@@ -236,7 +236,7 @@ pub(crate) struct CatArgs {
 /// there is no next one: recovery reads them nevertheless, but "holdfast copy" does not copy them.
 ///
 /// If the archiver ran with --ack local, first start it again on its host, so that it sends what is in its spool.
-/// Takes an operator's key.
+/// Takes an operator's key. Not for an archive that an archiver is working on: that one would give way.
 #[derive(Args, Debug)]
 #[command(after_long_help = CLOSE_EXAMPLES)]
 pub(crate) struct CloseArgs {

@@ -25,6 +25,7 @@
 pub mod bulk;
 pub mod connection;
 pub mod facts;
+mod identity;
 pub mod locks;
 pub mod programs;
 pub mod status;
@@ -33,8 +34,8 @@ pub mod version;
 
 pub(crate) use connection::code;
 pub use connection::{
-    ByteRow, ConnectOptions, OptionFile, Purpose, Row, Secret, Session, SessionCheck, SqlCause, SqlError,
-    SshHost, SshOptions, SslMode, Tunnel,
+    ByteRow, ConnectOptions, OptionFile, Purpose, Row, Secret, Session, SqlCause, SqlError, SshHost,
+    SshOptions, SslMode, Tunnel,
 };
 pub use facts::{
     Capabilities, ServerFacts,

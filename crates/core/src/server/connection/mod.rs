@@ -17,7 +17,7 @@ mod tunnel;
 
 pub use endpoint::Endpoint;
 pub use option_file::{CLIENT_GROUPS, OptionFile, OptionFileError};
-pub use options::{ConnectOptions, Protocol, Purpose, SessionCheck, SslMode};
+pub use options::{ConnectOptions, Protocol, Purpose, SslMode};
 pub use secret::Secret;
 pub(super) use session::{ANSWER_MARGIN, STATEMENT_TIMEOUT};
 pub use session::{ByteRow, Row, Session};

@@ -3,10 +3,13 @@
 //! Options come from the command line and from option files; [`ConnectOptions::or`] merges them. Whatever is
 //! still unset is decided as the servers' own clients do: no host, or `localhost`, means the socket.
 
-use std::{fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
-use super::{endpoint::Endpoint, option_file::OptionFile, secret::Secret, session::Session, tunnel::Tunnel};
-use crate::error::{Error, ErrorKind, Result};
+use super::{endpoint::Endpoint, option_file::OptionFile, secret::Secret, tunnel::Tunnel};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::identity::Identity,
+};
 
 const PORT_DEFAULT: u16 = 3306;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -135,31 +138,9 @@ pub struct ConnectOptions {
     pub run: String,
     /// The tunnel to connect through. Host, port and socket are then as its far end sees them.
     pub tunnel: Option<Arc<Tunnel>>,
-    /// What every session must pass before it is used.
-    pub check: Option<SessionCheck>,
-}
-
-/// A test of sessions that were just opened: whether they lead where they should.
-#[derive(Clone)]
-pub struct SessionCheck(Arc<Check>);
-
-type Check = dyn Fn(&mut Session) -> Result<()> + Send + Sync;
-
-impl SessionCheck {
-    /// A session is good if `check` says so.
-    pub(crate) fn new(check: impl Fn(&mut Session) -> Result<()> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(check))
-    }
-
-    pub(super) fn pass(&self, session: &mut Session) -> Result<()> {
-        (self.0)(session)
-    }
-}
-
-impl fmt::Debug for SessionCheck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionCheck")
-    }
+    /// The server that every session must lead to: a name may lead to several, and what one of them locks or shows
+    /// says nothing of the others.
+    pub leads_to: Option<Identity>,
 }
 
 impl ConnectOptions {
@@ -201,7 +182,7 @@ impl ConnectOptions {
             answer_timeout: None,
             run: String::new(),
             tunnel: None,
-            check: None,
+            leads_to: None,
         })
     }
 
@@ -235,7 +216,7 @@ impl ConnectOptions {
             answer_timeout: self.answer_timeout.or(file.answer_timeout),
             run: if self.run.is_empty() { file.run } else { self.run },
             tunnel: self.tunnel.or(file.tunnel),
-            check: self.check.or(file.check),
+            leads_to: self.leads_to.or(file.leads_to),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A session: executes statements one at a time, with its own settings whatever the server's defaults are.
 
 use std::{
+    collections::HashMap,
     fmt,
     os::{
         fd::{AsRawFd, BorrowedFd},
@@ -18,7 +19,10 @@ use super::{
     relay::Relay,
     sql_error::{SqlCause, SqlError, code, shown},
 };
-use crate::{error::Result, server::ServerVersion};
+use crate::{
+    error::Result,
+    server::{ServerVersion, identity::Identity},
+};
 
 /// Longest wait for the answer to an ordinary statement, unless another limit is set. Listing a hundred
 /// thousand tables takes time.
@@ -167,8 +171,8 @@ impl Session {
         let id = row.number("id")?;
         let mut session = Session { conn, socket, version, id, id_at_handshake, _relay: relay };
         session.settle(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
-        if let Some(check) = &options.check {
-            check.pass(&mut session)?;
+        if let Some(wanted) = &options.leads_to {
+            wanted.require_same(&session.identity()?)?;
         }
         Ok(session)
     }
@@ -294,6 +298,17 @@ impl Session {
             Err(error) if error.code() == Some(code::UNKNOWN_SYSTEM_VARIABLE) => Ok(None),
             other => other,
         }
+    }
+
+    /// The server that this session is on.
+    fn identity(&mut self) -> Result<Identity> {
+        let names = Identity::VARIABLES.map(|name| format!("'{name}'")).join(", ");
+        let rows = self.rows(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))?;
+        let mut told = HashMap::new();
+        for row in rows {
+            told.insert(row.text("Variable_name")?.to_owned(), row.text("Value")?.to_owned());
+        }
+        Identity::of(|name| told.get(name).cloned())
     }
 
     /// Sets how long later statements wait for their locks. Whole seconds, at least one.

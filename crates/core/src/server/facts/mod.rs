@@ -7,7 +7,6 @@
 //! trying the feature itself.
 
 pub mod grants;
-mod identity;
 pub(crate) mod membership;
 mod probe;
 mod refuse;
@@ -28,6 +27,8 @@ use crate::{
 };
 
 pub(crate) use variables::DECIDING;
+
+pub use super::identity::Identity;
 
 /// Everything about a server that a backup records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,26 +62,6 @@ pub struct ServerFacts {
     /// When the server was started, by its clock, give or take a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-}
-
-/// What distinguishes one server from another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
-    /// MySQL's `server_uuid`.
-    pub server_uuid: Option<String>,
-    /// MariaDB's `server_uid`, a hash of its hardware address and port.
-    pub server_uid: Option<String>,
-    /// MariaDB's uuid in `aria_log_control`. It exists in that file only, so [`ServerFacts::probe`] does not
-    /// see it.
-    pub aria_uuid: Option<String>,
-    /// `server_id`.
-    pub server_id: u32,
-    /// `hostname`.
-    pub hostname: String,
-    /// `port`.
-    pub port: u16,
-    /// `socket`.
-    pub socket: PathBuf,
 }
 
 /// Directories and files as the server names them.

@@ -25,7 +25,7 @@ impl ServerFacts {
         Ok(ServerFacts {
             version: session.version().clone(),
             vendor: variables.text("version_comment"),
-            identity: Identity::of(&variables)?,
+            identity: Identity::of(|name| variables.get(name).map(str::to_owned))?,
             paths: Paths {
                 datadir: variables.path("datadir")?,
                 basedir: variables.path("basedir")?,
@@ -77,25 +77,6 @@ fn started_at(session: &mut Session) -> Result<Option<Timestamp>, SqlError> {
     let Some(uptime) = session.row("SHOW GLOBAL STATUS LIKE 'Uptime'")? else { return Ok(None) };
     let now: i64 = session.number("SELECT UNIX_TIMESTAMP()")?;
     Ok(Timestamp::from_second(now.saturating_sub(uptime.number("Value")?)).ok())
-}
-
-impl Identity {
-    /// Queries the server for its identity alone.
-    pub(crate) fn read(session: &mut Session) -> Result<Identity> {
-        Self::of(&Variables::read(session)?)
-    }
-
-    fn of(variables: &Variables) -> Result<Identity> {
-        Ok(Identity {
-            server_uuid: variables.set("server_uuid"),
-            server_uid: variables.set("server_uid"),
-            aria_uuid: None,
-            server_id: variables.number("server_id")?,
-            hostname: variables.text("hostname"),
-            port: variables.number("port")?,
-            socket: variables.path("socket")?,
-        })
-    }
 }
 
 impl Capabilities {

@@ -1,12 +1,52 @@
 //! Whether two servers are the same, by what they say of themselves.
 
-use super::Identity;
-use crate::{
-    error::{Error, ErrorKind, Result},
-    server::SessionCheck,
-};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// What distinguishes one server from another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// MySQL's `server_uuid`.
+    pub server_uuid: Option<String>,
+    /// MariaDB's `server_uid`, a hash of its hardware address and port.
+    pub server_uid: Option<String>,
+    /// MariaDB's uuid in `aria_log_control`. It exists in that file only, so a server does not tell it.
+    pub aria_uuid: Option<String>,
+    /// `server_id`.
+    pub server_id: u32,
+    /// `hostname`.
+    pub hostname: String,
+    /// `port`.
+    pub port: u16,
+    /// `socket`.
+    pub socket: PathBuf,
+}
 
 impl Identity {
+    /// The server variables that tell it.
+    pub(crate) const VARIABLES: [&str; 6] =
+        ["server_uuid", "server_uid", "server_id", "hostname", "port", "socket"];
+
+    /// The identity that these variables tell.
+    pub(crate) fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Identity> {
+        let told = |name| variable(name).filter(|value| !value.is_empty());
+        let odd = |name: &str| Error::new(ErrorKind::Server, format!("the server's {name} is no number"));
+        Ok(Identity {
+            server_uuid: told("server_uuid"),
+            server_uid: told("server_uid"),
+            aria_uuid: None,
+            server_id: variable("server_id")
+                .and_then(|id| id.parse().ok())
+                .ok_or_else(|| odd("server_id"))?,
+            hostname: variable("hostname").unwrap_or_default(),
+            port: variable("port").and_then(|port| port.parse().ok()).ok_or_else(|| odd("port"))?,
+            socket: variable("socket").unwrap_or_default().into(),
+        })
+    }
+
     /// MySQL generates a UUID and keeps it. MariaDB has two halves of an identity: the uuid of Aria's logs, which
     /// every copy of the data carries along, and `server_uid`, a hash of hardware address and port, which changes
     /// with a network card, and which containers on different hosts may share.
@@ -33,13 +73,6 @@ impl Identity {
         let text = format!("this is not the server that the backup began with: that was {was}, this is {is}");
         Err(Error::new(ErrorKind::Server, text)
             .hinted("connect to the server itself, at an address that nothing else takes over"))
-    }
-
-    /// Refuses sessions on another server: a name may lead to several, and what one of them locks or shows says nothing
-    /// of the others.
-    pub(crate) fn required(&self) -> SessionCheck {
-        let known = self.clone();
-        SessionCheck::new(move |session| known.require_same(&Identity::read(session)?))
     }
 
     /// The server, for people.
