@@ -46,12 +46,9 @@ pub fn close(
         return Ok(closed);
     };
     closed.until = recorder.tail().map(|tail| tail.place);
-    if let Some(ended) = run.finish(&mut recorder)? {
+    if let Some(mut ended) = run.finish(&mut recorder)? {
         (closed.into, closed.bytes) = (Some(ended.run), ended.bytes);
-        if let Some(discarding) = ended.discarding {
-            // A later sweep deletes what is left.
-            let _ended = discarding.join();
-        }
+        ended.wait();
     }
     Ok(closed)
 }

@@ -98,13 +98,10 @@ pub fn file_segments(
     }
     // The archive ends where it did.
     let mut recorder = Recorder::at(&Tail::from_map(&tail)?)?;
-    if let Some(ended) = run.finish(&mut recorder)? {
+    if let Some(mut ended) = run.finish(&mut recorder)? {
         filed.into = Some(ended.run);
         filed.bytes = ended.bytes;
-        if let Some(discarding) = ended.discarding {
-            // A later sweep deletes what is left.
-            let _ended = discarding.join();
-        }
+        ended.wait();
     }
     Ok(filed)
 }

@@ -94,6 +94,15 @@ pub(super) struct Ended {
     pub(super) discarding: Option<JoinHandle<()>>,
 }
 
+impl Ended {
+    /// Waits for what is no longer needed to be deleted. A later sweep deletes what is left.
+    pub(super) fn wait(&mut self) {
+        if let Some(discarding) = self.discarding.take() {
+            let _ended = discarding.join();
+        }
+    }
+}
+
 impl ArchiveRun {
     /// Begins a run, and takes over what dead runs have left, if the key can read it. The recorder is where
     /// the archive ends; `None` if there is nothing in it. Waits for a run that drops, prunes, holds or

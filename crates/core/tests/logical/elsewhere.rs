@@ -1,9 +1,7 @@
 //! A name that leads to several servers: connections that end up on another one than the first.
 
-use std::sync::atomic::Ordering;
-
 use super::*;
-use crate::server::{ACCOUNT, astray, by_port};
+use crate::server::{ACCOUNT, each_led_astray};
 
 /// Whichever connection of a backup ends up on another server: rows, locks and positions of that one are never taken
 /// for the first one's. A backup that succeeds all the same has what the first server has.
@@ -11,10 +9,9 @@ fn another_server_answers(kind: ServerKind) {
     let stage = Stage::new(kind);
     let other = start(kind);
     for (server, row) in [(&stage.source, 1), (&other, 2)] {
+        server.exec_all(ACCOUNT).unwrap();
         server
             .exec_all([
-                ACCOUNT[0],
-                ACCOUNT[1],
                 "CREATE DATABASE shop",
                 "CREATE TABLE shop.t (id INT PRIMARY KEY)",
                 "CREATE TABLE shop.m (id INT PRIMARY KEY) ENGINE=MyISAM",
@@ -23,33 +20,15 @@ fn another_server_answers(kind: ServerKind) {
             ])
             .unwrap();
     }
-    let mut refused = 0;
-    for number in 2.. {
-        let (port, made) = astray(&stage.source, &other, number);
-        let mut options = stage.options();
-        options.connect = by_port(port);
-        let outcome = stage.back_up(&options, &Selection::default());
-        match outcome {
-            Ok(report) => {
-                let script = String::from_utf8_lossy(&stage.script(report.run.backup, None)).into_owned();
-                assert!(!script.contains("(2)"), "connection {number}: {script}");
-            }
-            Err(error) => {
-                let text = error.to_string();
-                assert!(
-                    text.contains("not the server that the backup began with"),
-                    "connection {number}: {text}"
-                );
-                refused += 1;
-            }
-        }
-        if made.load(Ordering::SeqCst) < number {
-            println!("{kind}: of {} connections {refused} were refused elsewhere", number - 1);
-            // The session that reads what is wanted, those that lock, those that read.
-            assert!(refused >= 5, "{refused}");
-            return;
-        }
-    }
+    let refused = each_led_astray(&stage.source, &other, |number, connect| {
+        let options = BackupOptions { connect, ..stage.options() };
+        let report = stage.back_up(&options, &Selection::default())?;
+        let script = String::from_utf8_lossy(&stage.script(report.run.backup, None)).into_owned();
+        assert!(!script.contains("(2)"), "connection {number}: {script}");
+        Ok(())
+    });
+    // The session that reads what is wanted, those that lock, those that read.
+    assert!(refused >= 5, "{refused}");
 }
 
 #[test]

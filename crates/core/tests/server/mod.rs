@@ -59,7 +59,7 @@ pub(crate) fn group_of_one() -> Server {
 }
 
 /// An address whose connection with this number, counted from 1, leads to `other`; and how many there were.
-pub(crate) fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsize>) {
+fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let made = Arc::new(AtomicUsize::new(0));
@@ -81,20 +81,42 @@ pub(crate) fn astray(server: &Server, other: &Server, number: usize) -> (u16, Ar
     (port, made)
 }
 
-/// Options for [`astray`]'s address, with an account that both servers have after [`ACCOUNT`].
-pub(crate) fn by_port(port: u16) -> ConnectOptions {
-    ConnectOptions {
-        host: Some("127.0.0.1".to_owned()),
-        port: Some(port),
-        user: Some("backup".to_owned()),
-        password: Some(Secret::new("b".to_owned())),
-        ..ConnectOptions::default()
-    }
-}
-
-/// Makes that account.
+/// An account that both servers of [`each_led_astray`] need.
 pub(crate) const ACCOUNT: [&str; 2] =
     ["CREATE USER backup@'127.0.0.1' IDENTIFIED BY 'b'", "GRANT ALL ON *.* TO backup@'127.0.0.1'"];
+
+/// Leads each connection but the first of an operation in turn to `other`, until there is none more. An operation that
+/// fails must say why. Returns how many did.
+pub(crate) fn each_led_astray(
+    server: &Server,
+    other: &Server,
+    mut run: impl FnMut(usize, ConnectOptions) -> Result<(), holdfast_core::Error>,
+) -> u32 {
+    let mut refused = 0;
+    for number in 2.. {
+        let (port, made) = astray(server, other, number);
+        let connect = ConnectOptions {
+            host: Some("127.0.0.1".to_owned()),
+            port: Some(port),
+            user: Some("backup".to_owned()),
+            password: Some(Secret::new("b".to_owned())),
+            ..ConnectOptions::default()
+        };
+        if let Err(error) = run(number, connect) {
+            let text = error.to_string();
+            assert!(
+                text.contains("not the server that the backup began with"),
+                "connection {number}: {text}"
+            );
+            refused += 1;
+        }
+        if made.load(Ordering::SeqCst) < number {
+            println!("{}: of {} connections {refused} were refused elsewhere", server.kind(), number - 1);
+            break;
+        }
+    }
+    refused
+}
 
 /// Connects as `root` by socket.
 pub(crate) fn options(server: &Server) -> ConnectOptions {

@@ -16,7 +16,7 @@ use crate::{
 /// Finds such bytes. Asks the store about each name only once.
 pub struct BeneathFinder<'a> {
     repo: &'a Repo,
-    log: LogName,
+    prefix: String,
     known: HashMap<ObjectPath, Option<Beneath>>,
 }
 
@@ -24,13 +24,14 @@ impl<'a> BeneathFinder<'a> {
     /// For the objects of a log.
     #[must_use]
     pub fn new(repo: &'a Repo, log: &LogName) -> Self {
-        Self { repo, log: log.clone(), known: HashMap::new() }
+        Self { repo, prefix: log.prefix(), known: HashMap::new() }
     }
 
     /// The first object with such bytes, of those that a finding or an error names.
     pub fn look(&mut self, named: &str) -> Result<Option<(ObjectPath, Beneath)>, RepoError> {
         let Some(versioned) = self.repo.store().versioned() else { return Ok(None) };
-        for path in objects_named(&self.log, named) {
+        let words = named.split([' ', ',', '(', ')']).filter(|word| word.starts_with(&self.prefix));
+        for path in words.filter_map(ObjectPath::new) {
             let beneath = match self.known.get(&path) {
                 Some(known) => *known,
                 None => {
@@ -45,13 +46,6 @@ impl<'a> BeneathFinder<'a> {
         }
         Ok(None)
     }
-}
-
-/// The objects of a log that a finding or an error names.
-pub(crate) fn objects_named(log: &LogName, named: &str) -> impl Iterator<Item = ObjectPath> {
-    let prefix = log.prefix();
-    let words = named.split([' ', ',', '(', ')']).filter(move |word| word.starts_with(&prefix));
-    words.filter_map(ObjectPath::new)
 }
 
 /// The outcomes of a log under whose names there are bytes that a plain read does not return.

@@ -299,40 +299,37 @@ pub(crate) fn forget_bad(
     }
 }
 
-/// Forgets packs that are not `there`, and deletes records that do not count, or no longer. Of those found bad, the ones that
-/// are `missed` are kept: that they are gone must not be forgotten. Nor is what a check records meanwhile. A key
-/// that cannot read packs cannot sign records either: then a record stays as it is, unless it has nothing to keep.
+/// Forgets packs that are not `there`. Of those found bad, the ones that are `missed` are kept: that they are gone
+/// must not be forgotten. Nor is what a check records meanwhile. A key that cannot read packs cannot sign records
+/// either: then a record stays as it is, unless it has nothing to keep. Returns the records that do not count, or no
+/// longer, for deletion.
 pub(crate) fn sweep(
     repo: &Repo,
     log: &LogName,
     there: &dyn Fn(PackId) -> bool,
     missed: &dyn Fn(&Checked) -> Result<BTreeSet<PackId>, RepoError>,
 ) -> Result<Vec<ObjectPath>, RepoError> {
-    let mut made_up = Vec::new();
-    let listed = numbers(repo, log)?.into_iter().collect();
+    let listed: BTreeSet<u64> = numbers(repo, log)?.into_iter().collect();
+    let mut useless = BTreeSet::new();
     let newest = newest_of(repo, log, &listed, &mut |number, error| {
         if error.is_damage() {
-            made_up.push(place(log, number).path());
+            useless.insert(number);
         }
     })?;
-    let (Listed::Newest(newest) | Listed::Replaced(newest)) = newest;
-    let Some((number, checked)) = newest else { return Ok(made_up) };
-    let useless = |is_useless: &dyn Fn(u64) -> bool| -> Result<Vec<ObjectPath>, RepoError> {
-        let useless = numbers(repo, log)?.into_iter().filter(|other| is_useless(*other));
-        Ok(made_up.iter().cloned().chain(useless.map(|number| place(log, number).path())).collect())
-    };
-    let is_any_gone = checked.packs.keys().any(|pack| checked.is_bad(*pack) && !there(*pack));
-    let missed = if is_any_gone { missed(&checked)? } else { BTreeSet::new() };
-    let stays = |pack: &PackId| there(*pack) || missed.contains(pack);
-    let left = checked.packs.keys().filter(|pack| stays(pack)).count();
-    if left == 0 {
-        return useless(&|other| other <= number);
+    if let Listed::Newest(Some((number, checked))) | Listed::Replaced(Some((number, checked))) = newest {
+        let is_any_gone = checked.packs.keys().any(|pack| checked.is_bad(*pack) && !there(*pack));
+        let missed = if is_any_gone { missed(&checked)? } else { BTreeSet::new() };
+        let stays = |pack: &PackId| there(*pack) || missed.contains(pack);
+        let left = checked.packs.keys().filter(|pack| stays(pack)).count();
+        if left == 0 {
+            useless.extend(listed.range(..=number));
+        } else if left < checked.packs.len() && repo.can_read() {
+            forget(repo, log, &checked, &|pack| !stays(pack))?;
+        } else {
+            useless.extend(listed.range(..number));
+        }
     }
-    if left < checked.packs.len() && repo.can_read() {
-        forget(repo, log, &checked, &|pack| !stays(pack))?;
-        return Ok(made_up);
-    }
-    useless(&|other| other < number)
+    Ok(useless.into_iter().map(|number| place(log, number).path()).collect())
 }
 
 /// Removes what was `known` of packs that are useless. What a check has recorded since stays: it may have looked

@@ -93,13 +93,18 @@ fn transport(error: &object_store::Error) -> Option<HttpErrorKind> {
     None
 }
 
-/// Why a request that was signed in its address got no answer. The address is not repeated.
-pub(super) fn of_transport(error: &HttpError) -> (RemoteCause, String) {
-    let mut last: &dyn StdError = error;
+/// The last cause.
+fn innermost(error: &dyn StdError) -> &dyn StdError {
+    let mut last = error;
     while let Some(cause) = last.source() {
         last = cause;
     }
-    let words = last.to_string();
+    last
+}
+
+/// Why a request that was signed in its address got no answer. The address is not repeated.
+pub(super) fn of_transport(error: &HttpError) -> (RemoteCause, String) {
+    let words = innermost(error).to_string();
     let cause = match is_untrusted(&words) {
         true => RemoteCause::Untrusted,
         false => RemoteCause::Unreachable,
@@ -269,10 +274,7 @@ fn detail(error: &object_store::Error) -> String {
 /// Where a request without an answer went, and its last cause: the messages between count the library's
 /// tries.
 fn unanswered(error: &object_store::Error, words: &str) -> String {
-    let mut last: &dyn StdError = error;
-    while let Some(cause) = last.source() {
-        last = cause;
-    }
+    let last = innermost(error);
     let request = words.rsplit_once("Error performing ").and_then(|(_, rest)| rest.split_once(" in "));
     let url = request.and_then(|(request, _)| request.split_once(' ')).map(|(_, url)| url.split('?').next());
     let asked = if is_of_credentials(words) { "requesting credentials from " } else { "" };

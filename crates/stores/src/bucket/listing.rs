@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use super::{
     Inner, TEMPORARY, attempts::Attempts, failure::Failure, info, requests::Request, service::Service,
+    versions::CommonPrefix,
 };
 use crate::pause::Retries;
 
@@ -40,31 +41,52 @@ struct Listed {
     last_modified: Timestamp,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct CommonPrefix {
-    prefix: String,
+/// Reads a list of S3 page by page.
+struct Pages<'a> {
+    inner: &'a Inner,
+    /// Names begin with this.
+    above: String,
+    delimiter: Option<&'static str>,
+    /// The service's mark of where the next page begins; `None` at the beginning.
+    token: Option<String>,
+    is_over: bool,
 }
 
-/// Where a list of S3 begins or goes on.
-#[derive(Clone)]
-enum From {
-    Begin,
-    /// The service's mark.
-    Token(String),
-}
+impl<'a> Pages<'a> {
+    fn new(inner: &'a Inner, prefix: &str, delimiter: Option<&'static str>) -> Self {
+        let above = format!("{}{prefix}", inner.prefix);
+        Self { inner, above, delimiter, token: None, is_over: false }
+    }
 
-impl Page {
-    /// Where the next page begins. A list that does not advance would never end.
-    fn next(&self, from: &From) -> Result<Option<From>, &'static str> {
-        if !self.is_truncated {
+    /// The next page; `None` after the last.
+    async fn next(&mut self) -> Result<Option<Page>, StoreError> {
+        if self.is_over {
             return Ok(None);
         }
-        match (&self.next_continuation_token, from) {
-            (Some(next), From::Token(token)) if next == token => Err("its list of names repeats itself"),
-            (Some(next), _) => Ok(Some(From::Token(next.clone()))),
-            (None, _) => Err("its list of names breaks off"),
+        let mut query = vec![
+            ("list-type", "2".to_owned()),
+            // Names can have characters that no document can.
+            ("encoding-type", "url".to_owned()),
+            ("max-keys", "1000".to_owned()),
+            ("prefix", self.above.clone()),
+        ];
+        query.extend(self.delimiter.map(|delimiter| ("delimiter", delimiter.to_owned())));
+        query.extend(self.token.iter().map(|token| ("continuation-token", token.clone())));
+        let mut page: Page = self.inner.ask_for(&Request::of_bucket(query, self.above.as_str())).await?;
+        if page.encoding_type.as_deref() == Some("url") {
+            let prefixes = page.common_prefixes.iter_mut().map(|folder| &mut folder.prefix);
+            let keys = page.contents.iter_mut().map(|object| &mut object.key);
+            prefixes.chain(keys).for_each(|name| *name = decoded(name));
         }
+        self.is_over = !page.is_truncated;
+        let next = page.next_continuation_token.take();
+        // A list that does not advance would never end.
+        if !self.is_over && (next.is_none() || next == self.token) {
+            let what = "its list of names breaks off, or repeats itself";
+            return Err(self.inner.remote(&self.above, RemoteCause::Unfit, what));
+        }
+        self.token = next;
+        Ok(Some(page))
     }
 }
 
@@ -82,29 +104,22 @@ enum Listing {
     OddName,
 }
 
-/// What a listed name is.
-enum Named {
-    /// An object.
-    Object(ObjectPath),
-    /// One that was listed before, or none of ours.
-    Other,
-}
-
 impl InOrder<'_> {
-    /// Judges the next name. Names that were listed before are allowed if the list `is_again` from its beginning.
-    fn next(&self, key: &str, is_again: bool) -> Result<Named, StoreError> {
+    /// The object of the next name; `None` if that is none of ours, or was listed before. This is allowed if the list
+    /// `is_again` from its beginning.
+    fn next(&self, key: &str, is_again: bool) -> Result<Option<ObjectPath>, StoreError> {
         let name = key.strip_prefix(&self.inner.prefix).filter(|name| !name.starts_with(TEMPORARY));
         // Some services replace what no document can have: where such a name belongs, cannot be told.
         let path = name.filter(|name| !name.contains(char::REPLACEMENT_CHARACTER)).and_then(ObjectPath::new);
         // Of a name that this client cannot send, nothing can be asked or deleted.
-        let Some(path) = path.filter(|path| self.inner.key(path).is_ok()) else { return Ok(Named::Other) };
+        let Some(path) = path.filter(|path| self.inner.key(path).is_ok()) else { return Ok(None) };
         match &self.last {
-            Some(last) if *last >= path && is_again => Ok(Named::Other),
+            Some(last) if *last >= path && is_again => Ok(None),
             Some(last) if *last >= path => {
                 let what = "it does not list objects in the order of their names";
                 Err(self.inner.remote(path, RemoteCause::Unfit, what))
             }
-            _ => Ok(Named::Object(path)),
+            _ => Ok(Some(path)),
         }
     }
 }
@@ -120,7 +135,7 @@ impl Inner {
         let mut listed = InOrder { inner: self, last: None };
         match self.list_by_library(prefix, retries, &mut listed, each)? {
             Listing::Over => Ok(()),
-            Listing::OddName => self.list_pages(prefix, retries, &mut listed, each),
+            Listing::OddName => self.list_pages(prefix, &mut listed, each),
         }
     }
 
@@ -142,12 +157,9 @@ impl Inner {
         if let Some(listed) = self.runtime.block_on(list)? {
             listed.common_prefixes.iter().for_each(|folder| add(folder.as_ref()));
         } else {
-            let mut from = Some(From::Begin);
-            while let Some(begin) = from {
-                let page = self.page(prefix, Some("/"), &begin, self.options.retries);
-                let page = self.runtime.block_on(page)?;
+            let mut pages = Pages::new(self, prefix, Some("/"));
+            while let Some(page) = self.runtime.block_on(pages.next())? {
                 page.common_prefixes.iter().for_each(|folder| add(&folder.prefix));
-                from = self.next(&page, &begin, prefix)?;
             }
         }
         names.sort();
@@ -162,17 +174,14 @@ impl Inner {
     fn list_pages(
         &self,
         prefix: &str,
-        retries: Retries,
         listed: &mut InOrder<'_>,
         each: &mut dyn FnMut(ObjectInfo) -> bool,
     ) -> Result<(), StoreError> {
         let mut is_again = listed.last.is_some();
-        let mut from = Some(From::Begin);
-        while let Some(begin) = from {
-            let page = self.runtime.block_on(self.page(prefix, None, &begin, retries))?;
-            from = self.next(&page, &begin, prefix)?;
+        let mut pages = Pages::new(self, prefix, None);
+        while let Some(page) = self.runtime.block_on(pages.next())? {
             for object in page.contents {
-                let Named::Object(path) = listed.next(&object.key, is_again)? else { continue };
+                let Some(path) = listed.next(&object.key, is_again)? else { continue };
                 let created_at: SystemTime = object.last_modified.into();
                 is_again = false;
                 listed.last = Some(path.clone());
@@ -182,40 +191,6 @@ impl Inner {
             }
         }
         Ok(())
-    }
-
-    fn next(&self, page: &Page, from: &From, prefix: &str) -> Result<Option<From>, StoreError> {
-        let place = format!("{}{prefix}", self.prefix);
-        page.next(from).map_err(|what| self.remote(place, RemoteCause::Unfit, what))
-    }
-
-    async fn page(
-        &self,
-        prefix: &str,
-        delimiter: Option<&str>,
-        from: &From,
-        retries: Retries,
-    ) -> Result<Page, StoreError> {
-        let above = format!("{}{prefix}", self.prefix);
-        let mut query = vec![
-            ("list-type", "2".to_owned()),
-            // Names can have characters that no document can.
-            ("encoding-type", "url".to_owned()),
-            ("max-keys", "1000".to_owned()),
-            ("prefix", above.clone()),
-        ];
-        query.extend(delimiter.map(|delimiter| ("delimiter", delimiter.to_owned())));
-        if let From::Token(token) = from {
-            query.push(("continuation-token", token.clone()));
-        }
-        let request = Request::of_bucket(query, above);
-        let mut page: Page = self.ask_for_within(&request, retries).await?;
-        if page.encoding_type.as_deref() == Some("url") {
-            let prefixes = page.common_prefixes.iter_mut().map(|folder| &mut folder.prefix);
-            let keys = page.contents.iter_mut().map(|object| &mut object.key);
-            prefixes.chain(keys).for_each(|name| *name = decoded(name));
-        }
-        Ok(page)
     }
 
     /// Deletes temporary objects that are old enough.
@@ -241,14 +216,11 @@ impl Inner {
             }
         });
         let Listing::OddName = swept.await? else { return Ok(()) };
-        let above = format!("{}{TEMPORARY}", self.prefix);
-        let mut from = Some(From::Begin);
-        while let Some(begin) = from {
-            let page = self.page(TEMPORARY, None, &begin, self.options.retries).await?;
-            from = self.next(&page, &begin, TEMPORARY)?;
+        let mut pages = Pages::new(self, TEMPORARY, None);
+        while let Some(page) = pages.next().await? {
             let old = page.contents.into_iter().filter(|it| is_old(it.last_modified.into()));
-            let keys = old.filter(|it| it.key.starts_with(&above)).filter_map(|it| Path::parse(it.key).ok());
-            for key in keys {
+            let temporary = old.filter(|it| it.key.starts_with(&pages.above));
+            for key in temporary.filter_map(|it| Path::parse(it.key).ok()) {
                 self.again(async || client.delete(&key).await.map_err(failed)).await?;
             }
         }
@@ -282,7 +254,7 @@ impl Inner {
                     Some(Ok(meta)) => meta,
                     Some(Err(error)) => break error,
                 };
-                let Named::Object(path) = listed.next(meta.location.as_ref(), is_again)? else { continue };
+                let Some(path) = listed.next(meta.location.as_ref(), is_again)? else { continue };
                 if !each(info(&path, &meta)) {
                     return Ok(Listing::Over);
                 }

@@ -19,7 +19,6 @@ use super::{
     attempts::Attempts,
     failure::{Failure, of_transport},
 };
-use crate::pause::Retries;
 
 /// How long a request can be used after it was signed, which is also how far a host's clock may be behind: as
 /// much as services allow for all other requests.
@@ -75,11 +74,7 @@ impl From<Refused> for StoreError {
 impl Inner {
     /// Sends a request that can be repeated, as often as necessary.
     pub(super) async fn ask(&self, request: &Request) -> Result<Answer, Refused> {
-        self.ask_within(request, self.options.retries).await
-    }
-
-    async fn ask_within(&self, request: &Request, retries: Retries) -> Result<Answer, Refused> {
-        let mut attempts = Attempts::new(retries);
+        let mut attempts = Attempts::new(self.options.retries);
         loop {
             let refused = match self.ask_once(request).await {
                 Err(refused) => refused,
@@ -93,15 +88,7 @@ impl Inner {
 
     /// Like [`Inner::ask`], for an answer that is a document.
     pub(super) async fn ask_for<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Refused> {
-        self.ask_for_within(request, self.options.retries).await
-    }
-
-    pub(super) async fn ask_for_within<T: DeserializeOwned>(
-        &self,
-        request: &Request,
-        retries: Retries,
-    ) -> Result<T, Refused> {
-        let answer = self.ask_within(request, retries).await?;
+        let answer = self.ask(request).await?;
         read_document(&answer.body).ok_or_else(|| {
             let error = self.remote(&request.what, RemoteCause::Other, "its answer cannot be parsed");
             Refused { failure: Failure::Remote(RemoteCause::Other), error }

@@ -93,8 +93,8 @@ struct Owner {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct CommonPrefix {
-    prefix: String,
+pub(super) struct CommonPrefix {
+    pub(super) prefix: String,
 }
 
 impl Entry {

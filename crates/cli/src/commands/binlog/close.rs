@@ -6,7 +6,7 @@ use std::{
 };
 
 use holdfast_core::{Result, binlog::close};
-use holdfast_repo::{Act, Kind, data::writer::WriterOptions, log::run::RunOptions};
+use holdfast_repo::{Act, Kind, data::writer::WriterOptions};
 use serde::Serialize;
 
 use super::{Context, repository, select};
@@ -48,8 +48,7 @@ impl Render for Closed {
 pub(super) fn run(args: &CloseArgs, context: &Context<'_>) -> Result<Exit> {
     let repo = Arc::new(repository::open_for(context, Act::Backup, "closing an archive")?);
     let log = select::log(context, &repo, args.name.name.as_ref(), Some(Kind::Binlog))?;
-    let options = RunOptions { interrupt: context.cancel.interrupt(), ..RunOptions::of_this_process() };
-    let closed = close(&repo, &log, &options, &WriterOptions::default())?;
+    let closed = close(&repo, &log, &context.run_options(), &WriterOptions::default())?;
     let exit = if closed.unreadable.is_empty() { Exit::Done } else { Exit::Finding };
     let shown = Closed {
         source: log.source.to_string(),

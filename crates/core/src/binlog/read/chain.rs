@@ -231,17 +231,18 @@ impl Archive {
             None | Some(Ordering::Greater) => false,
             Some(Ordering::Less) => true,
             Some(Ordering::Equal) => {
-                let in_that_second = self.stretches[..=at].iter().filter(|other| {
-                    other.stretch.server.is_same(&taken.server) && other.begun_s() == Some(second)
-                });
-                let is_started = taken
-                    .started_at
-                    .is_some_and(|start| start.as_second().abs_diff(second) <= STARTS_WITHIN_S);
+                let is_first_then = |other: &ArchivedStretch| {
+                    other.stretch.server.is_same(&taken.server)
+                        && other.begun_s() == Some(second)
+                        && other.is_first_file()
+                };
+                let started_at = taken.started_at.map(Timestamp::as_second);
+                let is_started = started_at.is_some_and(|at| at.abs_diff(second) <= STARTS_WITHIN_S);
+                let place = taken.position.binlog.as_ref();
+                let has_nothing = |offset| matches!(self.has_transactions_before(at, offset), Ok(false));
                 is_started
-                    || !in_that_second.into_iter().any(ArchivedStretch::is_first_file)
-                    || taken.position.binlog.as_ref().is_some_and(|place| {
-                        matches!(self.has_transactions_before(at, place.offset), Ok(false))
-                    })
+                    || !self.stretches[..=at].iter().any(is_first_then)
+                    || place.is_some_and(|place| has_nothing(place.offset))
             }
         }
     }

@@ -133,8 +133,7 @@ fn without_password(grant: &[u8]) -> Vec<u8> {
     let Some(at) = all.iter().position(|token| token.is_word("IDENTIFIED")) else { return grant.to_vec() };
     let mut kept: Vec<u8> = all[..at].iter().flat_map(|token| token.bytes).copied().collect();
     kept.truncate(kept.trim_ascii_end().len());
-    let after =
-        meaning(grant).into_iter().skip_while(|token| !token.is_word("IDENTIFIED")).collect::<Vec<_>>();
+    let after: Vec<&Token<'_>> = all[at..].iter().filter(|token| token.kind != Kind::Space).collect();
     if after.windows(2).any(|words| words[0].is_word("GRANT") && words[1].is_word("OPTION")) {
         kept.extend_from_slice(b" WITH GRANT OPTION");
     }
