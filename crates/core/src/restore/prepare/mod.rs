@@ -63,6 +63,9 @@ fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
 /// The setting of MySQL with which a recovery hardly ever comes to a standstill. It costs time: pages are then
 /// recovered by one thread.
 const ONE_READER: &str = "--innodb-read-io-threads=1";
+/// How often a recovery is started with that setting and all the memory that it may have. Each takes some
+/// progress along: the pages that the one before it has written.
+const CAREFUL_ATTEMPTS: u32 = 3;
 
 fn orders(flavor: Flavor, tree: &Tree, init: &ItemPath) -> Vec<OsString> {
     // Loads none of the user's plugins and functions: otherwise the backup would choose code that runs here.
@@ -133,9 +136,9 @@ pub(super) fn run(
 }
 
 /// Runs the server until it has ended by itself. If it comes to a standstill, starts it again with a setting that
-/// makes that rare, and with more memory if the user has left that to us. It starts over then: of what it has done,
-/// pages are left that hold a part of their redo, like after any crash. No page is torn, since a server that
-/// stands still writes nothing.
+/// makes that rare, and with more memory if the user has left that to us, a few times. It starts over then: of
+/// what it has done, pages are left that hold a part of their redo, like after any crash. No page is torn, since a
+/// server that stands still writes nothing.
 fn recover(
     files: &PrivateFiles<'_>,
     (opened, plan): (&Opened, &Plan),
@@ -147,6 +150,7 @@ fn recover(
     let mut buffer_pool =
         plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
     let mut orders = orders.to_vec();
+    let mut careful_attempts = 0;
     loop {
         let (mut watch, mut stands_still) = (Watch::default(), false);
         let running = files.start(buffer_pool, orders.clone(), None)?;
@@ -164,11 +168,14 @@ fn recover(
             Some(_) => buffer_pool,
             None => half_of_ram().min(buffer_pool * 2).max(buffer_pool),
         };
-        if has_one_reader && more == buffer_pool {
-            return result;
-        }
         if !has_one_reader {
             orders.push(ONE_READER.into());
+        }
+        if more == buffer_pool {
+            careful_attempts += 1;
+            if careful_attempts > CAREFUL_ATTEMPTS {
+                return result;
+            }
         }
         buffer_pool = more;
         let text = format!(
