@@ -345,6 +345,11 @@ fn listed_and_found() {
     run(&mut scene.archive(&["--once"])).expect_code(0);
     let list = scene.list(&[]).expect_code(0).last();
     assert_eq!(list["data"]["recoverable"][0]["from"], "db1/logical#2", "{list:#}");
+    for (kind, count) in [("logical", 2), ("binlog", 1), ("physical", 0)] {
+        let list = scene.program.run(&["list", "--json", "--kind", kind]).expect_code(0).last();
+        let listed = list["data"]["backups"].as_array().unwrap();
+        assert!(listed.len() == count && listed.iter().all(|listed| listed["kind"] == kind), "{list:#}");
+    }
     let planned = restore(&["--json"]).expect_code(0).last();
     let plan = &planned["data"]["plan"];
     assert_eq!(

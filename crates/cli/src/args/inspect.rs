@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use holdfast_core::logical::selection::TablePattern;
-use holdfast_repo::SourceName;
+use holdfast_repo::{Kind, SourceName};
 
 use super::{backup::table_pattern, backup_ref::BackupRef};
 
@@ -18,7 +18,7 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   holdfast list
   holdfast list --name db1
-  holdfast list --json | jq -r '[.data.backups[] | select(.kind == \"physical\")][-1].id'    the newest of a kind";
+  holdfast list --kind physical --json | jq -r '.data.backups[-1].id'    the newest of a kind";
 
 /// List backups.
 #[derive(Args, Debug)]
@@ -27,6 +27,10 @@ pub(crate) struct ListArgs {
     /// Only this source
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<SourceName>,
+
+    /// Only backups of this kind: physical, logical or binlog
+    #[arg(long, value_name = "KIND")]
+    pub(crate) kind: Option<Kind>,
 
     /// Only backups with this tag
     #[arg(long, value_name = "TAG")]

@@ -195,7 +195,8 @@ pub(super) fn run(args: &ListArgs, context: &Context<'_>) -> Result<Exit> {
         None => {}
     }
     let mut backups = Vec::new();
-    for log in select::logs_named(&repo, args.name.as_ref())? {
+    let is_wanted = |log: &LogName| args.kind.is_none_or(|kind| log.kind == kind);
+    for log in select::logs_named(&repo, args.name.as_ref())?.into_iter().filter(is_wanted) {
         append(&repo, &log, args, context, &mut backups)?;
     }
     let mut exit = Exit::Done;
