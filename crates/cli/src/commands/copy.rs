@@ -1,6 +1,7 @@
 //! `copy`: copies backups into another repository.
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Write as _},
     sync::Arc,
 };
@@ -152,7 +153,7 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
         error: None,
     };
     let mut worst: Option<Error> = None;
-    for (history, runs) in chosen(&args, context, &from)? {
+    for Chosen { history, runs, unreadable } in chosen(&args, context, &from)? {
         let name = args.as_name.clone().unwrap_or_else(|| history.log().source.clone());
         let copier = Copier::new(&from, &history, &to, name, options.clone());
         let copier = copier.map_err(|error| copy::failed(error, &from, &to));
@@ -161,7 +162,7 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
             log.copy(&runs, &args, &mut done.backups)
         });
         // A failure in one source must not keep the others from being copied.
-        if let Err(error) = copied {
+        if let Err(error) = copied.and(unreadable.map_or(Ok(()), Err)) {
             let is_interrupted = error.kind() == ErrorKind::Interrupted;
             if is_interrupted || is_worse(&error, worst.as_ref()) {
                 worst = Some(if args.all { error.context(history.log()) } else { error });
@@ -200,12 +201,20 @@ fn options(args: &CopyArgs, context: &Context<'_>) -> CopyOptions {
     options
 }
 
-/// The backups to copy, by log, oldest first.
-fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(History, Vec<RunNo>)>> {
+/// What to copy of a log.
+struct Chosen {
+    history: History,
+    /// The backups, oldest first.
+    runs: Vec<RunNo>,
+    /// Why there may be more to copy than that.
+    unreadable: Option<Error>,
+}
+
+/// The backups to copy, by log.
+fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<Chosen>> {
     if let Some(id) = &args.id {
         let chosen = select::backup(context, from, id, args.name.name.as_ref())?;
-        let run = chosen.run;
-        return Ok(vec![(chosen.history, vec![run])]);
+        return Ok(vec![Chosen { runs: vec![chosen.run], history: chosen.history, unreadable: None }]);
     }
     let name = args.name.name.as_ref().or(context.config.name.as_ref());
     let logs: Vec<LogName> =
@@ -225,7 +234,9 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
     }
     let mut all = Vec::new();
     for log in &logs {
-        let history = select::salvaged(context, from, log, &mut |_, _| {})?;
+        let mut unreadable = BTreeMap::new();
+        let history =
+            select::salvaged(context, from, log, &mut |run, error| drop(unreadable.insert(run, error)))?;
         if log.kind == Kind::Binlog {
             let text = match unfiled(from, &history)? {
                 Unfiled { due, .. } if !due.is_empty() => Some(
@@ -242,8 +253,12 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<(Hi
                 context.output.warning(format!("{log}: {text}"));
             }
         }
-        let runs = history.standing().map(|outcome| outcome.run).collect();
-        all.push((history, runs));
+        let first = unreadable.pop_first();
+        // What follows a run of an archive is copied after it or never.
+        let end = first.as_ref().filter(|_| log.kind == Kind::Binlog).map(|(run, _)| *run);
+        let runs = history.standing().map(|outcome| outcome.run);
+        let runs = runs.filter(|run| end.is_none_or(|end| *run < end)).collect();
+        all.push(Chosen { history, runs, unreadable: first.map(|(_, error)| error.into()) });
     }
     Ok(all)
 }
