@@ -240,7 +240,11 @@ fn settings_that_no_binlog_has(kind: ServerKind) {
         .arg("--ft-min-word-len=1")
         .arg("--innodb-ft-enable-stopword=OFF");
     if kind.is_mariadb() {
-        options = options.arg("--old-mode=");
+        options = options.arg("--old-mode=").arg("--innodb-compression-default=ON");
+    }
+    let has_vectors = kind == ServerKind::MariaDb118;
+    if has_vectors {
+        options = options.arg("--mhnsw-default-distance=cosine").arg("--mhnsw-default-m=10");
     }
     let stage = Stage::with(kind, options.clone());
     let dir = tempfile::tempdir().unwrap();
@@ -255,6 +259,11 @@ fn settings_that_no_binlog_has(kind: ServerKind) {
     let later = ["i", "m"].map(|table| format!("INSERT INTO a.{table} VALUES (2, 'ab the c')"));
     stage.server.exec_all(later).unwrap();
     stage.server.exec("CREATE TABLE a.u (v TEXT CHARACTER SET utf8)").unwrap();
+    let mut made = vec!["a.u"];
+    if has_vectors {
+        stage.server.exec("CREATE TABLE a.w (v VECTOR(3) NOT NULL, VECTOR INDEX (v))").unwrap();
+        made.push("a.w");
+    }
     stage.once();
     let target = dir.path().join("target");
     recover(&stage.repo, kind, &target, Until::End).unwrap();
@@ -269,6 +278,12 @@ fn settings_that_no_binlog_has(kind: ServerKind) {
         let of = |server: &Server| server.value::<String>(query).unwrap();
         assert_eq!(of(&copy), of(&stage.server), "{query}");
     }
+    for table in made {
+        let of = |server: &Server| -> Vec<(String, String)> {
+            server.query(format!("SHOW CREATE TABLE {table}")).unwrap()
+        };
+        assert_eq!(of(&copy), of(&stage.server));
+    }
     let found = "SELECT COUNT(*) FROM a.i WHERE MATCH (v) AGAINST ('the' IN BOOLEAN MODE)";
     assert_eq!(copy.value::<u64>(found).unwrap(), 2);
 }
@@ -276,6 +291,11 @@ fn settings_that_no_binlog_has(kind: ServerKind) {
 #[test]
 fn mariadb_10_11_settings_that_no_binlog_has() {
     settings_that_no_binlog_has(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_settings_that_no_binlog_has() {
+    settings_that_no_binlog_has(ServerKind::MariaDb118);
 }
 
 #[test]

@@ -22,7 +22,7 @@ const FILE_PREFIX: &str = "FILE:";
 
 /// Settings that no binlog has, and by which the same statements and rows make other tables, values or full-text
 /// indexes. None of them lets a server read, write or load anything.
-pub(crate) const DECIDING: [&str; 25] = [
+pub(crate) const DECIDING: [&str; 29] = [
     "block_encryption_mode",
     "character_set_collations",
     "character_set_server",
@@ -36,6 +36,8 @@ pub(crate) const DECIDING: [&str; 25] = [
     "ft_min_word_len",
     FT_STOPWORD_FILE,
     "group_concat_max_len",
+    "innodb_compression_default",
+    "innodb_default_encryption_key_id",
     "innodb_default_row_format",
     "innodb_file_per_table",
     "innodb_ft_enable_stopword",
@@ -43,6 +45,8 @@ pub(crate) const DECIDING: [&str; 25] = [
     "innodb_ft_min_token_size",
     "innodb_ft_server_stopword_table",
     "innodb_ft_user_stopword_table",
+    "mhnsw_default_distance",
+    "mhnsw_default_m",
     "ngram_token_size",
     OLD_MODE,
     "partial_revokes",
