@@ -4,10 +4,23 @@ use std::{fmt, io};
 
 use crate::error::{Error, ErrorKind};
 
+/// What a file of a broken table is answered with: it is not there (ENOENT); or by the storage engine, that its index
+/// is corrupted, it is of the wrong type, has wrong rows or an old format, is marked as crashed, or a repair of it has
+/// failed.
+const BROKEN: [u32; 7] = [2, 126, 127, 130, 132, 144, 145];
+
 /// Server error numbers that decisions depend on.
 pub(crate) mod code {
-    /// Memory could not be allocated (the server's library).
-    pub(crate) const NO_MEMORY: u16 = 5;
+    /// A file is not there, or cannot be opened (the server's library).
+    pub(crate) const FILE_NOT_FOUND: u16 = 29;
+    /// A file of a table cannot be opened.
+    pub(crate) const CANNOT_OPEN_FILE: u16 = 1016;
+    /// A file of a table is not there, or cannot be opened.
+    pub(crate) const CANNOT_FIND_FILE: u16 = 1017;
+    /// The index file of a table is none.
+    pub(crate) const NOT_A_KEY_FILE: u16 = 1034;
+    /// The index file of a table is of an old format.
+    pub(crate) const OLD_KEY_FILE: u16 = 1035;
     /// `max_connections` is reached.
     pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
     /// The account has no right to the database.
@@ -32,16 +45,16 @@ pub(crate) mod code {
     pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
     /// The row that is to be changed does not exist.
     pub(crate) const NO_SUCH_ROW: u16 = 1032;
-    /// The server is out of memory.
-    pub(crate) const OUT_OF_MEMORY: u16 = 1037;
-    /// The server is out of memory for a sort.
-    pub(crate) const OUT_OF_SORT_MEMORY: u16 = 1038;
-    /// The server is out of memory or of something else.
-    pub(crate) const OUT_OF_RESOURCES: u16 = 1041;
     /// The table does not exist.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+    /// A merge table has parts that are missing, or differ from it.
+    pub(crate) const WRONG_MERGE_TABLE: u16 = 1168;
     /// The server has no variable of this name.
     pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
+    /// The table is marked as crashed.
+    pub(crate) const CRASHED: u16 = 1194;
+    /// The table is marked as crashed, and its repair failed.
+    pub(crate) const CRASHED_IN_REPAIR: u16 = 1195;
     /// The account's `max_user_connections` is reached.
     pub(crate) const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
     /// A lock was not granted in time.
@@ -54,6 +67,10 @@ pub(crate) mod code {
     pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
     /// The requested part of the binlog does not exist on the server.
     pub(crate) const READING_FAILED: u16 = 1236;
+    /// The server has no such storage engine.
+    pub(crate) const UNKNOWN_ENGINE: u16 = 1286;
+    /// The storage engine, or something else, is switched off.
+    pub(crate) const ENGINE_DISABLED: u16 = 1289;
     /// A literal contains bytes that are invalid in its character set.
     pub(crate) const NOT_OF_CHARSET: u16 = 1300;
     /// The statement was killed.
@@ -76,8 +93,8 @@ pub(crate) mod code {
     pub(crate) const PASSWORD_EXPIRED_LOGIN: u16 = 1862;
     /// The session was killed (MariaDB).
     pub(crate) const CONNECTION_KILLED: u16 = 1927;
-    /// The statement took longer than `max_execution_time` (MySQL).
-    pub(crate) const QUERY_TIMEOUT: u16 = 3024;
+    /// The storage engine does not have the table.
+    pub(crate) const NO_SUCH_TABLE_IN_ENGINE: u16 = 1932;
     /// The account is locked (MySQL).
     pub(crate) const ACCOUNT_LOCKED: u16 = 3118;
     /// The server wants TLS, or a socket.
@@ -217,23 +234,34 @@ impl SqlError {
         matches!(self.code(), Some(code::LOCK_WAIT_TIMEOUT | code::LOCK_DEADLOCK))
     }
 
-    /// Whether the answer says something about the table that was asked for, not about the statement or about what the
-    /// server is short of.
-    pub(crate) fn is_of_the_table(&self) -> bool {
-        const SHORT_OF: [u16; 5] = [
-            code::OUT_OF_MEMORY,
-            code::OUT_OF_SORT_MEMORY,
-            code::OUT_OF_RESOURCES,
-            code::QUERY_TIMEOUT,
-            code::NO_MEMORY,
-        ];
-        // Memory, files of the system, files of the process: ENOMEM, ENFILE, EMFILE.
-        let errnos = ["errno: 12 ", "errno: 23 ", "errno: 24 "];
-        self.code().is_some_and(|code| !SHORT_OF.contains(&code))
-            && !self.is_lock_timeout()
-            && !self.is_interrupted()
-            && !self.is_denied()
-            && !errnos.iter().any(|errno| self.message.contains(errno))
+    /// Whether the table that was asked for is broken, so that nobody can open it. What is not known to say that may
+    /// say that the server is short of something at the moment, as of files that it may open: then others have the
+    /// table open.
+    pub(crate) fn is_of_a_broken_table(&self) -> bool {
+        match self.code() {
+            Some(
+                code::NOT_A_KEY_FILE
+                | code::OLD_KEY_FILE
+                | code::WRONG_MERGE_TABLE
+                | code::CRASHED
+                | code::CRASHED_IN_REPAIR
+                | code::UNKNOWN_ENGINE
+                | code::ENGINE_DISABLED
+                | code::NO_SUCH_TABLE_IN_ENGINE,
+            ) => true,
+            Some(code::FILE_NOT_FOUND | code::CANNOT_OPEN_FILE | code::CANNOT_FIND_FILE) => {
+                self.errno().is_some_and(|errno| BROKEN.contains(&errno))
+            }
+            _ => false,
+        }
+    }
+
+    /// The number of an error of the system or of a storage engine that the message quotes.
+    fn errno(&self) -> Option<u32> {
+        let (_, after) = self.message.split_once("errno")?;
+        let digits = after.trim_start_matches([':', ' ']);
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        digits[..end].parse().ok()
     }
 
     /// Whether the statement or the session was killed.
@@ -348,15 +376,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_says_something_of_a_table() {
-        let of_table =
-            |code, message: &str| SqlError::new(SqlCause::Refused(code), message).is_of_the_table();
-        assert!(of_table(1168, "Unable to open underlying table"));
-        assert!(of_table(1016, "Can't open file: './d/t.MYI' (errno: 145 - Table was marked as crashed)"));
-        assert!(!of_table(1016, "Can't open file: './d/t.MYI' (errno: 24 - Too many open files)"));
-        for code in [code::QUERY_INTERRUPTED, code::QUERY_TIMEOUT, code::LOCK_WAIT_TIMEOUT, code::NO_MEMORY] {
-            assert!(!of_table(code, ""), "{code}");
+    fn what_says_that_a_table_is_broken() {
+        let is_broken =
+            |code, message: &str| SqlError::new(SqlCause::Refused(code), message).is_of_a_broken_table();
+        for (code, message) in [
+            (1168, "Unable to open underlying table which is differently defined"),
+            (1194, "Table './d/t' is marked as crashed and should be repaired"),
+            (1016, "Can't open file: './d/t.MYI' (errno: 145 - Table was marked as crashed)"),
+            (1017, "Can't find file: './d/t.MYI' (errno: 2 - No such file or directory)"),
+            (29, "File './d/t.MYD' not found (OS errno 2 - No such file or directory)"),
+        ] {
+            assert!(is_broken(code, message), "{code}: {message}");
         }
-        assert!(!SqlError::new(SqlCause::Lost, "").is_of_the_table());
+        for (code, message) in [
+            (1016, "Can't open file: './d/t.MYI' (errno: 24 - Too many open files)"),
+            (1016, "Can't open file: './d/t.MYI'"),
+            (23, "Out of resources when opening file './d/t.CSV' (OS errno 24 - Too many open files)"),
+            (29, "File './d/t.MYD' not found (OS errno 24 - Too many open files)"),
+            (29, "File './d/t.MYD' not found (OS errno 13 - Permission denied)"),
+            (1105, "Unknown error"),
+            (code::QUERY_INTERRUPTED, ""),
+            (5, "Out of memory (Needed 8192 bytes)"),
+        ] {
+            assert!(!is_broken(code, message), "{code}: {message}");
+        }
+        assert!(!SqlError::new(SqlCause::Lost, "").is_of_a_broken_table());
     }
 }

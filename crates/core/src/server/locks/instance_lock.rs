@@ -108,7 +108,7 @@ impl InstanceLock {
         let mut broken = Vec::new();
         for table in tables {
             match self.session.rows(&format!("SELECT 1 FROM {} LIMIT 0", table.quoted())) {
-                Err(error) if error.is_of_the_table() => broken.push((table.clone(), error)),
+                Err(error) if error.is_of_a_broken_table() => broken.push((table.clone(), error)),
                 Err(error) if !error.is_lock_timeout() => return Err(error),
                 _ => {}
             }

@@ -235,7 +235,8 @@ impl Capture<'_> {
         Err(Stopped::TryAgain(error.hinted("take the backup when fewer XA transactions end")))
     }
 
-    /// Closes the tables of other engines to writes. Tables that the server cannot open are closed already.
+    /// Closes the tables of other engines to writes. Those that are broken, so that nobody can open them, are closed
+    /// already.
     fn lock_tables(
         &self,
         lock: &mut InstanceLock,
