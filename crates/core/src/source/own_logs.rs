@@ -98,9 +98,11 @@ fn is_log_suffix(suffix: &str) -> bool {
     (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit())) || ["index", "state"].contains(&suffix)
 }
 
-/// What a restore writes about itself, and the folder that a file system keeps for itself, often unreadable.
+/// What a restore writes about itself, the folder that a file system keeps for itself, often unreadable, and what is
+/// hidden: servers give no file such a name. It is of file systems (`.snapshot`), or of a user whose home this is, with
+/// keys and passwords.
 fn is_left_behind(name: &str) -> bool {
-    name == "lost+found" || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
+    name == "lost+found" || name.starts_with('.') || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }
 
 fn is_replica_state(name: &str) -> bool {

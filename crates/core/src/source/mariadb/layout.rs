@@ -45,7 +45,7 @@ pub struct Layout {
 
 /// Rebuilt by the server, or tied to this very server: restoring them would do harm or nothing.
 const NEVER: &[&str] =
-    &["ib_logfile0", "ibtmp1", "ib_buffer_pool", "ddl.log", "tc.log", "aria_log_control.lock", "auto.cnf"];
+    &["ibtmp1", "ib_buffer_pool", "ddl.log", "tc.log", "aria_log_control.lock", "auto.cnf"];
 
 impl Layout {
     /// Takes them from the server's settings.
@@ -71,7 +71,8 @@ impl Layout {
             return When::Never;
         }
         if top {
-            if NEVER.contains(&name) || ends(&[".pid", ".sock", ".err"]) {
+            // A server that is changing the size of its redo log has another one.
+            if NEVER.contains(&name) || name.starts_with("ib_logfile") || ends(&[".pid", ".sock", ".err"]) {
                 return When::Never;
             }
             if self.system_files.iter().any(|file| file == name) {
@@ -148,6 +149,8 @@ mod tests {
             ("aria_log.00000001", When::AriaLog),
             ("ddl_recovery.log", When::Late(Role::Other)),
             ("ib_logfile0", When::Never),
+            ("ib_logfile101", When::Never),
+            (".my.cnf", When::Never),
             ("bin.000001", When::Never),
             ("bin.index", When::Never),
             ("bin.notes", When::Early(Role::Other)),
@@ -158,5 +161,6 @@ mod tests {
         }
         assert!(layout.skips("ib_buffer_pool", false) && !layout.skips("ib_buffer_pool", true));
         assert!(layout.skips("#rocksdb", true) && layout.skips("lost+found", true));
+        assert!(layout.skips(".snapshot", true) && !layout.skips("ib_logfile101", true));
     }
 }

@@ -122,10 +122,12 @@ mod tests {
             ("#ib_16384_1.dblwr", When::Never),
             ("binlog.000007", When::Never),
             ("binlog.index", When::Never),
+            (".my.cnf", When::Never),
         ] {
             assert_eq!(layout.when(path), when, "{path}");
         }
         assert!(layout.skips("ibtmp7", false) && !layout.skips("ibtmp7", true));
         assert!(layout.skips("#innodb_redo", true) && layout.skips("lost+found", true));
+        assert!(layout.skips(".ssh", true));
     }
 }
