@@ -401,12 +401,19 @@ fn mariadb_11_8_exports_behind_a_purge_that_waits() {
     exports_behind_a_purge_that_waits(ServerKind::MariaDb118);
 }
 
-/// A session that holds something stays alive although it is idle for longer than the server's timeout.
+/// A session that holds something stays alive although it is idle for longer than the server's timeout. The server
+/// waits no longer than that in a read or a write, either, if this process is frozen in the middle of an answer.
 #[test]
 fn idle_sessions_stay() {
     let servers = ServerKind::all_kinds().map(start);
     let held: Vec<HeldSession> =
         servers.iter().map(|server| HeldSession::open(&options(server), Purpose::Stages).unwrap()).collect();
+    for session in &held {
+        for timeout in ["wait_timeout", "net_write_timeout", "net_read_timeout"] {
+            let seconds = session.with(|session| session.value(&format!("SELECT @@{timeout}"))).unwrap();
+            assert_eq!(seconds, Some(WAIT_TIMEOUT.as_secs().to_string()), "{timeout}");
+        }
+    }
     thread::sleep(WAIT_TIMEOUT + Duration::from_secs(4));
     for session in held {
         session.exec("SELECT 1").unwrap();

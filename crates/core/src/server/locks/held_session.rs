@@ -82,7 +82,12 @@ impl HeldSession {
                 .hinted("locks belong to one session: connect to the server itself, by its socket or its own port");
             return Err(error.into());
         }
-        session.exec(&format!("SET SESSION wait_timeout = {}", WAIT_TIMEOUT.as_secs()))?;
+        // If this process is frozen while an answer comes, the server waits in a write, where wait_timeout does not
+        // count (60 s on both flavors, with an answer larger than the socket's buffers).
+        session.exec(&format!(
+            "SET SESSION wait_timeout = {0}, net_write_timeout = {0}, net_read_timeout = {0}",
+            WAIT_TIMEOUT.as_secs()
+        ))?;
         stale::mark(&mut session, purpose)?;
         let begun = ServerStart::read(&mut session)?;
         let socket = session.socket()?;
