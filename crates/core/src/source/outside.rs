@@ -37,9 +37,14 @@ impl OutsideFiles {
         is_undo: impl Fn(&str) -> bool,
     ) -> Result<Self> {
         let inside = facts.resolved(Path::new(""));
-        let is_outside = |path: &PathBuf| !path.starts_with(&inside);
+        let real = |path: &Path| options.map_path(path).canonicalize().ok();
+        // A link may lead to the data directory, and an option name what it leads to.
+        let is_inside =
+            |dir: &Path| dir.starts_with(&inside) || real(dir).is_some_and(|dir| Some(dir) == real(&inside));
+        let is_outside = |dir: &PathBuf| !is_inside(dir);
+        let is_file_outside = |file: &PathBuf| !file.parent().is_some_and(is_inside);
         let mut found = Self::default();
-        for file in facts.system_files()?.into_iter().filter(is_outside) {
+        for file in facts.system_files()?.into_iter().filter(is_file_outside) {
             let here = options.map_path(&file);
             found.system.push(entry(&here)?.ok_or_else(|| no_system_file(&here))?);
         }

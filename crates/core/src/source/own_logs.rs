@@ -102,7 +102,10 @@ fn is_log_suffix(suffix: &str) -> bool {
 /// hidden: servers give no file such a name. It is of file systems (`.snapshot`), or of a user whose home this is, with
 /// keys and passwords.
 fn is_left_behind(name: &str) -> bool {
-    name == "lost+found" || name.starts_with('.') || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
+    name == "lost+found"
+        || name.starts_with('.')
+        || name.starts_with("holdfast-restore.")
+        || name.starts_with("#holdfast-")
 }
 
 fn is_replica_state(name: &str) -> bool {

@@ -328,6 +328,42 @@ fn mariadb_10_11_more_undo_tablespaces_after_a_restart() {
     }
 }
 
+/// The data directory is a link, and options name what it leads to: nothing is elsewhere.
+fn a_link_to_everything(kind: ServerKind) {
+    let mut maker = Server::start(kind, ServerOptions::default()).unwrap();
+    maker
+        .exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)"])
+        .unwrap();
+    if kind.is_mariadb() {
+        maker.exec_all(["CREATE TABLE d.a (i INT) ENGINE=Aria", "INSERT INTO d.a VALUES (1)"]).unwrap();
+    }
+    maker.stop().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+    copy_datadir(maker.datadir(), &real).unwrap();
+    symlink(&real, &link).unwrap();
+    let here = real.display();
+    let mut options = ServerOptions::default()
+        .arg(format!("--innodb-data-home-dir={here}"))
+        .arg(format!("--innodb-undo-directory={here}"));
+    if kind.is_mariadb() {
+        options = options.arg(format!("--aria-log-dir-path={here}"));
+    }
+    let stage = Stage::around(Server::attach(kind, &link, options).unwrap());
+    let backup = stage.back_up();
+    stage.prove_tables(&backup);
+}
+
+#[test]
+fn mariadb_10_11_behind_a_link_is_restored() {
+    a_link_to_everything(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mysql_9_7_behind_a_link_is_restored() {
+    a_link_to_everything(ServerKind::MySql97);
+}
+
 /// A server that is started with another number of undo tablespaces keeps those it has while a branch is prepared,
 /// since its undo is in use: they are all in the backup, and so is the branch.
 #[test]
