@@ -173,6 +173,7 @@ impl CopyContext<'_> {
                 self.clock.wait(doubt.read_at, WRITE_MAX);
                 let extent = self.aria_extent(entry, reader, pages, (doubt.offset, doubt.len), buffers)?;
                 let (len, read_at) = (extent.len, extent.read_at);
+                self.count_again(len);
                 let hash = extent.hash(&doubts.hasher, buffers);
                 if hash == doubt.hash && len == doubt.len {
                     break;

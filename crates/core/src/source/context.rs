@@ -104,8 +104,13 @@ impl CopyContext<'_> {
     }
 
     pub(super) fn count(&self, bytes: usize) {
-        self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.progress.add(bytes as u64);
+        self.count_again(bytes);
+    }
+
+    /// Counts what was read once more: the disk had to read it, too.
+    pub(super) fn count_again(&self, bytes: usize) {
+        self.counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.throttle.take(bytes as u64, || self.cancel.is_cancelled() || self.redo.has_failed());
     }
 }
