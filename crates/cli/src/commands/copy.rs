@@ -77,6 +77,8 @@ enum State {
     WasThere,
     /// Older than the newest backup in the target.
     Older,
+    /// Dropped in the source repository since the copy began.
+    Dropped,
     Failed,
 }
 
@@ -111,6 +113,7 @@ impl Render for Backup {
             (State::Older, _) => {
                 writeln!(out, "{} is not copied: {there} in the target is newer{word}", self.id)
             }
+            (State::Dropped, _) => writeln!(out, "{} was dropped meanwhile, and is not copied", self.id),
             (State::Failed, _) => {
                 writeln!(out, "{} failed: {}", self.id, self.error.as_deref().unwrap_or_default())
             }
@@ -298,18 +301,27 @@ impl Log<'_> {
                 _ if args.dry_run => {}
                 _ => {
                     if let Err(error) = self.copy_one(run, &mut backup) {
-                        if error.kind() != ErrorKind::Damaged || is_asked_for || is_archive {
+                        let may_go_on = error.kind() == ErrorKind::Damaged && !is_asked_for;
+                        if may_go_on && self.was_dropped(run)? {
+                            backup.state = State::Dropped;
+                        } else if may_go_on && !is_archive {
+                            backup.state = State::Failed;
+                            backup.error = Some(error.to_string());
+                            worst = Some(error);
+                        } else {
                             return Err(error);
                         }
-                        backup.state = State::Failed;
-                        backup.error = Some(error.to_string());
-                        worst = Some(error);
                     }
                 }
             }
             done.push(backup);
         }
         worst.map_or(Ok(()), Err)
+    }
+
+    /// Whether a backup that stood when the copy began no longer does: then a prune may have freed what it needed.
+    fn was_dropped(&self, run: RunNo) -> Result<bool> {
+        Ok(!History::salvage(self.from, self.history.log(), &mut |_, _| {})?.stands(run))
     }
 
     fn copy_one(&mut self, run: RunNo, backup: &mut Backup) -> Result<()> {
