@@ -84,7 +84,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let target_dir = absolute(&options.target_dir)?;
     let owner = owner_of(options, &survey);
     if let Some(binary) = &binary {
-        binary.require_runs_as(owner).map_err(without_prepare)?;
+        binary.require_runs_as(owner, &target_dir).map_err(without_prepare)?;
     }
     let shown = RestorePlan {
         backup: opened.id.clone(),

@@ -64,8 +64,8 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
     let binary = find_binary(&server.version, options)?;
     let survey = survey(&options.target_dir, false, &backup.id)?;
     let owner = owner_of(options, &survey);
-    binary.require_runs_as(owner)?;
     let target_dir = absolute(&options.target_dir)?;
+    binary.require_runs_as(owner, &target_dir)?;
     let (path, room) = room_at(&options.target_dir)?;
     let needed_bytes =
         backup.read.row_bytes.saturating_add(server.innodb.redo_size).saturating_add(ROOM_EXTRA_BYTES);

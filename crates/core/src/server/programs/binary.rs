@@ -29,13 +29,18 @@ pub struct ServerBinary {
 }
 
 impl ServerBinary {
-    /// Runs a program to get its version.
+    /// Runs a program to get its version. A bare name is looked for where programs are.
     pub fn probe(path: &Path) -> Result<ServerBinary> {
+        // A server runs in a directory of its own, where a relative path leads elsewhere.
+        let path = match path.components().count() {
+            1 => path.to_owned(),
+            _ => std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+        };
         let refused = |why: &str| {
             Error::new(ErrorKind::Usage, format!("{} {why}", path.display()))
                 .hinted("name a MariaDB or MySQL server program with --server-binary")
         };
-        let output = clean(Command::new(path))
+        let output = clean(Command::new(&path))
             .args(["--no-defaults", "--version"])
             .stdin(Stdio::null())
             .output()
@@ -43,7 +48,7 @@ impl ServerBinary {
         let text = String::from_utf8_lossy(&output.stdout);
         let version = text.lines().find_map(ServerVersion::parse_program_output);
         let version = version.ok_or_else(|| refused("does not print a server version"))?;
-        Ok(ServerBinary { path: path.to_owned(), version })
+        Ok(ServerBinary { path, version })
     }
 
     /// Finds the program that fits `wanted` best: same flavor and release series, and not older. A program
@@ -88,22 +93,34 @@ impl ServerBinary {
         self.version.same_series(wanted) && self.version.number() >= wanted.number()
     }
 
-    /// Fails unless the user and group that the files will belong to can run this program. Only root could run it as
-    /// somebody else.
-    pub fn require_runs_as(&self, owner: Option<(u32, u32)>) -> Result<()> {
+    /// Fails unless the user and group that the files in `target` will belong to can run this program there. Only root
+    /// could run it as somebody else.
+    pub fn require_runs_as(&self, owner: Option<(u32, u32)>, target: &Path) -> Result<()> {
         let Some((uid, gid)) = owner.filter(|(uid, _)| geteuid().is_root() && *uid != 0) else {
             return Ok(());
         };
-        let mut command = clean(Command::new(&self.path));
-        let ran =
-            command.args(["--no-defaults", "--version"]).uid(uid).gid(gid).stdin(Stdio::null()).output();
-        let why = match ran {
-            Ok(output) if output.status.success() => return Ok(()),
-            Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                format!("{}: {}", output.status, said.lines().next().unwrap_or_default())
+        let runs_in = |dir: &Path| {
+            let mut command = clean(Command::new(&self.path));
+            let command = command.args(["--no-defaults", "--version"]).uid(uid).gid(gid).current_dir(dir);
+            match command.stdin(Stdio::null()).output() {
+                Ok(output) if output.status.success() => Ok(()),
+                Ok(output) => {
+                    let said = String::from_utf8_lossy(&output.stderr);
+                    Err(format!("{}: {}", output.status, said.lines().next().unwrap_or_default()))
+                }
+                Err(error) => Err(error.to_string()),
             }
-            Err(error) => error.to_string(),
+        };
+        let Err(why) = runs_in(Path::new("/")) else {
+            // The target itself will belong to that user.
+            let above = target.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+            return runs_in(above).map_err(|why| {
+                let text =
+                    format!("user {uid}, whose the files will be, cannot enter {}: {why}", above.display());
+                Error::new(ErrorKind::Usage, text).hinted(
+                    "let that user pass through each directory above the target, or restore to another place",
+                )
+            });
         };
         let text = format!("user {uid}, whose the files will be, cannot run {}: {why}", self.path.display());
         Err(Error::new(ErrorKind::Usage, text).hinted(
