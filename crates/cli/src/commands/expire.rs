@@ -212,8 +212,7 @@ fn unneeded_binlogs(
     let logs = select::logs_of_source(context, repo, args.name.name.as_ref())?;
     for log in logs.into_iter().filter(|log| log.kind == Kind::Binlog) {
         let history = History::read(repo, &log)?;
-        let now = Timestamp::now();
-        let mut dropped = ended_before(&history, oldest, now);
+        let mut dropped = ended_before(&history, oldest);
         if !dropped.is_empty() && repo.can_read() {
             match needed_from(repo, &log.source, looked) {
                 Ok(needed_from) => dropped.retain(|run| needed_from.is_none_or(|first| *run < first)),
@@ -229,9 +228,16 @@ fn unneeded_binlogs(
         if dropped.is_empty() {
             continue;
         }
-        let request = ExpireRequest::Exactly(dropped);
-        let plan = plan_expire(repo, &history, &request, now).map_err(of_expire)?;
-        unneeded.push((log, request, history, plan));
+        let request = ExpireRequest::Chosen(dropped);
+        match plan_expire(repo, &history, &request, Timestamp::now()) {
+            Ok(plan) if plan.dropped.is_empty() => {}
+            Ok(plan) => unneeded.push((log, request, history, plan)),
+            Err(error @ ExpireError::MayBeHeld { .. }) => {
+                let hint = super::repair::MAY_BE_HELD_HINT;
+                context.output.warning(format!("{error}, so nothing of it is dropped: {hint}"));
+            }
+            Err(error) => return Err(of_expire(error)),
+        }
     }
     Ok(unneeded)
 }
@@ -266,14 +272,13 @@ fn needed_from(repo: &Arc<Repo>, source: &SourceName, looked: &[Looked]) -> Resu
     Ok(first)
 }
 
-/// The runs of an archive that ended before the `oldest` backup began and are not held,
-/// except the last of them that an archiver has ended.
+/// The runs of an archive that ended before the `oldest` backup began, except the last of them that an archiver
+/// has ended.
 /// If the server was idle, the backup's position is the end of that last run, and no later run contains it.
-fn ended_before(history: &History, oldest: Timestamp, now: Timestamp) -> Vec<RunNo> {
+fn ended_before(history: &History, oldest: Timestamp) -> Vec<RunNo> {
     let ended: Vec<&Outcome> = history.standing().take_while(|outcome| outcome.at < oldest).collect();
     let last = ended.iter().rev().find(|outcome| !outcome.is_filing()).map(|outcome| outcome.run);
-    let runs = ended.iter().map(|outcome| outcome.run).filter(|run| Some(*run) != last);
-    runs.filter(|run| history.hold(*run, now).is_none()).collect()
+    ended.iter().map(|outcome| outcome.run).filter(|run| Some(*run) != last).collect()
 }
 
 /// The request for each log.
@@ -409,7 +414,7 @@ mod tests {
         assert_eq!(not_before(&backups, RunNo(3), at), Some(before));
         // What a signer claims may be any time.
         assert_eq!(not_before(&backups, RunNo(3), Timestamp::MIN), Some(Timestamp::MIN));
-        assert_eq!(ended_before(&history(Kind::Binlog), before, at), [RunNo(1), RunNo(2)]);
-        assert_eq!(ended_before(&history(Kind::Binlog), first, at), []);
+        assert_eq!(ended_before(&history(Kind::Binlog), before), [RunNo(1), RunNo(2)]);
+        assert_eq!(ended_before(&history(Kind::Binlog), first), []);
     }
 }

@@ -43,6 +43,8 @@ pub enum ExpireRequest {
     Named(Vec<RunNo>),
     /// Drop exactly these, whatever is left.
     Exactly(Vec<RunNo>),
+    /// Drop these, which rules have chosen that are not applied here, except for those that are held or gone by now.
+    Chosen(Vec<RunNo>),
 }
 
 /// Rules, and the backups that they apply to.
@@ -180,7 +182,7 @@ impl<'a> Planner<'a> {
             .standing()
             .map(|outcome| Candidate { run: outcome.run, at: outcome.taken_at() })
             .collect();
-        let verdicts = match request {
+        let verdicts: Vec<_> = match request {
             ExpireRequest::ByRules(rules) => self.judge(history, &candidates, rules, now)?,
             ExpireRequest::Named(runs) | ExpireRequest::Exactly(runs) => {
                 may_drop(history, runs, now)?;
@@ -189,7 +191,19 @@ impl<'a> Planner<'a> {
                 }
                 candidates.iter().map(|c| (!runs.contains(&c.run)).then(Vec::new)).collect()
             }
+            ExpireRequest::Chosen(runs) => {
+                let verdict = |candidate: &Candidate| match history.hold(candidate.run, now) {
+                    Some(_) => Some(vec![Reason::Held]),
+                    None => (!runs.contains(&candidate.run)).then(Vec::new),
+                };
+                candidates.iter().map(verdict).collect()
+            }
         };
+        let is_by_rules = matches!(request, ExpireRequest::ByRules(_) | ExpireRequest::Chosen(_));
+        let uncertain = history.uncertain_hold().filter(|_| is_by_rules && verdicts.contains(&None));
+        if let Some(run) = uncertain {
+            return Err(ExpireError::MayBeHeld { log: history.log().clone(), run });
+        }
         let mut plan = ExpirePlan::default();
         for (candidate, verdict) in candidates.into_iter().zip(verdicts) {
             match verdict {
@@ -289,11 +303,7 @@ impl<'a> Planner<'a> {
             }
             (is_newest || !reasons.is_empty()).then_some(reasons)
         };
-        let verdicts: Vec<_> = candidates.iter().zip(reasons).map(verdict).collect();
-        if let Some(run) = history.uncertain_hold().filter(|_| verdicts.contains(&None)) {
-            return Err(ExpireError::MayBeHeld { log: history.log().clone(), run });
-        }
-        Ok(verdicts)
+        Ok(candidates.iter().zip(reasons).map(verdict).collect())
     }
 
     fn reasons_of_tags(

@@ -279,8 +279,13 @@ mod tests {
         assert_eq!(run.no(), RunNo(5));
         run.abandon("test").unwrap();
         assert!(matches!(by_rules(), Err(ExpireError::MayBeHeld { run: RunNo(4), .. })));
+        // Nor is what rules have chosen elsewhere.
+        let chosen = ExpireRequest::Chosen(runs(&[1, 2]));
+        let as_chosen = || expire(&world.repo, &world.log, &chosen, &options());
+        assert!(matches!(as_chosen(), Err(ExpireError::MayBeHeld { run: RunNo(4), .. })));
         world.hold(&[1], None).unwrap();
         assert_eq!(by_rules().unwrap().dropped, [RunNo(2)]);
+        assert_eq!(as_chosen().unwrap().dropped, [], "one is held, the other is gone");
     }
 
     /// Whoever holds nothing says so by a release.
