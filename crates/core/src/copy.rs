@@ -46,6 +46,10 @@ pub fn failed(error: CopyError, from: &Repo, to: &Repo) -> Error {
     let at_from = |error: Error| error.context(format_args!("read {}", from.store().location()));
     let at_to = |error: Error| error.context(format_args!("write to {}", to.store().location()));
     match error {
+        // No damage, which backups after it would be copied past: a later version can copy it.
+        CopyError::From(error) if error.is_unknown() => {
+            at_from(Error::failed(error.to_string()).hinted("copy it with the version that has written it"))
+        }
         CopyError::From(error) => at_from(error.into()),
         CopyError::To(error) => at_to(error.into()),
         CopyError::Write(error) => at_to(Error::failed(error.to_string())),
@@ -58,5 +62,23 @@ pub fn failed(error: CopyError, from: &Repo, to: &Repo) -> Error {
             Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
         }
         CopyError::SameRepository { .. } => Error::new(ErrorKind::Usage, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use holdfast_repo::{Damage, Protection, RepoError, store::mem::MemStore};
+
+    use super::*;
+
+    /// Copies go past damage, and nothing older than what is there can be copied later.
+    #[test]
+    fn what_a_later_version_can_copy_is_no_damage() {
+        let repo = Repo::init(Arc::new(MemStore::new()), &Protection::None).unwrap();
+        let kind = |damage| failed(RepoError::damaged("outcomes/2", damage).into(), &repo, &repo).kind();
+        assert_eq!(kind(Damage::Missing), ErrorKind::Damaged);
+        assert_eq!(kind(Damage::Unknown { what: "manifest schema 2".to_owned() }), ErrorKind::Failed);
     }
 }

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::{
     format::{
         names::{KeyId, LogName, RunNo},
-        wire::FormatError,
+        wire::{FormatError, Problem},
     },
     keys::role::{Act, Role},
     store::{StoreError, StoreErrorKind},
@@ -164,6 +164,13 @@ impl RepoError {
         }
     }
 
+    /// Whether the object may be just as a later version, or with later keys, has stored it. To whoever reads,
+    /// that is damage; but nothing is dropped or replaced for it.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Damaged { damage: Damage::Unknown { .. } | Damage::NewerKeys { .. }, .. })
+    }
+
     /// Whether the error is a signature by a key that was removed.
     pub(crate) fn is_of_removed_signer(&self) -> bool {
         matches!(self, Self::Damaged { damage: Damage::SignerRemoved { .. }, .. })
@@ -206,7 +213,7 @@ pub enum Damage {
     /// A field breaks its rule.
     #[error("does not follow the format: {0}")]
     Format(#[source] FormatError),
-    /// It was written by a later version.
+    /// It was written by a later version, which can read it.
     #[error("uses {what}, which this version does not know")]
     Unknown {
         /// The unknown feature.
@@ -270,4 +277,20 @@ pub enum Damage {
     /// The object exists, but its contents are not what its outcome recorded.
     #[error("is not what the outcome of its run recorded")]
     NotAsRecorded,
+}
+
+impl Damage {
+    /// JSON that somebody who may has signed, and that this version cannot read.
+    pub(crate) fn unknown(part: &str, error: &serde_json::Error) -> Self {
+        Self::Unknown { what: format!("{part} ({error})") }
+    }
+}
+
+impl From<FormatError> for Damage {
+    fn from(error: FormatError) -> Self {
+        match error.problem {
+            Problem::Unknown(number) => Self::Unknown { what: format!("{} {number}", error.field) },
+            _ => Self::Format(error),
+        }
+    }
 }

@@ -39,6 +39,10 @@ use crate::{
 const LOST_HINT: &str = "\
 take a new backup, which stores the lost data again (backup --full reuses nothing of earlier ones),
 check again, then drop the backups listed here (expire ID; or \"holdfast repair\", which shows its plan)";
+/// Hint for when only a later version can tell whether an object is good.
+const NEWER_HINT: &str = "\
+check with the newest version that writes to this repository, and with a key that has been given the keys of
+all rotations; until then nothing of this need be lost: drop none of these backups for it";
 /// Hint for when damage exists, but no backup has lost data.
 const REPAIR_HINT: &str = "no backup has lost data; \"holdfast repair\" shows what it would rebuild";
 
@@ -144,6 +148,7 @@ impl Found {
         Self {
             severity: match finding.severity {
                 Severity::Repairable => "repairable",
+                Severity::Newer => "newer",
                 Severity::Lost => "lost",
             },
             object: finding.object,
@@ -320,11 +325,14 @@ impl Checked {
         // The hint that nothing need be lost takes precedence over all hints about losses.
         let keep = [BENEATH_HINT, UNSEEN_HINT];
         let said = self.hint.filter(|hint| keep.contains(hint));
+        let worst = report.findings.iter().map(|finding| finding.severity).max();
         if let Some(hint) = said.or(beneath) {
             self.hint = Some(hint);
+        } else if worst == Some(Severity::Newer) {
+            self.hint.get_or_insert(NEWER_HINT);
         } else if report.stops_runs {
             self.hint = Some(HISTORY_HINT);
-        } else if report.findings.iter().any(|finding| finding.severity == Severity::Lost) {
+        } else if worst == Some(Severity::Lost) {
             self.hint.get_or_insert(LOST_HINT);
         } else if !report.findings.is_empty() {
             self.hint.get_or_insert(REPAIR_HINT);

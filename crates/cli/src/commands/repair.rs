@@ -32,6 +32,9 @@ no backup needs the damaged part; once less than half of the pack is needed, pru
 needed elsewhere and deletes the pack";
 const AGAIN_HINT: &str = "run it again: one repair rebuilds only as much as fits into one object";
 const LOST_HINT: &str = "its content cannot be rebuilt: put the object back from a copy of the repository";
+const NEWER_HINT: &str = "\
+repair with the newest version that writes to this repository, and with a key that has been given the keys of \
+all rotations";
 const KEYS_HINT: &str = "\
 a key cannot be rebuilt: add another (holdfast key add) and remove the lost one (holdfast key remove)";
 
@@ -253,6 +256,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         let hint_of = |finding: &Finding| match finding.severity {
             Severity::Repairable if finding.remedy == Remedy::Refs => AGAIN_HINT,
             Severity::Repairable => LEFT_HINT,
+            Severity::Newer => NEWER_HINT,
             Severity::Lost => LOST_HINT,
         };
         repaired.hints.extend(plan.left.iter().map(hint_of));
@@ -277,6 +281,7 @@ fn of_repair(error: RepairError) -> Error {
     match error {
         RepairError::Begin(error) => error.into(),
         RepairError::Finish(error) => error.into(),
+        RepairError::Repo(error) if error.is_unknown() => Error::from(error).hinted(NEWER_HINT),
         RepairError::Repo(error) => error.into(),
         stranger @ (RepairError::Stranger { .. } | RepairError::Keys { .. }) => {
             Error::new(ErrorKind::Damaged, stranger.to_string()).hinted(SIGNERS_HINT)
@@ -289,6 +294,9 @@ fn of_repair(error: RepairError) -> Error {
         }
         beneath @ RepairError::Beneath { .. } => {
             Error::new(ErrorKind::Damaged, beneath.to_string()).hinted(BENEATH_HINT)
+        }
+        newer @ RepairError::Newer { .. } => {
+            Error::new(ErrorKind::Damaged, newer.to_string()).hinted(NEWER_HINT)
         }
         gap @ RepairError::Gap { .. } => Error::new(ErrorKind::Damaged, gap.to_string()),
         unsteady @ RepairError::Unsteady { .. } => Error::new(ErrorKind::Damaged, unsteady.to_string()),

@@ -300,9 +300,9 @@ impl Item {
         let mut decoder = Decoder::new(table.prefixed("item length", CHUNK_BYTES_MAX)?);
         let path = ItemPath::new(decoder.prefixed("path length", PATH_BYTES_MAX)?)?;
         let number = decoder.u8("type")?;
-        let item_type = find(ItemType::ALL, |known| *known as u8 == number, "type")?;
+        let item_type = find(ItemType::ALL, |known| *known as u8, number, "type")?;
         let number = decoder.u8("role")?;
-        let role = find(FileRole::ALL, |known| *known as u8 == number, "role")?;
+        let role = find(FileRole::ALL, |known| *known as u8, number, "role")?;
         let mode = decoder.u16("mode")?;
         if mode > 0o777 {
             return Err(FormatError::rule("mode", "has bits other than permissions"));
@@ -347,7 +347,8 @@ impl Item {
                 }
                 ItemMap::Leaves(leaves)
             }
-            _ => return Err(FormatError::rule("map", "is not that of the item's type")),
+            2 | 3 => return Err(FormatError::rule("map", "is not that of the item's type")),
+            number => return Err(FormatError::unknown("map", number)),
         };
         if item_type.is_logical() && (role, mode, page_size) != (FileRole::Other, 0, PageSize::DEFAULT_FILE) {
             return Err(FormatError::rule("role, mode and page size", "are those of a file"));
@@ -364,10 +365,11 @@ impl Item {
 
 fn find<T: Copy, const N: usize>(
     all: [T; N],
-    is: impl Fn(&T) -> bool,
+    number_of: impl Fn(&T) -> u8,
+    number: u8,
     field: &'static str,
 ) -> Result<T, FormatError> {
-    all.into_iter().find(is).ok_or(FormatError::rule(field, "is not known"))
+    all.into_iter().find(|known| number_of(known) == number).ok_or(FormatError::unknown(field, number))
 }
 
 pub(crate) fn page_size_from_log2(log2: u8) -> Result<PageSize, FormatError> {
@@ -510,7 +512,10 @@ mod tests {
     use crate::format::{
         columns::tests::any_entry,
         names::{PackId, RunNo},
-        rows::tests::{any_definition, any_table},
+        rows::{
+            DefinitionText,
+            tests::{any_definition, any_table},
+        },
     };
 
     fn any_file() -> impl Strategy<Value = Item> {
@@ -625,6 +630,21 @@ mod tests {
         fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode_items(&bytes);
             let _ = decode_roots(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_told_from_damage() {
+        let mut bytes = Vec::new();
+        let definition = DefinitionMap { kind: "view".to_owned(), text: DefinitionText::Inline(vec![1]) };
+        Item::logical(ItemPath::new("a").unwrap(), 1, ItemMap::Definition(Box::new(definition)))
+            .encode(&mut bytes);
+        // After the lengths of the item and of its path, and the path; before the map: mode, size, page size,
+        // space, flags, and the length of the outside path.
+        for (at, field) in [(3, "type"), (4, "role"), (15, "map")] {
+            let mut bytes = bytes.clone();
+            bytes[at] = 9;
+            assert_eq!(decode_items(&bytes), Err(FormatError::unknown(field, 9)));
         }
     }
 

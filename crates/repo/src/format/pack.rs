@@ -97,8 +97,8 @@ impl ChunkRow {
 
     fn decode(decoder: &mut Decoder<'_>) -> Result<Self, FormatError> {
         let kind = decoder.u8("chunk kind")?;
-        let codec = Codec::try_from(decoder.u8("codec")?)
-            .map_err(|_| FormatError::rule("codec", "is not known to this version"))?;
+        let codec = decoder.u8("codec")?;
+        let codec = Codec::try_from(codec).map_err(|_| FormatError::unknown("codec", codec))?;
         let log2 = decoder.u8("page size")?;
         let kind = match (kind, log2) {
             (1, log2) => ChunkKind::Pages(page_size_from_log2(log2)?),
@@ -107,7 +107,8 @@ impl ChunkRow {
             (4, 0) => ChunkKind::Roots,
             (5, 0) => ChunkKind::Rows,
             (6, 0) => ChunkKind::RowLeaf,
-            _ => return Err(FormatError::rule("chunk kind", "is not known to this version")),
+            (2..=6, _) => return Err(FormatError::rule("page size", "is given, and there are no pages")),
+            (kind, _) => return Err(FormatError::unknown("chunk kind", kind)),
         };
         let plain_len = decoder.u32_most("plain length", CHUNK_BYTES_MAX as u32)?;
         let sealed_len = decoder.u32_most("sealed length", (CHUNK_BYTES_MAX + TAG_BYTES) as u32)?;
@@ -122,7 +123,9 @@ impl ChunkRow {
         }
         let base = match codec {
             Codec::ZstdPatch if kind == ChunkKind::Rows => Some(get_chunk(decoder)?),
-            Codec::ZstdPatch => return Err(FormatError::rule("codec", "is for rows only")),
+            Codec::ZstdPatch => {
+                return Err(FormatError::unknown("codec 4 of chunk kind", kind.number()));
+            }
             _ => None,
         };
         if matches!(kind, ChunkKind::Rows | ChunkKind::RowLeaf) && unit_count != 1 {

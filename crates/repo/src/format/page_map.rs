@@ -144,7 +144,7 @@ impl Leaf {
                     patches: pages.into_iter().zip(entries).collect(),
                 })
             }
-            _ => return Err(FormatError::rule("leaf kind", "is neither full nor overlay")),
+            kind => return Err(FormatError::unknown("leaf kind", kind)),
         };
         decoder.end("leaf")?;
         Ok(leaf)

@@ -94,9 +94,10 @@ fn begin(bytes: &[u8], kind: u8) -> Result<Decoder<'_>, FormatError> {
 }
 
 fn of_type(decoder: &mut Decoder<'_>, kind: u8) -> Result<(), FormatError> {
-    match decoder.u8("type of refs")? == kind {
-        true => Ok(()),
-        false => Err(FormatError::rule("type of refs", "is not that of the run's outcome")),
+    match decoder.u8("type of refs")? {
+        stored if stored == kind => Ok(()),
+        BACKUP..=REPAIR => Err(FormatError::rule("type of refs", "is not that of the run's outcome")),
+        stored => Err(FormatError::unknown("type of refs", stored)),
     }
 }
 

@@ -247,7 +247,7 @@ impl<'a> RowChunk<'a> {
             1 => Piece::First,
             2 => Piece::Middle,
             3 => Piece::Last,
-            _ => return Err(FormatError::rule("form of rows", "is not known to this version")),
+            form => return Err(FormatError::unknown("form of rows", form)),
         };
         if rest.is_empty() {
             return Err(FormatError::rule("piece of a row", "is empty"));
@@ -348,7 +348,7 @@ fn get_entry(decoder: &mut Decoder<'_>) -> Result<RowEntry, FormatError> {
     let base = match decoder.u8("base")? {
         0 => None,
         1 => Some(get_chunk(decoder)?),
-        _ => return Err(FormatError::rule("base", "is neither there nor absent")),
+        form => return Err(FormatError::unknown("base", form)),
     };
     let key_len = decoder.between("key length", 0, KEY_BYTES_MAX as u64 + 1)?;
     let key = match key_len.checked_sub(1) {
@@ -503,7 +503,7 @@ impl DefinitionText {
                 }
                 Ok(Self::Chunks { len, chunks })
             }
-            _ => Err(FormatError::rule("form of a definition", "is neither inline nor chunks")),
+            form => Err(FormatError::unknown("form of a definition", form)),
         }
     }
 }
@@ -559,7 +559,7 @@ pub(crate) fn get_table(decoder: &mut Decoder<'_>, size_bytes: u64) -> Result<Ta
             }
             TableRows::Leaves(leaves)
         }
-        _ => return Err(FormatError::rule("form of a table", "is neither inline nor leaves")),
+        form => return Err(FormatError::unknown("form of a table", form)),
     };
     let found = match &rows {
         TableRows::Inline(entries) => totals_of(entries)?,

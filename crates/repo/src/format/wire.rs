@@ -21,6 +21,12 @@ impl FormatError {
     pub fn rule(field: &'static str, rule: &'static str) -> Self {
         Self { field, problem: Problem::Rule(rule) }
     }
+
+    /// An error for a number that this version does not know: a later version may.
+    #[must_use]
+    pub fn unknown(field: &'static str, number: u8) -> Self {
+        Self { field, problem: Problem::Unknown(number) }
+    }
 }
 
 /// What is wrong with a field.
@@ -48,6 +54,9 @@ pub enum Problem {
         /// Number of bytes.
         count: usize,
     },
+    /// A number that only a later version can have written.
+    #[error("{0} is not known to this version")]
+    Unknown(u8),
     /// A rule of the specification is broken.
     #[error("{0}")]
     Rule(&'static str),

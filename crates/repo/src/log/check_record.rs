@@ -157,8 +157,9 @@ impl Checked {
 
     fn decode(plain: &[u8]) -> Result<Self, FormatError> {
         let mut decoder = Decoder::new(plain);
-        if decoder.u8("format")? != FORMAT {
-            return Err(FormatError::rule("format", "is not known to this version"));
+        match decoder.u8("format")? {
+            FORMAT => {}
+            format => return Err(FormatError::unknown("format", format)),
         }
         let count = decoder.count("pack count", usize::MAX, 4)?;
         let mut packs = BTreeMap::new();
@@ -236,7 +237,7 @@ fn read_record(repo: &Repo, log: &LogName, number: u64) -> Result<Checked, RepoE
         return Err(RepoError::malformed(place, "it has a second part"));
     }
     let plain = repo.open_object(&place, sealed, RECORD_BYTES_MAX)?;
-    Checked::decode(&plain).map_err(|error| RepoError::damaged(place, Damage::Format(error)))
+    Checked::decode(&plain).map_err(|error| RepoError::damaged(place, Damage::from(error)))
 }
 
 /// The stored form of a record with any contents.

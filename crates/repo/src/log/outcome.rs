@@ -482,7 +482,7 @@ pub(crate) fn parse(
     let role = author.role;
     let json = repo.open_object(&place, parts.public, PUBLIC_BYTES_MAX)?;
     let public: PublicPart = serde_json::from_slice(&json)
-        .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+        .map_err(|error| RepoError::damaged(place, Damage::unknown("a public part", &error)))?;
     require_sound(&place, role, &public, !parts.head.is_empty())?;
     let outcome_type = public.outcome_type;
     // On anybody else's word, segments would be deleted that nobody has read, let alone taken over.
@@ -587,7 +587,7 @@ fn verify_as<'a>(
     context: &[u8],
     bytes: &'a [u8],
 ) -> Result<(Parts<'a>, Author), RepoError> {
-    let parts = split(magic, bytes).map_err(|error| RepoError::damaged(place, Damage::Format(error)))?;
+    let parts = split(magic, bytes).map_err(|error| RepoError::damaged(place, Damage::from(error)))?;
     let message = signed_message(repo, place, context, parts.before_signature);
     // The record of a check bears no run number: its signer must be believed now.
     let run = if place.kind == ObjectKind::CheckRecord { RunNo(u64::MAX) } else { place.run };

@@ -7,7 +7,7 @@
 //! nor all of one day.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
 };
 
@@ -155,16 +155,21 @@ fn until_when(hold: &Hold) -> String {
 }
 
 /// What the manifest of a backup says, as far as rules need it.
-struct Said {
-    tags: Vec<String>,
-    is_damaged: bool,
+enum Said {
+    This {
+        tags: Vec<String>,
+        has_damaged_pages: bool,
+    },
+    /// Something that only a later version knows.
+    Newer,
+    /// It is damaged.
+    Nothing,
 }
 
 /// Makes plans, and caches what manifests say: they do not change.
 struct Planner<'a> {
     repo: &'a Repo,
-    /// `None`: the manifest is damaged.
-    said: HashMap<RunNo, Option<Said>>,
+    said: HashMap<RunNo, Said>,
 }
 
 impl<'a> Planner<'a> {
@@ -293,7 +298,12 @@ impl<'a> Planner<'a> {
             false => {
                 let stored = Stored::look(self.repo, history)?;
                 let newest = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
-                newest.into_values().map(Good::run).collect()
+                // One of a later version may be better than the newest that is known to be good.
+                let is_spared = |good: &Good, best| good == best || matches!(good, Good::MayBe(_));
+                let spared = newest.values().flat_map(|rising| {
+                    rising.iter().filter(|good| rising.last().is_some_and(|best| is_spared(good, best)))
+                });
+                spared.map(|good| good.run()).collect()
             }
         };
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
@@ -312,9 +322,9 @@ impl<'a> Planner<'a> {
         run: RunNo,
         rules: &Rules,
     ) -> Result<Vec<Reason>, RepoError> {
-        let Some(said) = self.said(history, run)? else { return Ok(vec![Reason::Unreadable]) };
-        let keeps = said.tags.iter().any(|tag| rules.keep_tags.contains(tag));
-        let is_other = rules.only_tag.as_ref().is_some_and(|only| !said.tags.contains(only));
+        let Said::This { tags, .. } = self.said(history, run)? else { return Ok(vec![Reason::Unreadable]) };
+        let keeps = tags.iter().any(|tag| rules.keep_tags.contains(tag));
+        let is_other = rules.only_tag.as_ref().is_some_and(|only| !tags.contains(only));
         let reasons = [(keeps, Reason::Tag), (is_other, Reason::OtherTag)];
         Ok(reasons.into_iter().filter_map(|(is, reason)| is.then_some(reason)).collect())
     }
@@ -330,16 +340,15 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         let stored = Stored::look(self.repo, history)?;
-        let now = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
+        let now = best_of(self.newest_good(history, &stored, &asked, &BTreeSet::new())?);
         let risked: BTreeSet<_> =
             now.iter().filter(|(_, good)| dropped.contains(&good.run())).map(|(part, _)| *part).collect();
         if risked.is_empty() {
             return Ok(());
         }
-        let left = self.newest_good(history, &stored, &risked, &dropped)?;
-        let is_left = |part: &Option<Part>, good: &Good| match (left.get(part), good) {
-            (None, _) | (Some(Good::WhenTaken(_)), Good::Now(_)) => false,
-            (Some(_), _) => true,
+        let left = best_of(self.newest_good(history, &stored, &risked, &dropped)?);
+        let is_left = |part: &Option<Part>, good: &Good| {
+            left.get(part).is_some_and(|left| left.certainty() >= good.certainty())
         };
         match now.into_iter().find(|(part, good)| risked.contains(part) && !is_left(part, good)) {
             Some((_, good)) => Err(ExpireError::LastGood { log: history.log().clone(), run: good.run() }),
@@ -347,64 +356,88 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// For each of `parts`, the newest backup of which nothing is known to be damaged or missing, as far as
-    /// the key can tell. If there is none, the newest that was intact when it was taken.
+    /// For each of `parts`, from new to old: the newest backup that may be good, and each that is more certainly so
+    /// than those after it.
     fn newest_good(
         &mut self,
         history: &History,
         stored: &Stored,
         parts: &BTreeSet<Option<Part>>,
         but: &BTreeSet<RunNo>,
-    ) -> Result<BTreeMap<Option<Part>, Good>, RepoError> {
-        let mut newest = BTreeMap::new();
+    ) -> Result<BTreeMap<Option<Part>, Vec<Good>>, RepoError> {
+        let mut newest: BTreeMap<Option<Part>, Vec<Good>> = BTreeMap::new();
         for backup in history.standing().rev().filter(|it| !it.imported && !but.contains(&it.run)) {
-            if !parts.contains(&backup.part) || matches!(newest.get(&backup.part), Some(Good::Now(_))) {
+            let found = newest.entry(backup.part).or_default();
+            if !parts.contains(&backup.part) || matches!(found.last(), Some(Good::Now(_))) {
                 continue;
             }
-            // A keeper cannot read manifests.
-            if self.repo.can_read() && self.said(history, backup.run)?.is_none_or(|said| said.is_damaged) {
-                continue;
-            }
-            if stored.has_all_of(backup.run)? {
-                newest.insert(backup.part, Good::Now(backup.run));
-            } else {
-                newest.entry(backup.part).or_insert(Good::WhenTaken(backup.run));
+            let is_newer = match self.repo.can_read() {
+                true => match self.said(history, backup.run)? {
+                    Said::This { has_damaged_pages: false, .. } => false,
+                    Said::Newer => true,
+                    Said::This { .. } | Said::Nothing => continue,
+                },
+                // A keeper cannot read manifests.
+                false => false,
+            };
+            let good = match (stored.has_all_of(backup.run)?, is_newer) {
+                (true, false) => Good::Now(backup.run),
+                (true, true) => Good::MayBe(backup.run),
+                (false, _) => Good::WhenTaken(backup.run),
+            };
+            if found.last().is_none_or(|last| last.certainty() < good.certainty()) {
+                found.push(good);
             }
         }
         Ok(newest)
     }
 
-    /// What the manifest says; `None` if it is damaged.
-    fn said(&mut self, history: &History, run: RunNo) -> Result<Option<&Said>, RepoError> {
-        if !self.said.contains_key(&run) {
-            let said = match history.head(self.repo, run) {
-                Ok(json) => Head::decode(&json).ok().map(|head| Said {
-                    is_damaged: head.flags.iter().any(|flag| flag == DAMAGED_PAGES),
-                    tags: head.tags,
-                }),
-                Err(error) if error.is_of_the_object() => None,
-                Err(error) => return Err(error),
-            };
-            self.said.insert(run, said);
-        }
-        Ok(self.said.get(&run).and_then(Option::as_ref))
+    fn said(&mut self, history: &History, run: RunNo) -> Result<&Said, RepoError> {
+        let said = match self.said.entry(run) {
+            Entry::Occupied(known) => return Ok(known.into_mut()),
+            Entry::Vacant(said) => said,
+        };
+        Ok(said.insert(match history.head(self.repo, run).map(|json| Head::decode(&json)) {
+            Ok(Ok(head)) => Said::This {
+                has_damaged_pages: head.flags.iter().any(|flag| flag == DAMAGED_PAGES),
+                tags: head.tags,
+            },
+            Ok(Err(_)) => Said::Newer,
+            Err(error) if error.is_unknown() => Said::Newer,
+            Err(error) if error.is_of_the_object() => Said::Nothing,
+            Err(error) => return Err(error),
+        }))
     }
 }
 
-/// The newest good backup of the source or of a part.
-#[derive(Clone, Copy)]
+/// A good backup of the source or of a part, and how certainly it is that.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Good {
     /// Nothing of it is known to be damaged or missing.
     Now(RunNo),
-    /// It was intact when it was taken; no backup is intact now.
+    /// Nothing of it is missing, but only a later version knows what its manifest says.
+    MayBe(RunNo),
+    /// It was intact when it was taken.
     WhenTaken(RunNo),
 }
 
 impl Good {
     fn run(self) -> RunNo {
-        let (Self::Now(run) | Self::WhenTaken(run)) = self;
+        let (Self::Now(run) | Self::MayBe(run) | Self::WhenTaken(run)) = self;
         run
     }
+
+    fn certainty(self) -> u8 {
+        match self {
+            Self::Now(_) => 2,
+            Self::MayBe(_) => 1,
+            Self::WhenTaken(_) => 0,
+        }
+    }
+}
+
+fn best_of(newest: BTreeMap<Option<Part>, Vec<Good>>) -> BTreeMap<Option<Part>, Good> {
+    newest.into_iter().filter_map(|(part, rising)| Some((part, *rising.last()?))).collect()
 }
 
 /// The part of its source that a backup holds; `None` for all of it.

@@ -9,6 +9,7 @@ mod hidden;
 mod incremental;
 mod interrupt;
 mod model;
+mod newer;
 mod prune;
 mod repair;
 mod resume;

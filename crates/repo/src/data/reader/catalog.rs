@@ -222,7 +222,7 @@ fn read_index_part(
 ) -> Result<IndexedRows, RepoError> {
     let place = Place { log, kind: ObjectKind::Index, run, part };
     let plain = repo.read_known_object(&place, Some(info), INDEX_BYTES_MAX)?;
-    let damaged = |error| RepoError::damaged(place, Damage::Format(error));
+    let damaged = |error| RepoError::damaged(place, Damage::from(error));
     let packs = index::decode(&plain).map_err(damaged)?;
     packs
         .into_iter()
@@ -234,7 +234,7 @@ fn read_index_part(
 fn own_rows(repo: &Repo, log: &LogName, pack: PackId) -> Result<PackRows, RepoError> {
     let own = read_directory(repo, log, pack, None)?;
     PackRows::new(own.size_bytes, own.directory.rows)
-        .map_err(|error| RepoError::damaged(log.pack(pack), Damage::Format(error)))
+        .map_err(|error| RepoError::damaged(log.pack(pack), Damage::from(error)))
 }
 
 /// The directory of a pack, as read from the pack itself.
@@ -254,7 +254,7 @@ pub(crate) fn read_directory(
 ) -> Result<OwnDirectory, RepoError> {
     let place = Place { log, kind: ObjectKind::Pack, run: pack.run, part: pack.part };
     let path = place.path();
-    let damaged = |error| RepoError::damaged(&path, Damage::Format(error));
+    let damaged = |error| RepoError::damaged(&path, Damage::from(error));
     let store = repo.store();
     let size_bytes = match size_bytes {
         Some(size_bytes) => size_bytes,

@@ -64,14 +64,13 @@ impl Backup {
     pub fn open_with(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
         let json = source.head(history, run)?;
         let head = Head::decode(&json).map_err(|error| {
-            RepoError::damaged(source.log().outcome(run), Damage::Unknown { what: error.to_string() })
+            RepoError::damaged(source.log().outcome(run), Damage::unknown("a manifest head", &error))
         })?;
         let mut roots: Vec<RootEntry> = Vec::new();
         for place in &head.roots {
             let chunk = place.chunk();
             let plain = source.small_chunk(chunk, place.page_hash(), ChunkKind::Roots)?;
-            let entries =
-                decode_roots(&plain).map_err(|error| source.damaged(chunk, Damage::Format(error)))?;
+            let entries = decode_roots(&plain).map_err(|error| source.damaged(chunk, Damage::from(error)))?;
             roots.extend(entries);
         }
         if !roots.is_sorted_by(|a, b| a.first_path < b.first_path) {
@@ -124,7 +123,7 @@ impl Backup {
         }
         let plain = self.source.small_chunk(root.chunk, root.hash, ChunkKind::Items)?;
         let damaged = |damage| self.source.damaged(root.chunk, damage);
-        let items = decode_items(&plain).map_err(|error| damaged(Damage::Format(error)))?;
+        let items = decode_items(&plain).map_err(|error| damaged(Damage::from(error)))?;
         if items.len() != root.item_count as usize
             || items.first().is_none_or(|item| item.path != root.first_path)
         {

@@ -125,7 +125,7 @@ impl Backup {
                 _ => Some(Piece::Middle),
             };
             let damaged = |damage| named(self.source().damaged(*chunk, damage));
-            match RowChunk::parse(&plain).map_err(|error| damaged(Damage::Format(error)))? {
+            match RowChunk::parse(&plain).map_err(|error| damaged(Damage::from(error)))? {
                 RowChunk::Whole(rows) if expected.is_none() => {
                     rows.for_each(|row| whole.extend_from_slice(row))
                 }
@@ -455,7 +455,7 @@ impl Reading<'_, '_> {
         let damaged = |damage| {
             of_item(&self.table.path, &format!("rows {number}"), source.damaged(entry.chunk, damage))
         };
-        let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::Format(error)))?;
+        let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::from(error)))?;
         // At the beginning of the range: the rest of a row that belongs to the range before.
         let goes_on = matches!(rows, RowChunk::Piece(Piece::Middle | Piece::Last, _));
         if goes_on && !self.joints.is_open() && self.totals.rows == 0 && number > 0 {

@@ -412,14 +412,14 @@ impl ChunkSource {
         let plain = self.small_chunk(leaf.chunk, leaf.hash, ChunkKind::Leaves)?;
         leaf_of_chunk(&plain, leaf.slot)
             .and_then(Leaf::decode)
-            .map_err(|error| self.damaged(leaf.chunk, Damage::Format(error)))
+            .map_err(|error| self.damaged(leaf.chunk, Damage::from(error)))
     }
 
     /// The chunks of rows that a leaf lists, resolved to where they are now.
     pub(crate) fn row_leaf(&self, leaf: &RowLeafRef) -> Result<Vec<RowEntry>, RepoError> {
         let plain = self.small_chunk(leaf.chunk, leaf.hash, ChunkKind::RowLeaf)?;
         let damaged = |damage| self.damaged(leaf.chunk, damage);
-        let mut entries = decode_leaf(&plain).map_err(|error| damaged(Damage::Format(error)))?;
+        let mut entries = decode_leaf(&plain).map_err(|error| damaged(Damage::from(error)))?;
         if entries.len() != leaf.entries as usize || totals_of(&entries) != Ok(leaf.totals) {
             return Err(damaged(Damage::NotAsRecorded));
         }
@@ -446,7 +446,7 @@ impl ChunkSource {
         let (mut entries, overlay) = match self.leaf(leaf)? {
             Leaf::Full(entries) => (entries, None),
             Leaf::Overlay(overlay) => {
-                let damaged = |error: FormatError| self.damaged(leaf.chunk, Damage::Format(error));
+                let damaged = |error: FormatError| self.damaged(leaf.chunk, Damage::from(error));
                 let under = self.resolve_leaf(overlay.under);
                 let Leaf::Full(full) = self.leaf(under)? else {
                     return Err(damaged(FormatError::rule("overlay", "lies on another overlay")));

@@ -72,7 +72,7 @@ impl History {
             return Ok((since(by), refs.clone()));
         }
         let (path, bytes) = self.open_refs(repo, run, sealed)?;
-        let refs = PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))?;
+        let refs = PruneRefs::decode(run, &bytes).map_err(|e| RepoError::damaged(path, Damage::from(e)))?;
         Ok((since(run), refs))
     }
 }

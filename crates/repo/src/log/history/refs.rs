@@ -125,7 +125,7 @@ impl History {
     pub(super) fn repair_refs(&self, repo: &Repo, repair: RunNo) -> Result<RepairRefs, RepoError> {
         let sealed = self.sealed_object_of_refs(repo, repair, None)?;
         let (path, bytes) = self.open_refs(repo, repair, Some(sealed))?;
-        RepairRefs::decode(repair, &bytes).map_err(|e| RepoError::damaged(path, Damage::Format(e)))
+        RepairRefs::decode(repair, &bytes).map_err(|e| RepoError::damaged(path, Damage::from(e)))
     }
 
     /// Index parts that count for nothing, since a repair has written others in their place.
@@ -217,7 +217,7 @@ impl StoredRefs<'_> {
             FormOfRefs::Sealed { key, object } => {
                 let mut frames = Frames::new(key, &self.place, object, REFS_BYTES_MAX)?;
                 let more = |plain: &mut Vec<u8>| frames.open_next(plain).map(|()| !frames.are_over());
-                let broken = |error| RepoError::damaged(self.place, Damage::Format(error));
+                let broken = |error| RepoError::damaged(self.place, Damage::from(error));
                 each_needed_pack(self.place.run, more, broken, each)
             }
             FormOfRefs::Rebuilt(made) => {

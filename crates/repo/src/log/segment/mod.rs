@@ -279,7 +279,7 @@ fn open_public<'a>(repo: &Repo, place: Place<'_>, object: &'a [u8]) -> Result<(P
     let [public, bytes] = parts;
     let json = repo.open_object(&place, public, PUBLIC_BYTES_MAX)?;
     let public: Public = serde_json::from_slice(&json)
-        .map_err(|_| RepoError::malformed(place, "its public part is not what this version knows"))?;
+        .map_err(|error| RepoError::damaged(place, Damage::unknown("a public part", &error)))?;
     if (public.run, public.part) != (place.run.0, place.part) {
         let found = format!("segment {} of run #{}", public.part, public.run);
         return Err(RepoError::damaged(place, Damage::Misplaced { found }));

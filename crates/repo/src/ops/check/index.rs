@@ -29,7 +29,7 @@ impl Check {
         let parts = source.repo().list_folder(source.log(), Folder::Index)?.into_iter();
         let parts: Vec<_> =
             parts.filter(|(part, _)| listed.contains_key(&part.0) && !void.contains(part)).collect();
-        let mut asked = BTreeSet::new();
+        let (mut asked, mut newer) = (BTreeSet::new(), BTreeSet::new());
         read_index_parts(source.repo(), source.log(), &parts, |(run, part), packs| {
             self.options.interrupt.check()?;
             match packs {
@@ -41,6 +41,9 @@ impl Check {
                     self.index_part((run, part), &packs, &mut asked)
                 }
                 Err(error) => {
+                    if error.is_unknown() {
+                        newer.insert(run);
+                    }
                     let position = self.finding(error, Severity::Repairable, Vec::new())?;
                     self.report.findings[position].remedy = Remedy::Index(run);
                     Ok(())
@@ -49,8 +52,11 @@ impl Check {
         })?;
         for (run, listed) in listed {
             let unlisted = self.needed.range(PackId { run, part: 0 }..=PackId { run, part: u32::MAX });
-            let unlisted: Vec<PackId> =
-                unlisted.map(|(pack, _)| *pack).filter(|pack| !listed.contains(pack)).collect();
+            // What this version does not know may list them.
+            let unlisted: Vec<PackId> = unlisted
+                .map(|(pack, _)| *pack)
+                .filter(|pack| !listed.contains(pack) && !newer.contains(&run))
+                .collect();
             for pack in unlisted {
                 let object = source.log().pack(pack).to_string();
                 let problem = "no index part lists it".to_owned();

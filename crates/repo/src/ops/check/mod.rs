@@ -297,7 +297,7 @@ impl Check {
         let object = self.source.log().pack(pack).to_string();
         let finding = Finding { problem: problem.to_string(), ..Finding::of_object(object, severity) };
         let position = self.find(finding);
-        if severity == Severity::Lost {
+        if severity != Severity::Repairable {
             self.bad_packs.entry(pack).or_insert(position);
         }
     }

@@ -196,11 +196,14 @@ impl Check {
             Ok(own) => needed.shape = Some(own),
             Err(error) if error.is_of_the_object() => {
                 let recorded = needed.shape.as_ref().map(|shape| shape.size_bytes);
+                let Finding { severity, problem, .. } = Finding::of(&error, Severity::Lost);
                 let problem = match recorded.filter(|recorded| *recorded != size_bytes) {
-                    Some(recorded) => format!("has {size_bytes} bytes instead of the recorded {recorded}"),
-                    None => Finding::of(&error, Severity::Lost).problem,
+                    Some(recorded) if severity == Severity::Lost => {
+                        format!("has {size_bytes} bytes instead of the recorded {recorded}")
+                    }
+                    _ => problem,
                 };
-                self.bad_pack(pack, Severity::Lost, problem);
+                self.bad_pack(pack, severity, problem);
             }
             Err(error) => return Err(error),
         }

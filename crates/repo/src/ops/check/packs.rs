@@ -151,10 +151,11 @@ impl Check {
         results.sort_by_key(|(pack, _)| *pack);
         let good = results.iter().filter(|(_, read)| read.findings.is_empty());
         let good: Vec<_> = good.map(|(pack, read)| (*pack, read.bytes)).collect();
-        // Damage in chunks that no backup needs makes a pack neither good nor bad.
+        // Damage in chunks that no backup needs makes a pack neither good nor bad, nor does what is not known.
         let is_bad = |(pack, read): &&(PackId, PackRead)| {
-            read.findings.iter().any(|(ordinal, _)| {
-                ordinal.is_none_or(|ordinal| self.needs(ChunkRef { pack: *pack, ordinal }))
+            read.findings.iter().any(|(ordinal, finding)| {
+                finding.severity == Severity::Lost
+                    && ordinal.is_none_or(|ordinal| self.needs(ChunkRef { pack: *pack, ordinal }))
             })
         };
         let bad: Vec<PackId> = results.iter().filter(is_bad).map(|(pack, _)| *pack).collect();
@@ -191,7 +192,7 @@ impl Check {
         let rows = match PackRows::new(size_bytes, directory.rows.clone()) {
             Ok(rows) => rows,
             Err(error) => {
-                note(None, RepoError::damaged(&path, Damage::Format(error)))?;
+                note(None, RepoError::damaged(&path, Damage::from(error)))?;
                 return Ok(read);
             }
         };
@@ -286,13 +287,15 @@ impl Check {
                 }
                 // A dead chunk affects no backup, but whatever damaged it may have done more.
                 Some(_) => {
-                    self.find(Finding { severity: Severity::Repairable, ..finding });
+                    let severity = match finding.severity {
+                        Severity::Newer => Severity::Newer,
+                        Severity::Lost | Severity::Repairable => Severity::Repairable,
+                    };
+                    self.find(Finding { severity, ..finding });
                 }
                 None => {
                     let position = self.find(finding);
-                    if self.report.findings[position].severity == Severity::Lost {
-                        self.bad_packs.entry(pack).or_insert(position);
-                    }
+                    self.bad_packs.entry(pack).or_insert(position);
                 }
             }
         }

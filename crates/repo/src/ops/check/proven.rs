@@ -33,7 +33,7 @@ impl ProvenRows {
     /// Notes what a chunk of rows holds.
     pub(super) fn take(&self, source: &ChunkSource, chunk: ChunkRef, plain: &[u8]) -> Result<(), RepoError> {
         let damaged = |damage| source.damaged(chunk, damage);
-        let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::Format(error)))?;
+        let rows = RowChunk::parse(plain).map_err(|error| damaged(Damage::from(error)))?;
         if let RowChunk::Piece(..) = rows {
             return Ok(());
         }

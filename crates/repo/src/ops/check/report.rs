@@ -11,6 +11,9 @@ use crate::{
 pub enum Severity {
     /// Backups can be restored: what is wrong can be rebuilt from what exists, or no restore needs it.
     Repairable,
+    /// A later version has written it, or it is sealed with later keys: only such a version, or a key that has
+    /// them, can tell whether it is good.
+    Newer,
     /// Data of a backup is gone, or cannot be trusted.
     Lost,
 }
@@ -81,7 +84,9 @@ pub struct CheckReport {
 }
 
 impl Finding {
+    /// What is wrong with an object. `severity` is that of damage.
     pub(crate) fn of(error: &RepoError, severity: Severity) -> Self {
+        let severity = if error.is_unknown() { Severity::Newer } else { severity };
         let (object, problem) = match error {
             RepoError::Damaged { object, damage } => (object.clone(), damage.to_string()),
             RepoError::Store(error) => (error.path.clone(), error.kind.to_string()),

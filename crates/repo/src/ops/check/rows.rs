@@ -141,7 +141,7 @@ impl Check {
     fn compare_rows_of(&self, entry: &RowEntry, progress: &mut Progress) -> Result<(), RepoError> {
         let damaged = |damage| self.source.damaged(entry.chunk, damage);
         let plain = verified(&self.source, entry.chunk, entry.hash)?;
-        let rows = RowChunk::parse(&plain).map_err(|error| damaged(Damage::Format(error)))?;
+        let rows = RowChunk::parse(&plain).map_err(|error| damaged(Damage::from(error)))?;
         let begins =
             matches!(rows, RowChunk::Whole(_) | RowChunk::Piece(crate::format::rows::Piece::First, _));
         if progress.is_partial && !begins {

@@ -84,7 +84,8 @@ impl Check {
         in_order(source.repo().store().reads_at_once(), &packs, look, |(pack, _), wrong| {
             self.options.interrupt.check()?;
             if let Some(error) = wrong {
-                self.bad_pack(*pack, Severity::Lost, Finding::of(&error, Severity::Lost).problem);
+                let Finding { severity, problem, .. } = Finding::of(&error, Severity::Lost);
+                self.bad_pack(*pack, severity, problem);
             }
             Ok(())
         })
@@ -158,6 +159,6 @@ fn sealed_pack(source: &ChunkSource, pack: PackId, size_bytes: u64) -> Result<()
     let mut trailer = [0; TRAILER_BYTES];
     store.read_exact_at(&path, trailer_at, &mut trailer).map_err(RepoError::of_needed)?;
     let trailer = Trailer::decode(&trailer, size_bytes);
-    trailer.map_err(|error| RepoError::damaged(&path, Damage::Format(error)))?;
+    trailer.map_err(|error| RepoError::damaged(&path, Damage::from(error)))?;
     Ok(())
 }

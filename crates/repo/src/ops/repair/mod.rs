@@ -186,6 +186,17 @@ pub enum RepairError {
         /// The first backup that is beyond help.
         backup: RunNo,
     },
+    /// What a prune moved is found through page maps, and some are of a later version.
+    #[error(
+        "the record of a prune is lost, and what it moved cannot be found, since {object} {problem}: nothing \
+         was repaired"
+    )]
+    Newer {
+        /// The object.
+        object: String,
+        /// What is not known.
+        problem: String,
+    },
     /// More outcomes are missing than one outcome can name.
     #[error(
         "{count} outcomes are missing before {object}, more than one repair can declare lost: nothing was \
@@ -420,7 +431,10 @@ impl<'a> Planning<'a> {
                 lost_hold = Some(*run);
             }
         }
-        history.prunes_or(repo, &mut |run, _| {
+        history.prunes_or(repo, &mut |run, error| {
+            if error.is_unknown() {
+                return Err(error);
+            }
             lost_prunes.insert(run);
             Ok(())
         })?;
@@ -461,7 +475,8 @@ impl<'a> Planning<'a> {
     /// Rebuilds the refs of backups whose refs are lost, or disagree with
     /// their page maps. Returns whether any are new.
     fn rebuild_refs(&mut self, report: &CheckReport) -> Result<bool, RepoError> {
-        let wanted = report.findings.iter().filter(|it| it.remedy == Remedy::Refs);
+        let is_wanted = |it: &&Finding| it.remedy == Remedy::Refs && it.severity != Severity::Newer;
+        let wanted = report.findings.iter().filter(is_wanted);
         let wanted: BTreeSet<RunNo> = wanted.flat_map(|it| it.backups.iter().copied()).collect();
         let mut is_new = false;
         for run in wanted {
@@ -514,8 +529,10 @@ impl<'a> Planning<'a> {
     /// What is to be given up or replaced, as findings name it.
     fn acted_on(&self, report: &CheckReport) -> Vec<String> {
         let log = self.history.log();
-        let is_acted_on = |it: &&Finding| {
-            it.remedy != Remedy::Drop || (it.severity == Severity::Lost && !it.backups.is_empty())
+        let is_acted_on = |it: &&Finding| match it.severity {
+            Severity::Newer => false,
+            Severity::Lost if !it.backups.is_empty() => true,
+            Severity::Lost | Severity::Repairable => it.remedy != Remedy::Drop,
         };
         let found = report.findings.iter().filter(is_acted_on).map(|it| it.object.clone());
         let outcomes = self.lost.keys().map(|run| log.outcome(*run).to_string());
@@ -526,6 +543,7 @@ impl<'a> Planning<'a> {
     fn plan(self, report: CheckReport, now: Timestamp) -> Result<RepairPlan, RepairError> {
         let acted_on = self.acted_on(&report);
         require_nothing_beneath(self.repo, &self.history, &acted_on, &self.options.interrupt)?;
+        let log = self.history.log();
         let after = (self.history.next_run(), self.history.last_hash());
         let mut plan = RepairPlan { after: Some(after), made: self.made, ..RepairPlan::default() };
         for (run, error) in &self.lost {
@@ -535,13 +553,33 @@ impl<'a> Planning<'a> {
             plan.lost.push(LostOutcome { run: run.0, hash, before });
             plan.outcomes.push(Finding { remedy: Remedy::Outcome, ..Finding::of(error, Severity::Lost) });
         }
+        let (newer, damage): (Vec<Finding>, Vec<Finding>) =
+            report.findings.into_iter().partition(|it| it.severity == Severity::Newer);
+        let of_newer: BTreeSet<RunNo> = newer.iter().flat_map(|it| it.backups.iter().copied()).collect();
+        if let (Some(_), Some(it)) =
+            (self.lost_prunes.first(), newer.iter().find(|it| !it.backups.is_empty()))
+        {
+            let Finding { object, problem, .. } = it.clone();
+            return Err(RepairError::Newer { object, problem });
+        }
+        let has_newer_packs = |run: RunNo| {
+            let of_run = [Folder::Packs, Folder::Index].map(|of| format!("{}{:010}-", log.folder(of), run.0));
+            newer.iter().any(|it| of_run.iter().any(|begin| it.object.starts_with(begin)))
+        };
+        let takes_newer = |finding| Finding { severity: Severity::Newer, ..finding };
         let mut beyond: BTreeMap<RunNo, Vec<Finding>> = BTreeMap::new();
         let mut index = BTreeSet::new();
-        for finding in report.findings {
+        for finding in damage {
             match finding.remedy {
                 Remedy::Outcome => plan.outcomes.push(finding),
+                // A new index could not list those packs, and would replace one that may.
+                Remedy::Index(run) if has_newer_packs(run) => plan.left.push(takes_newer(finding)),
                 Remedy::Index(run) => drop(index.insert(run)),
                 Remedy::Discard => plan.discarded.push(finding),
+                // They could not be made anew from page maps that this version cannot read.
+                Remedy::Refs if finding.backups.iter().all(|run| of_newer.contains(run)) => {
+                    plan.left.push(takes_newer(finding));
+                }
                 _ if finding.severity == Severity::Repairable || finding.backups.is_empty() => {
                     plan.left.push(finding);
                 }
@@ -553,6 +591,7 @@ impl<'a> Planning<'a> {
                 }
             }
         }
+        plan.left.extend(newer);
         // Nothing records the content of a chunk that others are patches on,
         // so it cannot be found where it was moved.
         let of_rows = self.history.log().kind == Kind::Logical;
@@ -599,7 +638,11 @@ const FILES_NAMED: usize = 1000;
 fn was_prune(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoError> {
     let place = Place { log, kind: ObjectKind::Refs, run, part: 0 };
     match repo.read_object(&place, REFS_BYTES_MAX) {
-        Ok(plain) => Ok(PruneRefs::decode(run, &plain).is_ok()),
+        Ok(plain) => match PruneRefs::decode(run, &plain).map_err(|e| RepoError::damaged(place, e.into())) {
+            Err(error) if error.is_unknown() => Err(error),
+            decoded => Ok(decoded.is_ok()),
+        },
+        Err(error) if error.is_unknown() => Err(error),
         Err(error) if error.is_of_the_object() => {
             let lease = crate::log::lease::look(repo, log, run)?;
             Ok(lease.is_some_and(|lease| lease.intent == Some(outcome::Intent::Prune)))
@@ -621,8 +664,45 @@ fn may_hold_moved(history: &History, run: RunNo) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_pipe::Suite;
+
     use super::*;
-    use crate::format::refs::{BackupRefs, ChunkNeed, NeededPack};
+    use crate::{
+        format::{
+            object::{NO_OBJECT, object_hash, seal_object},
+            refs::{BackupRefs, ChunkNeed, NeededPack},
+        },
+        log::outcome::PublicPart,
+        repo::tests::new_repo,
+        store::Store,
+    };
+
+    /// The record of a prune is not known, and no other is made in its place, even if its outcome is lost.
+    #[test]
+    fn a_prune_of_a_later_version_is_left() {
+        let (store, repo) = new_repo(Suite::None);
+        let (repo, log) = (Arc::new(repo), crate::repo::tests::log());
+        let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+        let place = Place { log: &log, kind: ObjectKind::Refs, run: RunNo(1), part: 0 };
+        let refs = seal_object(repo.keys(), &place, &[9]).unwrap();
+        repo.put(&place, &refs).unwrap();
+        let bare = PublicPart::bare(place.run, OutcomeType::Prune, NO_OBJECT, repo.now().unwrap());
+        let public = PublicPart { refs: Some(object_hash(&refs)), ..bare };
+        let pruned = outcome::encode(&repo, &log, &public, None).unwrap();
+        store.create_if_absent(&log.outcome(place.run), &pruned).unwrap();
+        Run::begin(&repo, &log, &options).unwrap().abandon("test").unwrap();
+        let refused = |done: Result<RepairPlan, RepairError>| {
+            let Err(RepairError::Repo(error)) = done else { panic!("{done:?}") };
+            assert_eq!(
+                error.to_string(),
+                format!("{place}: uses type of refs 9, which this version does not know")
+            );
+        };
+        let mend = || repair(&repo, &log, &CheckOptions::default(), &mut |_| true, &options);
+        refused(mend());
+        assert!(store.damage(&log.outcome(place.run), |bytes| bytes[150] ^= 1));
+        refused(mend());
+    }
 
     /// However much there is to rebuild, each repair rebuilds some of it, and names what it leaves.
     #[test]

@@ -200,11 +200,11 @@ fn holds(
     Ok(row == *listed && readable(source.compare_pages(chunk, &row, &plain, hashes))?.is_some())
 }
 
-/// The value read, or `None` if the object is damaged.
+/// The value read, or `None` if the object is damaged. What a later version has written may be what is looked for.
 fn readable<T>(read: Result<T, RepoError>) -> Result<Option<T>, RepoError> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if error.is_of_the_object() => Ok(None),
+        Err(error) if error.is_of_the_object() && !error.is_unknown() => Ok(None),
         Err(error) => Err(error),
     }
 }

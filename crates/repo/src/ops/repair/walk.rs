@@ -84,8 +84,7 @@ impl Walk<'_> {
         let json = self.source.head(history, run);
         let Some(json) = self.read(json)? else { return Ok(()) };
         let head = Head::decode(&json).map_err(|error| {
-            let what = error.to_string();
-            RepoError::damaged(self.source.log().outcome(run), Damage::Unknown { what })
+            RepoError::damaged(self.source.log().outcome(run), Damage::unknown("a manifest head", &error))
         });
         let Some(head) = self.read(head)? else { return Ok(()) };
         for place in &head.roots {
