@@ -171,6 +171,11 @@ impl RepoError {
         matches!(self, Self::Damaged { damage: Damage::Unknown { .. } | Damage::NewerKeys { .. }, .. })
     }
 
+    /// Whether the error is a segment that does not continue what is before it.
+    pub(crate) fn is_of_segment_chain(&self) -> bool {
+        matches!(self, Self::Damaged { damage: Damage::SegmentChain, .. })
+    }
+
     /// Whether the error is a signature by a key that was removed.
     pub(crate) fn is_of_removed_signer(&self) -> bool {
         matches!(self, Self::Damaged { damage: Damage::SignerRemoved { .. }, .. })

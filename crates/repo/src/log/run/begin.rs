@@ -20,6 +20,7 @@ use crate::{
         history::History,
         lease::{LeaseObject, RenewalThread, Renewer, give_up, look, seal_host},
         outcome::{self, HOLDING, Intent, OutcomeType, PublicPart, REPAIRING},
+        segment::{hash_before, last_archived},
     },
     repo::Repo,
     store::{ObjectInfo, exists},
@@ -125,12 +126,22 @@ impl Run {
             let highest = highest.max(history.last_missing(repo)?).unwrap_or(RunNo(0));
             let without = (history.next_run().0..=highest.0).map(RunNo);
             let without: Vec<RunNo> = without.filter(|run| !there.contains_key(&(*run, 0))).collect();
-            let has_any = !without.is_empty();
+            let archived = match without.is_empty() {
+                true => None,
+                false => last_archived(repo, &history)?,
+            };
+            let mut has_ended_any = false;
             for run in without {
                 let lease = look(repo, log, run)?;
                 if let Some(lease) = lease.as_ref().filter(|lease| lease.is_alive) {
                     return Err(BeginError::Active(Box::new(ActiveRun::new(log, run, lease.clone()))));
                 }
+                if Some(run) < archived {
+                    // Its outcome is lost. A tombstone in its place would have another hash than the one that
+                    // segments continue.
+                    continue;
+                }
+                has_ended_any = true;
                 // If nothing tells what the run was, it is ended as a backup:
                 // leftovers of any other run are swept at once, before anybody has checked whether a prune
                 // that had ended moved something there.
@@ -141,7 +152,7 @@ impl Run {
                     break;
                 }
             }
-            if has_any {
+            if has_ended_any {
                 continue;
             }
             let next = RunNo(highest.0 + 1);
@@ -236,7 +247,8 @@ pub(crate) fn end_if_dead(
     Ok(None)
 }
 
-/// Ends a dead run, if nobody else has. If it had stored its refs, nothing of it is swept at once: it may
+/// Ends a dead run, if nobody else has. If the outcome before it is lost, what segments of the run continue is
+/// continued. If it had stored its refs, nothing of it is swept at once: it may
 /// have ended, and its outcome be lost. A prune that has stored none may still delete what it has written.
 fn entomb(
     repo: &Repo,
@@ -253,7 +265,9 @@ fn entomb(
         false => ("its lease ran out", intent),
     };
     let public = public_part(repo, history, run, OutcomeType::Tombstone, &client.host, why.to_owned())?;
-    let public = PublicPart { intent, ..public };
+    let is_next = run == history.next_run();
+    let named = if is_next { None } else { hash_before(repo, log, run)? };
+    let public = PublicPart { intent, previous: named.unwrap_or(public.previous), ..public };
     let bytes = outcome::encode(repo, log, &public, None)?;
     match repo.store().create_if_absent(&log.outcome(run), &bytes) {
         Ok(_) => Ok(()),

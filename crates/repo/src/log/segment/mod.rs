@@ -333,6 +333,33 @@ pub(crate) fn is_signed(repo: &Repo, log: &LogName, run: RunNo, part: u32) -> Re
     Ok(exists(&**repo.store(), &place.path())? && made_up(repo, &place)?.is_none())
 }
 
+/// The hash of the outcome before `run`, as the first segment of the run names it: `None` if there is none that a
+/// believed key has signed. If the outcome is lost, nothing else may record its hash.
+pub(crate) fn hash_before(repo: &Repo, log: &LogName, run: RunNo) -> Result<Option<ObjectHash>, RepoError> {
+    let place = Place { log, kind: ObjectKind::SegmentPublic, run, part: 0 };
+    let object = read_all(&**repo.store(), &place.path(), OBJECT_BYTES_MAX).map_err(RepoError::from);
+    match object.and_then(|object| Ok(open_public(repo, place, &object)?.0.previous)) {
+        Ok(previous) => Ok(Some(previous)),
+        // What a later version has signed names a hash, too.
+        Err(error) if error.is_damage() && !error.is_unknown() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The last run after `history` that has signed segments. A run begins once all before it have ended: those of
+/// which `history` has no outcome have lost it.
+pub(crate) fn last_archived(repo: &Repo, history: &History) -> Result<Option<RunNo>, RepoError> {
+    let log = history.log();
+    let stored = list_segments(repo, log)?;
+    let begun = stored.range(history.next_run()..=history.last_foreseen());
+    for (run, _) in begun.filter(|(_, parts)| parts.contains(&0)).rev() {
+        if hash_before(repo, log, *run)?.is_some() {
+            return Ok(Some(*run));
+        }
+    }
+    Ok(None)
+}
+
 /// What is wrong with the object in a segment's place, if no key that is believed has signed it for this place.
 fn made_up(repo: &Repo, place: &Place<'_>) -> Result<Option<RepoError>, RepoError> {
     let object = match read_all(&**repo.store(), &place.path(), OBJECT_BYTES_MAX) {

@@ -1,6 +1,9 @@
-use std::sync::{
-    Barrier, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Barrier, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use holdfast_pipe::Suite;
@@ -27,7 +30,7 @@ use crate::{
     store::{
         Store,
         faulty::{FaultyStore, Op},
-        mem::MemStore,
+        mem::{ManualClock, MemStore},
     },
 };
 
@@ -350,4 +353,64 @@ fn what_nobody_signed_is_no_segment() {
     run.abandon("test").unwrap();
     write(&begin(&repo), &[b"two"]);
     assert!(is_followed(&repo, &history, RunNo(1)).unwrap());
+}
+
+/// An archiver has died, and the outcome before its run is lost: its segments continue an outcome that nothing else
+/// names, and stay readable.
+#[test]
+fn a_repair_of_the_outcome_before_them_leaves_segments_readable() {
+    for (is_gone, lost) in [(false, 2), (true, 2), (true, 1)] {
+        let clock = ManualClock::default();
+        let store = MemStore::with_clock(clock.clone());
+        let repo = Arc::new(Repo::init(Arc::new(store.clone()), &Protection::None).unwrap());
+        begin(&repo).abandon("test").unwrap();
+        begin(&repo).abandon("test").unwrap();
+        let run = begin(&repo);
+        write(&run, &[b"one", b"two"]);
+        std::mem::forget(run);
+        clock.advance(Duration::from_secs(3600));
+        for run in lost..=2 {
+            match is_gone {
+                true => store.delete(&[log().outcome(RunNo(run))]).unwrap(),
+                false => assert!(store.damage(&log().outcome(RunNo(run)), |bytes| bytes[300] ^= 1)),
+            }
+        }
+        let (options, by) =
+            (CheckOptions::default(), RunOptions { renew_every: None, ..RunOptions::of_this_process() });
+        let shown = plan_repair(&repo, &log(), &options, jiff::Timestamp::now()).unwrap();
+        let done = repair(&repo, &log(), &options, &mut |_| true, &by).unwrap();
+        let names = (lost..=2).map(|run| log().outcome(RunNo(run)).to_string());
+        let names: Vec<String> = names.collect();
+        for plan in [shown, done] {
+            let named: Vec<&String> = plan.outcomes.iter().map(|it| &it.object).collect();
+            assert_eq!(named, names.iter().collect::<Vec<_>>());
+            assert!(plan.left.is_empty(), "{:?}", plan.left);
+        }
+        assert_eq!(read(&repo, RunNo(3)).unwrap(), [b"one", b"two"], "gone: {is_gone}, from {lost}");
+        let history = History::read(&repo, &log()).unwrap();
+        assert!((lost..=2).all(|run| history.is_lost(RunNo(run))));
+        let found = check(&repo, &log(), options).unwrap().findings;
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
+
+/// The outcomes before an archiver's run and of it are lost: segments alone show that there was the one before.
+#[test]
+fn segments_stay_readable_when_the_outcome_of_their_run_is_lost_too() {
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
+    let repo = Arc::new(Repo::init(Arc::new(store.clone()), &Protection::None).unwrap());
+    begin(&repo).abandon("test").unwrap();
+    begin(&repo).abandon("test").unwrap();
+    let run = begin(&repo);
+    write(&run, &[b"one"]);
+    run.abandon("test").unwrap();
+    clock.advance(Duration::from_secs(3600));
+    store.delete(&[log().outcome(RunNo(2))]).unwrap();
+    assert!(store.damage(&log().outcome(RunNo(3)), |bytes| bytes[300] ^= 1));
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    repair(&repo, &log(), &CheckOptions::default(), &mut |_| true, &options).unwrap();
+    let history = History::read(&repo, &log()).unwrap();
+    assert!(history.is_lost(RunNo(2)) && history.is_lost(RunNo(3)));
+    assert_eq!(read(&repo, RunNo(3)).unwrap(), [b"one"]);
 }

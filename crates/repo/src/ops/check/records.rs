@@ -95,7 +95,11 @@ impl Check {
                     Err(error) => break Err(error),
                 }
             };
+            // If the outcome before the run is lost, there is nothing to compare with.
+            let before = run.0.checked_sub(1).map(RunNo).filter(|before| before.0 > 0);
+            let is_after_gap = before.is_some_and(|before| self.history.hash_of(before).is_none());
             if let Err(error) = read
+                && !(is_after_gap && reader.next_part() == 0 && error.is_of_segment_chain())
                 // The run may have ended meanwhile, and its segments may be gone.
                 && !is_superseded(&self.history.renewed(&repo)?, run)
             {

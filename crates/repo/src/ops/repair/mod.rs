@@ -28,6 +28,7 @@ use crate::{
         history::History,
         outcome::{self, LostOutcome, OutcomeType, Rebuilt},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
+        segment::{hash_before, last_archived, list_segments},
     },
     ops::check::{CheckOptions, CheckReport, Finding, Proven, Remedy, Severity, check_history},
     repo::Repo,
@@ -419,6 +420,11 @@ impl<'a> Planning<'a> {
                     .map(|run| (run, RepoError::damaged(log.outcome(run), Damage::Missing))),
             );
         }
+        if let Some(archived) = last_archived(repo, &history)? {
+            for run in (history.next_run().0..archived.0).map(RunNo) {
+                lost.entry(run).or_insert_with(|| RepoError::damaged(log.outcome(run), Damage::Missing));
+            }
+        }
         let (mut lost_prunes, mut lost_hold) = (BTreeSet::new(), None);
         if !lost.is_empty() {
             require_known_keys(repo)?;
@@ -546,9 +552,18 @@ impl<'a> Planning<'a> {
         let log = self.history.log();
         let after = (self.history.next_run(), self.history.last_hash());
         let mut plan = RepairPlan { after: Some(after), made: self.made, ..RepairPlan::default() };
+        let segments = match self.lost.is_empty() {
+            true => BTreeMap::new(),
+            false => list_segments(self.repo, log)?,
+        };
         for (run, error) in &self.lost {
-            let next = self.history.outcome(RunNo(run.0 + 1)).map(|next| next.previous);
-            let hash = next.unwrap_or_else(|| self.history.last_hash());
+            let after = RunNo(run.0 + 1);
+            let named = match self.history.outcome(after) {
+                Some(next) => Some(next.previous),
+                None if segments.contains_key(&after) => hash_before(self.repo, log, after)?,
+                None => None,
+            };
+            let hash = named.unwrap_or_else(|| self.history.last_hash());
             let before = self.history.outcome(RunNo(run.0.saturating_sub(1))).map(|before| before.hash);
             plan.lost.push(LostOutcome { run: run.0, hash, before });
             plan.outcomes.push(Finding { remedy: Remedy::Outcome, ..Finding::of(error, Severity::Lost) });
@@ -571,6 +586,7 @@ impl<'a> Planning<'a> {
         let mut index = BTreeSet::new();
         for finding in damage {
             match finding.remedy {
+                Remedy::Outcome if plan.outcomes.iter().any(|it| it.object == finding.object) => {}
                 Remedy::Outcome => plan.outcomes.push(finding),
                 // A new index could not list those packs, and would replace one that may.
                 Remedy::Index(run) if has_newer_packs(run) => plan.left.push(takes_newer(finding)),
