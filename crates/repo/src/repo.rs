@@ -183,6 +183,11 @@ impl Repo {
         trust.problems().iter().cloned().chain(rotation).collect()
     }
 
+    /// Keys that an operator had added who was removed then, so that nobody vouches for them.
+    pub(crate) fn dropped_keys(&self) -> Vec<KeyId> {
+        lock(&self.trust).dropped().map(|(dropped, _)| dropped).collect()
+    }
+
     /// The first of the problems with keys that blocks all writing.
     pub(crate) fn blocking(&self, trust: &Trust) -> Option<(String, Damage)> {
         let rotation = || self.keys.rotation_problem().map(|(path, damage)| (path.to_string(), damage));

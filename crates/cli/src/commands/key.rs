@@ -16,7 +16,6 @@ use holdfast_repo::{
         manage::{self, KeyInfo, NewKey, SlotInfo, UnderWay},
         rotate,
     },
-    store::ObjectPath,
 };
 use serde::Serialize;
 
@@ -328,21 +327,28 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let replaced = Some(repo.keys().key_id().to_string());
     let may_end = removed.may_end.iter().map(|(log, run)| log.backup_id(*run)).collect();
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced, may_end };
-    let exit = signed_too_late(&removed.too_late, context);
+    let exit = warn_of_late(&removed, context);
     context.output.result(exit, &made);
     Ok(exit)
 }
 
-/// Warns about outcomes that were stored between the last look at their logs and the removal of
-/// the key that signed them.
-fn signed_too_late(late: &[ObjectPath], context: &Context<'_>) -> Exit {
-    for object in late {
+/// Warns about keys and outcomes that were stored between the last look at them and the removal of the key that
+/// signed them.
+fn warn_of_late(removed: &manage::Removed, context: &Context<'_>) -> Exit {
+    for id in &removed.dropped {
         context.output.warning(format!(
-            "{object} was signed by the key while it was being removed: the outcome is rejected, and its log \
-             is blocked until \"holdfast repair\""
+            "the key {id} was added with the key while that was being removed, and does not count either: \
+             \"holdfast key remove {id}\", then add it again"
         ));
     }
-    if late.is_empty() { Exit::Done } else { Exit::Finding }
+    for object in &removed.too_late {
+        context.output.warning(format!(
+            "{object} was signed by the key, or one added with it, while it was being removed: the outcome is \
+             rejected, and its log is blocked until \"holdfast repair\""
+        ));
+    }
+    let is_none = removed.dropped.is_empty() && removed.too_late.is_empty();
+    if is_none { Exit::Done } else { Exit::Finding }
 }
 
 fn remove(args: &RemoveArgs, context: &Context<'_>) -> Result<Exit> {
@@ -368,7 +374,7 @@ impl Removed {
         let (own, others): (Vec<&KeyId>, Vec<&KeyId>) = ids.iter().partition(|id| **id == own);
         for id in others.into_iter().chain(own) {
             let removed = manage::remove(repo, *id, under_way).map_err(repository::of_keys_in(repo))?;
-            if signed_too_late(&removed.too_late, context) == Exit::Finding {
+            if warn_of_late(&removed, context) == Exit::Finding {
                 exit = Exit::Finding;
             }
             self.removed.push(id.to_string());

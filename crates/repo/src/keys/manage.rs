@@ -115,7 +115,7 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
     }
     let paths = key_paths(repo)?;
     // A key is believed, but has no object that could be opened.
-    for known in trust.all().filter(|known| !trust.is_removed(known.signer.key_id)) {
+    for known in trust.standing() {
         let path = key_path(known.signer.key_id);
         if !paths.contains(&path) {
             list.problems.push((path.to_string(), "is missing: its holder can open nothing".to_owned()));
@@ -138,7 +138,10 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
 }
 
 fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, &'static str> {
-    let known = trust.of_key(object.key_id).ok_or("no operator of this repository vouches for it")?;
+    let known = trust.of_key(object.key_id).ok_or(match trust.is_dropped(object.key_id) {
+        true => "the operator's key that added it was removed at the same time or before: remove it, too",
+        false => "no operator of this repository vouches for it",
+    })?;
     if known.signer.role != object.role {
         return Err("it claims another role than its operator gave it");
     }
@@ -222,6 +225,10 @@ fn add_signed(
     repo.store().create_if_absent(&signer_path(material.key_id()), &record)?;
     repo.store().create_if_absent(&key_path(material.key_id()), &to_json(&object))?;
     let trust = repo.look_again()?;
+    if trust.is_dropped(object.key_id) {
+        repo.store().delete(&[key_path(object.key_id)])?;
+        return Err(KeyError::Removed { key_id: keys.key_id() });
+    }
     let key = described(repo, &trust, &object).map_err(|what| damaged(key_path(object.key_id), what))?;
     Ok((key, trusted))
 }
@@ -261,9 +268,11 @@ pub enum UnderWay {
 /// What a removal leaves for somebody to look at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Outcomes that the key has signed and nobody believes, since they came between the last look at their
-    /// logs and the removal. These logs can continue after a repair.
+    /// Outcomes that the key, or one of those `dropped`, has signed and nobody believes, since they came
+    /// between the last look at their logs and the removal. These logs can continue after a repair.
     pub too_late: Vec<ObjectPath>,
+    /// Keys that the key has added between the last look and the removal: nobody believes them.
+    pub dropped: Vec<KeyId>,
     /// Runs that were under way, and may end with the key.
     pub may_end: Vec<(LogName, RunNo)>,
 }
@@ -305,15 +314,15 @@ pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed
             return Err(KeyError::LastOperator { key_id });
         }
         let at = rfc3339(repo.store().now()?);
-        let kept = vouched_for(&trust, &signer);
         let known = newest.seen();
         newest.look(repo).map_err(of_listing)?;
         if newest.seen() != known {
             continue;
         }
-        // Last, since the look takes long: a rotation by the key that the removal does not know counts for
-        // nobody.
+        // Last, since the look takes long: a rotation by the key, or a key that it has added, counts for
+        // nobody if the removal does not know it.
         let now = repo.look_again()?;
+        let kept = vouched_for(&now, &signer);
         let (rotations, last_rotation) = rotation::known(&**repo.store(), &now, repo.keys())?;
         let removal = Removal {
             format: FORMAT,
@@ -352,8 +361,13 @@ fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyErr
     };
     repo.store().delete(&[key_path(key_id)])?;
     rotation::require_counted(repo.keys())?;
+    let mut dropped: Vec<KeyId> =
+        trust.dropped().filter(|(_, by)| *by == key_id).map(|(dropped, _)| dropped).collect();
     let mut too_late: BTreeSet<ObjectPath> =
-        signed_too_late(repo, key_id, &removal.runs).map_err(of_listing)?.into_iter().collect();
+        signed_too_late(repo, |by| by == key_id || dropped.contains(&by), &removal.runs)
+            .map_err(of_listing)?
+            .into_iter()
+            .collect();
     for (log, known) in &newest.logs {
         let last = removal.runs.get(&log.to_string()).copied().unwrap_or(0);
         let may_end = trust.may_end(key_id, log);
@@ -361,7 +375,11 @@ fn delete(repo: &Repo, key_id: KeyId, newest: &Newest) -> Result<Removed, KeyErr
         let beyond = by_it.filter(|outcome| outcome.run.0 > last && Some(outcome.run) != may_end);
         too_late.extend(beyond.map(|outcome| log.outcome(outcome.run)));
     }
-    Ok(Removed { too_late: too_late.into_iter().collect(), may_end: may_end(repo, &trust, key_id)? })
+    // Of a key that has been removed, too, nobody need be told.
+    let objects = key_paths(repo)?;
+    dropped.retain(|dropped| objects.contains(&key_path(*dropped)));
+    let too_late = too_late.into_iter().collect();
+    Ok(Removed { too_late, dropped, may_end: may_end(repo, &trust, key_id)? })
 }
 
 /// Runs without an outcome that may still end with a removed key.
@@ -378,9 +396,8 @@ fn may_end(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<Vec<(LogName, Ru
 }
 
 fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
-    for other in trust.all().map(|known| &known.signer) {
-        let counts =
-            other.role == Role::Operator && other.key_id != key_id && !trust.is_removed(other.key_id);
+    for other in trust.standing().map(|known| &known.signer) {
+        let counts = other.role == Role::Operator && other.key_id != key_id;
         if counts && has_object(repo, other.key_id)? {
             return Ok(true);
         }
@@ -490,10 +507,10 @@ fn has_segments(repo: &Repo, log: &LogName, run: RunNo) -> Result<bool, RepoErro
     Ok(log.kind == Kind::Binlog && exists(&**repo.store(), &log.segment(run, 0))?)
 }
 
-/// Outcomes after `runs` that bear the signature of the removed key.
+/// Outcomes after `runs` that bear the signature of a removed key, if it `is_one_of` those in question.
 fn signed_too_late(
     repo: &Repo,
-    key_id: KeyId,
+    is_one_of: impl Fn(KeyId) -> bool + Sync,
     runs: &BTreeMap<String, u64>,
 ) -> Result<Vec<ObjectPath>, RepoError> {
     let mut late = Vec::new();
@@ -508,7 +525,7 @@ fn signed_too_late(
             let read = read_listed(&**repo.store(), &info, OUTCOME_BYTES_MAX).map_err(RepoError::from);
             match read.and_then(|bytes| outcome::parse(repo, log, run, &bytes, info.created_at)) {
                 Err(RepoError::Damaged { damage: Damage::SignerRemoved { key_id: by }, .. })
-                    if by == key_id =>
+                    if is_one_of(by) =>
                 {
                     late.push(info.path);
                 }

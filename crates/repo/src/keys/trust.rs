@@ -108,6 +108,14 @@ pub(super) struct Believed {
     pub(super) voucher: Option<Vouched>,
 }
 
+/// A key for which only an operator has vouched who was removed then, before anybody knew of it.
+#[derive(Clone, Copy, Debug)]
+struct Dropped {
+    key_id: KeyId,
+    /// The operator's key.
+    by: KeyId,
+}
+
 /// The key behind a signature that is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Author {
@@ -124,6 +132,8 @@ pub struct Author {
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     believed: HashMap<Hex<32>, Believed>,
+    /// By public signing key, like those that are believed.
+    dropped: HashMap<Hex<32>, Dropped>,
     removals: Vec<Removal>,
     /// Removals after a gap, or after a damaged one: for readers, they count against the keys that they name.
     unchained: Vec<Removal>,
@@ -139,6 +149,7 @@ impl Default for Trust {
     fn default() -> Self {
         Self {
             believed: HashMap::new(),
+            dropped: HashMap::new(),
             removals: Vec::new(),
             unchained: Vec::new(),
             last_removal: NO_OBJECT,
@@ -193,13 +204,30 @@ impl Trust {
             }
         }
         trust.believed = known;
-        for Vouched { voucher, .. } in &vouchers {
-            if !trust.believed.contains_key(&voucher.signer.public) {
-                let what = "no operator of this repository signed it";
-                trust.tell(&signer_path(voucher.signer.key_id), Damage::Malformed { what });
+        for vouched in &vouchers {
+            let signer = &vouched.voucher.signer;
+            if trust.believed.contains_key(&signer.public) {
+                continue;
             }
+            let what = match trust.dropped_by(vouched) {
+                Some(by) => {
+                    trust.dropped.insert(signer.public, Dropped { key_id: signer.key_id, by });
+                    "the operator's key that signed it was removed at the same time or before"
+                }
+                None => "no operator of this repository signed it",
+            };
+            trust.tell(&signer_path(signer.key_id), Damage::Malformed { what });
         }
         Ok(trust)
+    }
+
+    /// The removed operator behind a voucher that does not count, unless it should: one that the removal keeps
+    /// was altered since, and whoever it was for may still be believed.
+    fn dropped_by(&self, vouched: &Vouched) -> Option<KeyId> {
+        let by = self.believed.get(&vouched.by).map(|by| by.signer.key_id);
+        let by = by.or_else(|| Some(self.dropped.get(&vouched.by)?.by))?;
+        let is_kept = self.removal_of(by)?.kept.contains(&vouched.voucher.signer.key_id);
+        (!is_kept).then_some(by)
     }
 
     /// What operators have signed of signers, whether or not they still may; nothing is kept of others.
@@ -357,7 +385,22 @@ impl Trust {
 
     /// Whether somebody vouches for a key, and it was not removed.
     pub(crate) fn stands(&self, key_id: KeyId) -> bool {
-        self.all().any(|known| known.signer.key_id == key_id) && !self.is_removed(key_id)
+        self.standing().any(|known| known.signer.key_id == key_id)
+    }
+
+    /// All signers that are believed and were not removed.
+    pub(super) fn standing(&self) -> impl Iterator<Item = &Believed> {
+        self.all().filter(|known| !self.is_removed(known.signer.key_id))
+    }
+
+    /// Keys for which only an operator has vouched who was removed then, each with that operator's key.
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = (KeyId, KeyId)> {
+        self.dropped.values().map(|dropped| (dropped.key_id, dropped.by))
+    }
+
+    /// Whether nobody vouches for a key any more, since the operator who did was removed.
+    pub(crate) fn is_dropped(&self, key_id: KeyId) -> bool {
+        self.dropped().any(|(dropped, _)| dropped == key_id)
     }
 
     /// All signers that are or were believed.
@@ -372,7 +415,7 @@ impl Trust {
 
     /// Whether `public` is known at all.
     pub(crate) fn knows(&self, public: Hex<32>) -> bool {
-        self.believed.contains_key(&public)
+        self.believed.contains_key(&public) || self.dropped.contains_key(&public)
     }
 
     /// The newest rotation that a removal records, and its hash.
@@ -404,7 +447,8 @@ impl Trust {
         run: RunNo,
         outcome: Option<&[u8]>,
     ) -> Result<Author, Damage> {
-        let signer = &self.believed.get(&public).ok_or(Damage::Signature)?.signer;
+        let Some(known) = self.believed.get(&public) else { return Err(self.unbelieved(public, log, run)) };
+        let signer = &known.signer;
         if !signer.sources.is_empty() && !signer.sources.iter().any(|source| source == log.source.as_str()) {
             return Err(Damage::SignerElsewhere { key_id: signer.key_id });
         }
@@ -419,6 +463,18 @@ impl Trust {
             (Equal, Some(tip), Some(outcome)) if *tip == object_hash(outcome) => Ok(author),
             (Greater, ..) if self.may_end(signer.key_id, log) == Some(run) => Ok(yields),
             (Equal | Greater, ..) => Err(Damage::SignerRemoved { key_id: signer.key_id }),
+        }
+    }
+
+    /// What is wrong with a signature by somebody who is not believed. What the holder of a dropped key has
+    /// signed is known to count for nothing only after the last run that the removal knows.
+    fn unbelieved(&self, public: Hex<32>, log: &LogName, run: RunNo) -> Damage {
+        let Some(Dropped { key_id, by }) = self.dropped.get(&public) else { return Damage::Signature };
+        let removal = self.removal_of(*by);
+        let last = removal.and_then(|removal| removal.runs.get(&log.to_string())).copied().unwrap_or(0);
+        match run.0 > last {
+            true => Damage::SignerRemoved { key_id: *key_id },
+            false => Damage::Signature,
         }
     }
 

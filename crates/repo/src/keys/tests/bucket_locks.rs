@@ -8,11 +8,13 @@ type NewLocks = (ObjectLock, fn(&ObjectPath) -> bool);
 struct Vault {
     memory: MemStore,
     new: Mutex<Option<NewLocks>>,
+    /// Objects that somebody has hidden.
+    hidden: Vec<ObjectPath>,
 }
 
 impl Vault {
     fn new(memory: MemStore) -> Self {
-        Self { memory, new: Mutex::new(None) }
+        Self { memory, new: Mutex::new(None), hidden: Vec::new() }
     }
 }
 
@@ -62,7 +64,9 @@ impl Versioned for Vault {
         self.memory.list_folders(prefix)
     }
 
-    fn all_beneath(&self, _: &str, _: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
+    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
+        let below = self.hidden.iter().filter(|path| path.as_str().starts_with(prefix));
+        below.for_each(|path| each(path.clone(), Beneath { is_hidden: true, since: SystemTime::UNIX_EPOCH }));
         Ok(())
     }
 
@@ -123,4 +127,30 @@ fn nobody_who_has_no_key_makes_locks_shorter() {
         assert!(matches!(refused, Err(KeyError::Damaged { .. })), "{shorter}: {refused:?}");
         edit(&memory, &info_path(), shorter, told);
     }
+}
+
+/// A removed operator hides the record of a signer, and vouches for that signer by another name.
+#[test]
+fn a_repair_gives_up_nothing_of_a_signer_whose_record_is_hidden() {
+    let (memory, root) = new_repo();
+    let log = log("db1");
+    let second = added(&memory, &root, &key(Role::Operator, &[]), "second");
+    let writer = added(&memory, &root, &key(Role::Writer, &[]), "writer");
+    remove(&root, second.keys().key_id()).unwrap();
+    backup(&writer, &log).unwrap();
+    let path = signer_path(writer.keys().key_id());
+    memory.delete(&[path.clone(), key_path(writer.keys())]).unwrap();
+    let other = OwnKeys::generate().unwrap().signer(Role::Writer, Vec::new());
+    let signer = Signer { public: writer.keys().signing_public(), ..other };
+    let other_path = signer_path(signer.key_id);
+    let voucher = trust::Voucher { format: FORMAT, signer, label: String::new(), created_at: String::new() };
+    let record = signed::sign(second.keys(), signed::Sort::Signer, &voucher);
+    memory.create_if_absent(&other_path, &record).unwrap();
+
+    let vault = Vault { hidden: vec![path.clone()], ..Vault::new(memory) };
+    let again = Arc::new(Repo::open(Arc::new(vault), Some(&password("root"))).unwrap());
+    assert!(matches!(refused(&again, &log).1, Damage::SignerRemoved { .. }));
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let refused = repair(&again, &log, &CheckOptions::default(), &mut |_| true, &options).unwrap_err();
+    assert!(refused.to_string().starts_with(&format!("{path} was deleted")), "{refused}");
 }

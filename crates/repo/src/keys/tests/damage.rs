@@ -119,17 +119,7 @@ fn a_removed_operator_changes_no_word_of_before() {
     )
     .unwrap();
     // Another rotation that the same operator could have made.
-    let beside = MemStore::new();
-    let mut paths = Vec::new();
-    store
-        .list("", &mut |object| {
-            paths.push(object.path);
-            true
-        })
-        .unwrap();
-    for path in &paths {
-        beside.create_if_absent(path, &read_all(&store, path, 1 << 20).unwrap()).unwrap();
-    }
+    let beside = copy_of(&store, ManualClock::default());
     rotate(&by_password(&beside, "second").unwrap()).unwrap();
     let another = read_all(&beside, &object_path("rotations/001"), 1 << 20).unwrap();
     rotate(&second).unwrap();

@@ -194,6 +194,22 @@ fn outcomes_of(store: &MemStore, log: &LogName, runs: u64) -> Vec<(ObjectPath, V
     paths.map(|path| (path.clone(), read_all(store, &path, 1 << 20).unwrap())).collect()
 }
 
+/// The same objects, beside.
+fn copy_of(store: &MemStore, clock: ManualClock) -> MemStore {
+    let copy = MemStore::with_clock(clock);
+    let mut paths = Vec::new();
+    store
+        .list("", &mut |object| {
+            paths.push(object.path);
+            true
+        })
+        .unwrap();
+    for path in &paths {
+        copy.create_if_absent(path, &read_all(store, path, 1 << 20).unwrap()).unwrap();
+    }
+    copy
+}
+
 fn put(store: &MemStore, path: &ObjectPath, bytes: &[u8]) {
     store.delete(std::slice::from_ref(path)).unwrap();
     store.create_if_absent(path, bytes).unwrap();

@@ -218,6 +218,97 @@ fn what_ends_while_a_key_is_being_removed_stays_or_is_named() {
     assert_eq!(remove(&root, id).unwrap(), late, "whoever asks again is told again");
 }
 
+/// Looking at all logs takes a while, in which the operator who is being removed adds a key.
+#[test]
+fn a_key_added_while_its_operator_is_being_removed_stays_or_is_named() {
+    let log = log("db1");
+    let beside_removal = |is_it: fn(&Call<'_>) -> bool, ends: bool| {
+        let (store, root) = new_repo();
+        let leaving = added(&store, &root, &key(Role::Operator, &[]), "leaving");
+        let id = leaving.keys().key_id();
+        let (to, log) = (store.clone(), log.clone());
+        let adds = once(is_it, move || {
+            let writer = added(&to, &leaving, &key(Role::Writer, &[]), "writer");
+            if ends {
+                backup(&writer, &log).unwrap();
+            }
+            None
+        });
+        let removed = manage::remove(&beside(&store, "root", adds), id, UnderWay::MayEnd).unwrap();
+        (store, root, id, removed)
+    };
+
+    let (store, root, _, removed) = beside_removal(|call| call.op == Op::Now, false);
+    assert_eq!(removed, manage::Removed::default());
+    backup(&by_password(&store, "writer").unwrap(), &log).unwrap();
+    assert_eq!(list(&root).unwrap().problems, []);
+
+    let at_the_last = |call: &Call<'_>| call.op == Op::Create && call.path.starts_with("removals/");
+    let (store, root, id, removed) = beside_removal(at_the_last, true);
+    let writer = by_password(&store, "writer").unwrap().keys().key_id();
+    assert_eq!((removed.dropped, removed.too_late), (vec![writer], vec![log.outcome(RunNo(1))]));
+    root.look_again().unwrap();
+    assert_eq!(refused(&root, &log).1, Damage::SignerRemoved { key_id: writer });
+    // Once the key that counts for nothing is gone, a repair gives up what it has signed.
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let refused = repair(&root, &log, &CheckOptions::default(), &mut |_| true, &options).unwrap_err();
+    assert!(refused.to_string().starts_with(&format!("keys/{writer}: ")), "{refused}");
+    assert_eq!(remove(&root, writer).unwrap(), []);
+    assert_eq!(repaired(&root, &log).outcomes.len(), 1);
+    assert_eq!(manage::remove(&root, id, UnderWay::MayEnd).unwrap(), manage::Removed::default());
+    backup(&root, &log).unwrap();
+}
+
+/// Whoever adds a key is told if its voucher does not count any more, and no key object is left.
+#[test]
+fn a_key_added_by_a_removed_operator_is_not_told_to_be_good() {
+    for what in ["signers/", "keys/"] {
+        let (store, root) = new_repo();
+        let id = added(&store, &root, &key(Role::Operator, &[]), "leaving").keys().key_id();
+        // A removal that knows nothing of the new key.
+        let elsewhere = copy_of(&store, ManualClock::default());
+        remove(&by_password(&elsewhere, "root").unwrap(), id).unwrap();
+        let path = object_path("removals/0000000001");
+        let record = read_all(&elsewhere, &path, 1 << 20).unwrap();
+        let to = store.clone();
+        let removes = once(
+            move |call| call.op == Op::Create && call.path.starts_with(what),
+            move || {
+                to.create_if_absent(&path, &record).unwrap();
+                None
+            },
+        );
+        let leaving = beside(&store, "leaving", removes);
+        let error = add(&leaving, &key(Role::Writer, &[]), behind(&password("writer"))).unwrap_err();
+        assert!(matches!(error, KeyError::Removed { key_id } if key_id == id), "{error}");
+        assert!(matches!(by_password(&store, "writer"), Err(KeyError::WrongPassword { .. })));
+        assert_eq!(list(&root).unwrap().problems.len(), 2, "the voucher, and the object of the removed key");
+    }
+}
+
+/// A voucher that a removal keeps was altered since: what the key has signed may be genuine.
+#[test]
+fn a_repair_gives_up_nothing_of_a_signer_that_a_removal_keeps() {
+    let (store, root) = new_repo();
+    let log = log("db1");
+    let second = added(&store, &root, &key(Role::Operator, &[]), "second");
+    let writer = added(&store, &second, &key(Role::Writer, &[]), "writer");
+    remove(&root, second.keys().key_id()).unwrap();
+    backup(&writer, &log).unwrap();
+    let path = signer_path(writer.keys().key_id());
+    let record = read_all(&store, &path, 1 << 20).unwrap();
+    let repository = root.info().repository_id;
+    let (voucher, _): (trust::Voucher, _) = signed::read(repository, signed::Sort::Signer, &record).unwrap();
+    let altered = trust::Voucher { label: "altered".to_owned(), ..voucher };
+    put(&store, &path, &signed::sign(second.keys(), signed::Sort::Signer, &altered));
+    store.delete(&[key_path(writer.keys())]).unwrap();
+    let again = by_password(&store, "root").unwrap();
+    assert_eq!(refused(&again, &log).1, Damage::Signature);
+    let options = RunOptions { renew_every: None, ..RunOptions::of_this_process() };
+    let refused = repair(&again, &log, &CheckOptions::default(), &mut |_| true, &options).unwrap_err();
+    assert!(refused.to_string().starts_with(path.as_str()), "{refused}");
+}
+
 /// A run that was frozen before its outcome was created, until its key was
 /// removed, is not told that all is well.
 #[test]

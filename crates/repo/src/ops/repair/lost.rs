@@ -69,16 +69,45 @@ pub(super) fn require_damaged(
 
 /// Checks that it is known whose signatures to trust: otherwise outcomes that are unreadable only because the
 /// record of a key is lost would be taken for damaged, for good.
+///
+/// Of keys that have no object any more, and that an operator had added who was removed then, it is known that
+/// they are not to be trusted. But the operator could vouch so for a signer whose own record was hidden.
 pub(super) fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
     match manage::list(repo) {
-        Ok(keys) => match keys.problems.into_iter().next() {
-            Some((object, problem)) => Err(RepairError::Keys { object, problem }),
-            None => Ok(()),
-        },
+        Ok(keys) => {
+            let dropped = repo.dropped_keys();
+            let is_known = |object: &str| {
+                let name = object.strip_prefix("signers/").unwrap_or_default();
+                name.parse().is_ok_and(|key_id| dropped.contains(&key_id))
+            };
+            if let Some((object, problem)) = keys.problems.into_iter().find(|(object, _)| !is_known(object)) {
+                return Err(RepairError::Keys { object, problem });
+            }
+            match dropped.is_empty() {
+                true => Ok(()),
+                false => require_no_signer_beneath(repo),
+            }
+        }
         Err(KeyError::Store(error)) => Err(RepoError::from(error).into()),
         Err(error) => {
             let object = "keys/".to_owned();
             Err(RepairError::Keys { object, problem: error.to_string() })
         }
+    }
+}
+
+fn require_no_signer_beneath(repo: &Repo) -> Result<(), RepairError> {
+    let Some(versioned) = repo.store().versioned() else { return Ok(()) };
+    let mut first = None;
+    versioned
+        .all_beneath("signers/", &mut |path, beneath| {
+            first.get_or_insert((path, beneath));
+        })
+        .map_err(RepoError::from)?;
+    match first {
+        Some((path, Beneath { is_hidden, since })) => {
+            Err(RepairError::Beneath { object: path.to_string(), is_hidden, since: Some(since) })
+        }
+        None => Ok(()),
     }
 }
