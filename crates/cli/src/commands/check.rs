@@ -10,7 +10,8 @@ use std::{
 
 use holdfast_core::{BENEATH_HINT, Error, ErrorKind, HISTORY_HINT, Result};
 use holdfast_repo::{
-    Act, Damage, LogName, Repo, RepoError, Role,
+    Act, LogName, Repo, RepoError, Role,
+    keys::manage,
     log::beneath::BeneathFinder,
     ops::{
         check::{CheckOptions, CheckReport, Finding, Severity, check},
@@ -100,11 +101,11 @@ impl Found {
     }
 
     /// A damaged record about keys, which is ignored.
-    fn of_key(object: String, damage: &Damage) -> Self {
+    fn of_key(object: String, problem: String) -> Self {
         Self {
             severity: "repairable",
             object,
-            problem: damage.to_string(),
+            problem,
             backups: Vec::new(),
             files: Vec::new(),
             files_more: 0,
@@ -452,10 +453,19 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
     let logs = select::logs_named(&repo, args.name.as_ref())?;
     let began_at = Instant::now();
     let mut checked = Checked::default();
-    checked
-        .findings
-        .extend(repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, &damage)));
+    checked.findings.extend(
+        repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, damage.to_string())),
+    );
     let mut worst: Option<Error> = None;
+    match manage::without_share(&repo).map_err(repository::of_store) {
+        Ok(keys) => {
+            checked.findings.extend(keys.into_iter().map(|(object, what)| Found::of_key(object, what)));
+        }
+        Err(error) => {
+            checked.failed.push(Failed { log: "keys/".to_owned(), error: error.to_string() });
+            worst = Some(error);
+        }
+    }
     for log in logs {
         let bytes_max = options.bytes_max.map(|most| most.saturating_sub(checked.bytes_read));
         let time_max = options.time_max.map(|most| most.saturating_sub(began_at.elapsed()));

@@ -100,6 +100,8 @@ struct Listed {
     rotations: u8,
     /// Objects that are ignored.
     problems: Vec<Problem>,
+    /// Keys that open nothing stored since a rotation.
+    without_share: Vec<Problem>,
 }
 
 impl Render for Listed {
@@ -119,6 +121,9 @@ impl Render for Listed {
         }
         for Problem { object, problem } in &self.problems {
             writeln!(out, "ignored: {object}: {problem}")?;
+        }
+        for Problem { object, problem } in &self.without_share {
+            writeln!(out, "{object}: {problem}")?;
         }
         Ok(())
     }
@@ -182,6 +187,8 @@ impl Render for Removed {
 struct RotatedKeys {
     rotation: u8,
     keys: usize,
+    /// Keys that were added at the same time, and open nothing stored from now on.
+    without_share: Vec<String>,
 }
 
 impl Render for RotatedKeys {
@@ -230,13 +237,17 @@ pub(super) fn run(args: &KeyArgs, context: &Context<'_>) -> Result<Exit> {
 fn list(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
     let list = manage::list(&repo).map_err(repository::of_keys_in(&repo))?;
-    let problems = list.problems.into_iter().map(|(object, problem)| Problem { object, problem });
+    let problems = |named: Vec<(String, String)>| {
+        named.into_iter().map(|(object, problem)| Problem { object, problem }).collect::<Vec<_>>()
+    };
     let listed = Listed {
         keys: list.keys.into_iter().map(Key::from).collect(),
         rotations: repo.keys().rotations(),
-        problems: problems.collect(),
+        problems: problems(list.problems),
+        without_share: problems(list.without_share),
     };
-    let exit = if listed.problems.is_empty() { Exit::Done } else { Exit::Finding };
+    let is_sound = listed.problems.is_empty() && listed.without_share.is_empty();
+    let exit = if is_sound { Exit::Done } else { Exit::Finding };
     context.output.result(exit, &listed);
     Ok(exit)
 }
@@ -391,9 +402,17 @@ impl Removed {
 
 fn rotated(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::ManageKeys, "rotating keys")?;
-    let Rotated { number, keys } = rotate(&repo).map_err(repository::of_keys_in(&repo))?;
-    context.output.result(Exit::Done, &RotatedKeys { rotation: number, keys });
-    Ok(Exit::Done)
+    let Rotated { number, keys, without_share } = rotate(&repo).map_err(repository::of_keys_in(&repo))?;
+    for id in &without_share {
+        context.output.warning(format!(
+            "the key {id} has no share in the rotation, and opens nothing stored from now on: \
+             \"holdfast key remove {id}\", then add it again"
+        ));
+    }
+    let exit = if without_share.is_empty() { Exit::Done } else { Exit::Finding };
+    let without_share = without_share.iter().map(ToString::to_string).collect();
+    context.output.result(exit, &RotatedKeys { rotation: number, keys, without_share });
+    Ok(exit)
 }
 
 fn generate(args: &GenerateArgs, context: &Context<'_>) -> Result<Exit> {

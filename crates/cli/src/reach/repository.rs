@@ -377,6 +377,7 @@ pub(crate) fn of_keys(error: KeyError, location: &str) -> Error {
                  stays",
             ),
         ),
+        KeyError::NoShare { .. } => (ErrorKind::Failed, None),
         KeyError::Crowded => (ErrorKind::Failed, Some("run it again")),
         KeyError::NotEncrypted { .. } => (
             ErrorKind::Key,

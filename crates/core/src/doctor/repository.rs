@@ -9,6 +9,7 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Kind, LogName, Repo, RepoError, Role, SourceName,
+    keys::manage,
     store::{ObjectPath, writers::PROBES},
 };
 use jiff::Timestamp;
@@ -89,6 +90,15 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
         let text = format!("{object}: {damage}: ignored");
         findings
             .add(Finding::notice(text, "\"holdfast key list\" shows the keys; find out where it came from"));
+    }
+    match manage::without_share(repo) {
+        Ok(keys) => keys.into_iter().for_each(|(object, problem)| {
+            findings.add(Finding::notice(
+                format!("{object}: {problem}"),
+                "\"holdfast key remove\", then \"holdfast key add\"",
+            ));
+        }),
+        Err(error) => findings.add(Error::from(RepoError::from(error))),
     }
     match protection(repo) {
         Ok(found) => found.into_iter().flatten().for_each(|finding| findings.add(finding)),

@@ -170,6 +170,17 @@ pub enum KeyError {
         /// The rotation.
         object: String,
     },
+    /// A key was added while another operator rotated the keys, and opens nothing sealed since.
+    #[error(
+        "the key {key_id} was added while the keys were rotated, and has no share in rotation {rotation}: \
+         remove it, and add it again"
+    )]
+    NoShare {
+        /// The new key.
+        key_id: KeyId,
+        /// Number of the rotation.
+        rotation: u8,
+    },
     /// Others changed keys at the same time.
     #[error("others kept changing keys at the same time")]
     Crowded,

@@ -35,7 +35,7 @@ use crate::{
         outcome::{self, OUTCOME_BYTES_MAX},
     },
     repo::Repo,
-    store::{ObjectPath, ahead::in_order, exists, read_listed},
+    store::{ObjectPath, StoreError, ahead::in_order, exists, read_listed},
 };
 
 /// Bytes of a label, at most.
@@ -95,6 +95,8 @@ pub struct KeyList {
     pub keys: Vec<KeyInfo>,
     /// Objects that count for nothing, and what is wrong with them.
     pub problems: Vec<(String, String)>,
+    /// Key objects that open nothing sealed since a rotation, and why.
+    pub without_share: Vec<(String, String)>,
 }
 
 fn key_paths(repo: &Repo) -> Result<Vec<ObjectPath>, KeyError> {
@@ -133,8 +135,26 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
             Err(other) => return Err(other),
         }
     }
+    list.without_share = without_share_by(repo, &trust)?;
     list.keys.sort_by(|a, b| (&a.created_at, a.key_id).cmp(&(&b.created_at, b.key_id)));
     Ok(list)
+}
+
+/// The objects of keys that have no share in a rotation, and so open nothing sealed since, and what to do.
+pub fn without_share(repo: &Repo) -> Result<Vec<(String, String)>, StoreError> {
+    without_share_by(repo, &*repo.look_again()?)
+}
+
+fn without_share_by(repo: &Repo, trust: &Trust) -> Result<Vec<(String, String)>, StoreError> {
+    let keys = rotation::without_share(&**repo.store(), trust, repo.keys())?;
+    let told = |(key_id, rotation)| {
+        let problem = format!(
+            "has no share in rotation {rotation}, and opens nothing stored since: remove the key, and add \
+             it again"
+        );
+        (key_path(key_id).to_string(), problem)
+    };
+    Ok(keys.into_iter().map(told).collect())
 }
 
 fn described(repo: &Repo, trust: &Trust, object: &KeyObject) -> Result<KeyInfo, &'static str> {
@@ -212,32 +232,48 @@ fn add_signed(
     let sources = new.sources.iter().map(ToString::to_string).collect();
     let signer = own.signer(new.role, sources);
     let created_at = rfc3339(repo.store().now()?);
-    let payload = payload(keys, &trust, own, signer.clone());
-    let material = KeyMaterial::from_payload(payload, signer.key_id, new.role)
-        .map_err(|what| damaged("new keys", what))?;
-    let described_by = Described { label: new.label.clone(), created_at: created_at.clone() };
-    let slot_signer = if signer_of_slot == SlotSigner::Itself { &material } else { keys };
-    let object = slot::seal(&material, Some(slot), described_by, slot_signer)?;
-    let trusted = Trusted { repository: repo.info().repository_id, operator: slot_signer.signing_public() };
-
     let voucher = Voucher { format: FORMAT, signer, label: new.label.clone(), created_at };
+    let sealed = |trust: &Trust| {
+        let Voucher { signer, label, created_at, .. } = voucher.clone();
+        let key_id = signer.key_id;
+        let material = KeyMaterial::from_payload(payload(keys, trust, &own, signer), key_id, new.role)
+            .map_err(|what| damaged("new keys", what))?;
+        let slot_signer = if signer_of_slot == SlotSigner::Itself { &material } else { keys };
+        let object = slot::seal(&material, Some(slot), Described { label, created_at }, slot_signer)?;
+        Ok::<_, KeyError>((object, slot_signer.signing_public()))
+    };
+    let (mut object, mut operator) = sealed(&trust)?;
     let record = signed::sign(keys, Sort::Signer, &voucher);
-    repo.store().create_if_absent(&signer_path(material.key_id()), &record)?;
-    repo.store().create_if_absent(&key_path(material.key_id()), &to_json(&object))?;
+    repo.store().create_if_absent(&signer_path(own.key_id), &record)?;
+    // A rotation made by now need not have a share for the key: what is sealed must hold its key pairs.
+    loop {
+        let (_, trust) = as_operator(repo, "add a key")?;
+        if object.rotations == Some(keys.rotations()) {
+            break;
+        }
+        (object, operator) = sealed(&trust)?;
+    }
+    let trusted = Trusted { repository: repo.info().repository_id, operator };
+    repo.store().create_if_absent(&key_path(object.key_id), &to_json(&object))?;
     let trust = repo.look_again()?;
     if trust.is_dropped(object.key_id) {
         repo.store().delete(&[key_path(object.key_id)])?;
         return Err(KeyError::Removed { key_id: keys.key_id() });
     }
     let key = described(repo, &trust, &object).map_err(|what| damaged(key_path(object.key_id), what))?;
+    let without_share = rotation::without_share(&**repo.store(), &trust, keys)?;
+    if let Some((key_id, rotation)) = without_share.into_iter().find(|(key_id, _)| *key_id == key.key_id) {
+        return Err(KeyError::NoShare { key_id, rotation });
+    }
     Ok((key, trusted))
 }
 
 /// The part of the keys at hand that another role gets, with key pairs of its own.
-fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> Payload {
+fn payload(keys: &KeyMaterial, trust: &Trust, own: &OwnKeys, signer: Signer) -> Payload {
     let role = signer.role;
     let of_role = |rotation: u8| keys.seal_keys(rotation).map(|keys| keys.of_role(role));
-    let mut signers: Vec<Signer> = trust.all().map(|believed| believed.signer.clone()).collect();
+    let others = trust.all().filter(|known| known.signer.key_id != signer.key_id);
+    let mut signers: Vec<Signer> = others.map(|known| known.signer.clone()).collect();
     signers.sort_by_key(|signer| signer.key_id);
     signers.push(signer);
     let first = of_role(0);
@@ -249,8 +285,8 @@ fn payload(keys: &KeyMaterial, trust: &Trust, own: OwnKeys, signer: Signer) -> P
         refs_private: first.and_then(|keys| keys.refs_private),
         rotated: (1..=keys.rotations()).filter_map(of_role).collect(),
         hash_key: keys.payload.hash_key.clone().filter(|_| role.may(super::Act::Backup)),
-        signing_key: own.signing_key,
-        exchange_key: Some(own.exchange_key),
+        signing_key: own.signing_key.clone(),
+        exchange_key: Some(own.exchange_key.clone()),
         signers,
     }
 }

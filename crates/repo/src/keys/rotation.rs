@@ -12,10 +12,10 @@ use super::{
     look,
     material::SealKeys,
     object_path,
-    operator::{as_operator, has_object},
+    operator::{as_operator, key_path},
     rfc3339,
     signed::{self, Sort},
-    slot::to_json,
+    slot::{self, to_json},
     trust::{Trust, is_number, listed, record},
     wrap::{Purpose, open_sealed, seal_for},
 };
@@ -49,12 +49,14 @@ struct Share {
 }
 
 /// What a rotation did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rotated {
     /// Its number, from 1.
     pub number: u8,
     /// Keys that have their share in it.
     pub keys: usize,
+    /// Keys that were added at the same time and have none: they open nothing sealed from now on.
+    pub without_share: Vec<KeyId>,
 }
 
 fn path(number: u8) -> ObjectPath {
@@ -194,12 +196,9 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
     };
     let fresh = SealKeys::generate();
     let mut shares = Vec::new();
-    for signer in trust.all().map(|believed| &believed.signer) {
+    // Whether or not a key has an object: that may be about to be created, or have been hidden for a while.
+    for signer in trust.standing().map(|believed| &believed.signer) {
         let key_id = signer.key_id;
-        // A key that has no key object any more opens nothing.
-        if trust.is_removed(key_id) || !has_object(repo, key_id)? {
-            continue;
-        }
         let exchange = signer.exchange.ok_or(KeyError::NoExchange { key_id })?;
         let plain = to_json(&fresh.of_role(signer.role));
         let associated = associated_data(number, key_id, signer.role);
@@ -209,19 +208,70 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
         shares.push(Share { key_id, enc, sealed: to_hex(&sealed) });
     }
     shares.sort_by_key(|share| share.key_id);
-    let rotated = Rotated { number, keys: shares.len() };
+    let keys_with_share = shares.len();
     let at = rfc3339(repo.store().now()?);
     let rotation = Rotation { format: FORMAT, number, previous, at, shares };
     match repo.store().create_if_absent(&path(number), &signed::sign(keys, Sort::Rotation, &rotation)) {
         Ok(_) => {
-            // The key may have been removed meanwhile.
-            look(&**repo.store(), &latest)?;
+            // The key may have been removed meanwhile, or others added.
+            let trust = look(&**repo.store(), &latest)?;
             require_counted(&latest)?;
-            Ok(rotated)
+            let without_share = without_share(&**repo.store(), &trust, &latest)?;
+            let without_share = without_share.into_iter().map(|(key_id, _)| key_id).collect();
+            Ok(Rotated { number, keys: keys_with_share, without_share })
         }
         Err(error) if error.is_exists() => Err(KeyError::Crowded),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The keys that stand and have no share in a rotation that their key object does not have the keys of, each
+/// with the first such rotation, of those that the key at hand has taken up.
+pub(super) fn without_share(
+    store: &dyn Store,
+    trust: &Trust,
+    keys: &KeyMaterial,
+) -> Result<Vec<(KeyId, u8)>, StoreError> {
+    let repository = keys.repository().repository_id;
+    let mut rotations = Vec::new();
+    for number in 1..=keys.rotations() {
+        // One that is gone or altered is reported as such.
+        let bytes = match record(store, &path(number)) {
+            Err(error) if error.is_not_found() => continue,
+            bytes => bytes?,
+        };
+        let rotation: Result<(Rotation, _), _> = signed::read(repository, Sort::Rotation, &bytes);
+        rotations.extend(rotation.ok().map(|(rotation, _)| (number, rotation)));
+    }
+    let mut without = Vec::new();
+    for known in trust.standing() {
+        let key_id = known.signer.key_id;
+        let has_share = |rotation: &Rotation| rotation.shares.iter().any(|share| share.key_id == key_id);
+        let mut lacking = rotations.iter().filter(|(_, rotation)| !has_share(rotation)).peekable();
+        if lacking.peek().is_none() {
+            continue;
+        }
+        let object = match slot::read(store, &key_path(key_id)) {
+            Ok(object) => object,
+            Err(KeyError::Store(error)) if !error.is_not_found() => return Err(error),
+            // It is reported as missing or damaged.
+            Err(_) => continue,
+        };
+        let voucher = known.voucher.as_ref().map(|vouched| &vouched.voucher);
+        let created_at = time(voucher.map_or(&object.created_at, |voucher| &voucher.created_at));
+        let holds = |number: u8, rotation: &Rotation| match object.rotations {
+            Some(count) => number <= count,
+            None => time(&rotation.at) <= created_at,
+        };
+        let first = lacking.find(|(number, rotation)| !holds(*number, rotation));
+        without.extend(first.map(|(number, _)| (key_id, *number)));
+    }
+    without.sort_unstable();
+    Ok(without)
+}
+
+fn time(rfc3339: &str) -> Option<jiff::Timestamp> {
+    rfc3339.parse().ok()
 }
 
 /// A first rotation in which the share of the key that signs it is `plain`.

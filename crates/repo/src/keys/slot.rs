@@ -30,6 +30,9 @@ pub(super) struct KeyObject {
     pub(super) role: Role,
     pub(super) label: String,
     pub(super) created_at: String,
+    /// How many rotations the sealed part has the keys of; absent in objects made by earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) rotations: Option<u8>,
     pub(super) slot: Slot,
     sealed: String,
 }
@@ -168,7 +171,8 @@ pub(super) fn seal(
         }
     };
     let Described { label, created_at } = described;
-    Ok(KeyObject { format: FORMAT, key_id, role, label, created_at, slot, sealed: to_hex(&bytes) })
+    let rotations = u8::try_from(material.payload.rotated.len()).ok();
+    Ok(KeyObject { format: FORMAT, key_id, role, label, created_at, rotations, slot, sealed: to_hex(&bytes) })
 }
 
 /// Reads a key object, without opening it.

@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn rotated(number: u8, keys: usize) -> Rotated {
+    Rotated { number, keys, without_share: Vec::new() }
+}
+
 /// No removal is based on rotations whose records are gone.
 #[test]
 fn no_key_is_removed_while_a_rotation_is_missing() {
@@ -28,7 +32,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     let leaving = added(&store, &root, &key(Role::Operator, &[]), "leaving");
     backup(&writer, &log).unwrap();
     remove(&root, leaving.keys().key_id()).unwrap();
-    assert_eq!(rotate(&root).unwrap(), Rotated { number: 1, keys: 2 });
+    assert_eq!(rotate(&root).unwrap(), rotated(1, 2));
     assert!(matches!(rotate(&leaving), Err(KeyError::Removed { .. })));
 
     // A process that has run since before seals for the new keys with its next run, and reads
@@ -64,7 +68,7 @@ fn after_a_rotation_what_is_new_opens_for_those_who_have_a_share() {
     let error = leaving.read_object(&report(RunNo(4)), 100).unwrap_err();
     assert!(matches!(error, RepoError::Damaged { damage: Damage::NewerKeys { rotation: 1 }, .. }), "{error}");
 
-    assert_eq!(rotate(&late).unwrap(), Rotated { number: 2, keys: 3 });
+    assert_eq!(rotate(&late).unwrap(), rotated(2, 3));
     assert_eq!(rotate(&root).unwrap().number, 3, "with keys that were opened before");
     // Without the record, nobody silently goes back to the old keys.
     let second = object_path("rotations/002");
@@ -119,5 +123,96 @@ fn a_rotation_beside_a_removal_counts_or_is_named() {
     assert!(named(rotate(&beside(&store, "leaving", late)).unwrap_err()));
     store.delete(&[first]).unwrap();
     assert!(sound(&store));
-    assert_eq!(rotate(&by_password(&store, "root").unwrap()).unwrap(), Rotated { number: 1, keys: 1 });
+    assert_eq!(rotate(&by_password(&store, "root").unwrap()).unwrap(), rotated(1, 1));
+}
+
+/// Whoever has a new key opens what is stored after a rotation that was made at the same time.
+#[test]
+fn a_key_added_beside_a_rotation_opens_what_is_new() {
+    for what in ["signers/", "keys/"] {
+        let (store, root) = new_repo();
+        let rotating = by_password(&store, "root").unwrap();
+        let rotates = once(
+            move |call| call.op == Op::Create && call.path.starts_with(what),
+            move || {
+                rotate(&rotating).unwrap();
+                None
+            },
+        );
+        let adding = beside(&store, "root", rotates);
+        add(&adding, &key(Role::Operator, &[]), behind(&password("offline"))).unwrap();
+        let log = log("db1");
+        let run = backup(&root, &log).unwrap();
+        let offline = by_password(&store, "offline").unwrap();
+        assert_eq!(offline.key_problems(), [], "{what}");
+        assert_eq!(History::read(&offline, &log).unwrap().head(&offline, run).unwrap(), head_of(&log, run));
+        assert_eq!(list(&root).unwrap().without_share, []);
+    }
+}
+
+/// A rotation has decided who gets a share when the key is added: whoever comes second learns of the other.
+#[test]
+fn a_key_without_a_share_is_named() {
+    let (store, root) = new_repo();
+    let adding = by_password(&store, "root").unwrap();
+    let adds = once(
+        |call| call.op == Op::Create && call.path.starts_with("rotations/"),
+        move || {
+            add(&adding, &key(Role::Writer, &[]), behind(&password("writer"))).unwrap();
+            None
+        },
+    );
+    let Rotated { without_share, .. } = rotate(&beside(&store, "root", adds)).unwrap();
+    let writer = by_password(&store, "writer").unwrap();
+    let id = writer.keys().key_id();
+    assert_eq!(without_share, [id]);
+    let named = |repo: &Repo| {
+        let without_share = list(repo).unwrap().without_share;
+        without_share.into_iter().map(|(object, _)| object).collect::<Vec<_>>()
+    };
+    assert_eq!(named(&root), [format!("keys/{id}")]);
+    // It keeps nobody from repairing anything.
+    assert_eq!(list(&root).unwrap().problems, []);
+    remove(&root, id).unwrap();
+    let again = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    backup(&again, &log("db1")).unwrap();
+    assert_eq!(named(&root), [] as [String; 0]);
+
+    let (store, _, clock) = new_repo_with_clock();
+    clock.advance(Duration::from_secs(3600));
+    let elsewhere = copy_of(&store, clock.clone());
+    rotate(&by_password(&elsewhere, "root").unwrap()).unwrap();
+    clock.set_back(Duration::from_secs(3600));
+    let path = object_path("rotations/001");
+    let record = read_all(&elsewhere, &path, 1 << 20).unwrap();
+    let to = store.clone();
+    let rotates = once(
+        |call| call.op == Op::Create && call.path.starts_with("keys/"),
+        move || {
+            to.create_if_absent(&path, &record).unwrap();
+            None
+        },
+    );
+    let adding = beside(&store, "root", rotates);
+    let error = add(&adding, &key(Role::Writer, &[]), behind(&password("writer"))).unwrap_err();
+    assert!(matches!(error, KeyError::NoShare { rotation: 1, .. }), "{error}");
+    let root = by_password(&store, "root").unwrap();
+    let [object] = &named(&root)[..] else { panic!("one key") };
+    // As an earlier version has written it: then time tells.
+    edit(&store, &object_path(object), "\"rotations\":0,", "");
+    assert_eq!(named(&root).len(), 1);
+}
+
+/// An object that is hidden for a while, in a store that keeps versions.
+#[test]
+fn a_key_whose_object_is_gone_for_a_while_has_its_share() {
+    let (store, root) = new_repo();
+    let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
+    let path = key_path(writer.keys());
+    let object = read_all(&store, &path, 1 << 20).unwrap();
+    store.delete(std::slice::from_ref(&path)).unwrap();
+    assert_eq!(rotate(&root).unwrap(), rotated(1, 2));
+    store.create_if_absent(&path, &object).unwrap();
+    backup(&by_password(&store, "writer").unwrap(), &log("db1")).unwrap();
+    assert_eq!(list(&root).unwrap().without_share, []);
 }
