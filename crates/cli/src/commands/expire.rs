@@ -8,7 +8,7 @@ use std::{
 use holdfast_core::{Error, ErrorKind, Event, Listener as _, Result, binlog::Archive};
 use holdfast_repo::{
     Act, Kind, LogName, Repo, RunNo, SourceName,
-    log::{history::History, outcome::Outcome},
+    log::{history::History, outcome::Outcome, run::active},
     ops::{
         expire::{self, ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
         retention::RetentionPolicy,
@@ -208,8 +208,9 @@ fn unneeded_binlogs(
     // If any start time is unknown, all binlogs may be needed.
     let begun: Option<Vec<Timestamp>> = kept.collect();
     let Some(oldest) = begun.and_then(|begun| begun.into_iter().min()) else { return Ok(Vec::new()) };
-    let mut unneeded = Vec::new();
     let logs = select::logs_of_source(context, repo, args.name.name.as_ref())?;
+    let oldest = under_way(repo, &logs)?.map_or(oldest, |begun| begun.min(oldest));
+    let mut unneeded = Vec::new();
     for log in logs.into_iter().filter(|log| log.kind == Kind::Binlog) {
         let history = History::read(repo, &log)?;
         let mut dropped = ended_before(&history, oldest);
@@ -240,6 +241,18 @@ fn unneeded_binlogs(
         }
     }
     Ok(unneeded)
+}
+
+/// A time before the position of any backup that is under way, if one is.
+fn under_way(repo: &Repo, logs: &[LogName]) -> Result<Option<Timestamp>> {
+    let mut first = None;
+    for log in logs.iter().filter(|log| log.kind != Kind::Binlog) {
+        if let Some(run) = active(repo, log)? {
+            let begun = Timestamp::try_from(run.started_at).unwrap_or(Timestamp::MIN);
+            first = first.into_iter().chain([begun]).min();
+        }
+    }
+    Ok(first)
 }
 
 /// The kept backups after which something may be replayed. One that is kept for nothing but being the newest with
