@@ -1,6 +1,10 @@
 //! The trees that a restore writes into: the target, and the places that mappings name.
 
-use std::{collections::BTreeSet, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    collections::BTreeSet,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
 use holdfast_repo::format::item::ItemPath;
 
@@ -66,6 +70,12 @@ impl Roots {
                 .map(|mapped| &mapped.tree)
                 .ok_or_else(|| Error::failed("a mapped place was not made")),
         }
+    }
+
+    /// Where it writes.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        let mapped = self.mapped.iter().flatten().map(|mapped| mapped.tree.path());
+        [self.target.path()].into_iter().chain(mapped).map(Path::to_owned).collect()
     }
 
     /// Gives away the directories that were made in mapped places.

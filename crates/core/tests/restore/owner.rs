@@ -64,8 +64,13 @@ fn what_is_restored_for_another_user_is_his() {
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let target = dir.path().join("target");
-    let options =
-        RestoreOptions { server_binary: Some(program), owner: Some(owner), ..RestoreOptions::new(&target) };
+    let options = RestoreOptions {
+        server_binary: Some(program),
+        owner: Some(owner),
+        // Otherwise the server, and this program before it, can write to nothing but the target.
+        prepare_options: vec!["--max-connections=20".to_owned()],
+        ..RestoreOptions::new(&target)
+    };
     let report = restore(&repo, &backup, &options).unwrap();
     assert_eq!(report.prepared.unwrap().lsn, backup.position.lsn);
     assert_eq!(fs::read_to_string(&told).unwrap(), format!("{uid} {gid}\n"));

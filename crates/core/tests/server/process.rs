@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use holdfast_core::{
     event::Cancel,
-    server::programs::{Network, RunAs, ServerBinary, ServerRun},
+    server::programs::{Network, RunAs, ServerBinary, ServerRun, Writes},
 };
 
 use holdfast_testkit::ServerKind;
@@ -55,8 +55,10 @@ fn recovery_runs() {
             scratch: scratch.clone(),
             run_as: Some(RunAs::owner_of(datadir).unwrap()),
             time_zone: None,
+            writes: Some(vec![datadir.to_owned()]),
         };
         let running = run.start().unwrap();
+        assert_ne!(running.writes(), &Writes::Anywhere(None));
         let exit = running.wait(&Cancel::default()).unwrap();
         exit.success("recover", &|_| false).unwrap();
         assert!(exit.log.iter().any(|line| line.contains("crash recovery")), "{:#?}", exit.log);
@@ -86,6 +88,7 @@ fn failed_recovery_is_told() {
             scratch: dir.path().join("scratch"),
             run_as: None,
             time_zone: None,
+            writes: None,
         };
         let exit = run.start().unwrap().wait(&Cancel::default()).unwrap();
         let error = exit.success("recover", &|_| false).unwrap_err().to_string();

@@ -354,6 +354,7 @@ fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) ->
         scratch: home.scratch(),
         run_as: wanted.run_as,
         time_zone: None,
+        writes: wanted.options.is_empty().then(|| vec![home.dir.path().to_owned()]),
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) struct PrivateFiles<'a> {
     pub(super) options: &'a RestoreOptions,
     /// Options without which a server does not start on these files, or reads them wrongly.
     server_options: &'a [String],
+    /// The directories that they are in.
+    places: Vec<PathBuf>,
     /// What is moved out of the way of other servers, if that is not the whole data directory.
     moved: Option<(Keyring<'a>, Private<'a>)>,
 }
@@ -86,6 +88,7 @@ impl<'a> PrivateFiles<'a> {
             binary,
             options,
             server_options: &plan.shown.server_options,
+            places: roots.paths(),
             moved: Some((keyring, private)),
         })
     }
@@ -99,7 +102,8 @@ impl<'a> PrivateFiles<'a> {
         options: &'a RestoreOptions,
         server_options: &'a [String],
     ) -> Self {
-        Self { tree, server, position, owner, binary, options, server_options, moved: None }
+        let places = vec![tree.path().to_owned()];
+        Self { tree, server, position, owner, binary, options, server_options, places, moved: None }
     }
 
     /// Moves everything back, still under names with which no server starts.
@@ -146,7 +150,16 @@ impl<'a> PrivateFiles<'a> {
     ) -> Result<ServerRun> {
         let binary = self.binary.path.clone();
         let run_as = Some(RunAs::owner_of(self.tree.path())?);
-        Ok(ServerRun { binary, arguments, stdin, scratch, run_as, time_zone })
+        Ok(ServerRun { binary, arguments, stdin, scratch, run_as, time_zone, writes: self.writes() })
+    }
+
+    /// What is replayed is what a backup or an archive says. So the server writes to its files only, unless options of
+    /// the user or keys may have it write elsewhere.
+    fn writes(&self) -> Option<Vec<PathBuf>> {
+        let may_need_more = !self.options.prepare_options.is_empty()
+            || self.options.keyring.is_some()
+            || !self.server.encryption.key_providers.is_empty();
+        (!may_need_more).then(|| self.places.clone())
     }
 
     /// Where the redo is.

@@ -40,7 +40,7 @@ use crate::{
     points::point,
     server::{
         ServerFacts, TableName,
-        programs::{Network, OwnAccount, option_of},
+        programs::{Network, OwnAccount, Writes, option_of},
     },
 };
 
@@ -124,6 +124,14 @@ pub(super) fn run(
     if let Network::Shared(why) = server.network() {
         let text = format!(
             "the server that replays transactions has no network of its own ({why}); its options keep it off"
+        );
+        listener.event(Event::Note { text });
+    }
+    if let Writes::Anywhere(why) = server.writes() {
+        let why = why.as_deref().unwrap_or("options of yours or keys may need more");
+        let text = format!(
+            "the server that replays transactions can write wherever its user may ({why}): replay no archive that you do \
+             not trust"
         );
         listener.event(Event::Note { text });
     }

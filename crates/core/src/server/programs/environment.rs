@@ -1,7 +1,10 @@
 //! What our servers' programs see of ours.
 
-use std::process::Command;
+use std::{path::PathBuf, process::Command};
 
+use landlock::{
+    ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules,
+};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// `PATH` of the process: enough for a wrapper script.
@@ -15,6 +18,15 @@ pub enum Network {
     /// The kernel refused a namespace, or a right was missing, for this reason. Only the server's own options
     /// kept it off the network.
     Shared(String),
+}
+
+/// Where the process could write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Only in the directories that were named, whatever its user may.
+    Confined,
+    /// Wherever its user may: nothing was named, or the kernel could not confine it, for this reason.
+    Anywhere(Option<String>),
 }
 
 /// Replaces the environment of a command with a minimal one.
@@ -31,4 +43,27 @@ pub(super) fn leave_network() -> Network {
         Ok(()) => Network::None,
         Err(error) => Network::Shared(error.to_string()),
     }
+}
+
+/// Lets this thread and what it starts write below `dirs` only, and to devices. With no `dirs`, nothing changes.
+pub(super) fn confine_writes(dirs: Option<&[PathBuf]>) -> Writes {
+    let Some(dirs) = dirs else { return Writes::Anywhere(None) };
+    match restrict(dirs) {
+        Ok(RulesetStatus::NotEnforced) => Writes::Anywhere(Some("the kernel has no Landlock".to_owned())),
+        Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Writes::Confined,
+        Err(error) => Writes::Anywhere(Some(error.to_string())),
+    }
+}
+
+fn restrict(dirs: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
+    // What older kernels do not know of this is left out: moves between directories, truncation, device controls.
+    let writes = AccessFs::from_write(ABI::V5);
+    let devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let restricted = Ruleset::default()
+        .handle_access(writes)?
+        .create()?
+        .add_rules(path_beneath_rules(dirs, writes))?
+        .add_rules(path_beneath_rules(["/dev"], devices))?
+        .restrict_self()?;
+    Ok(restricted.ruleset)
 }

@@ -11,7 +11,7 @@ mod own_options;
 mod process;
 
 pub use binary::ServerBinary;
-pub use environment::Network;
+pub use environment::{Network, Writes};
 pub use exit::ServerExit;
 pub(crate) use install::install;
 pub(crate) use own_account::{OwnAccount, drop_installed_accounts, is_servers_own};

@@ -24,7 +24,7 @@ use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchown, fstat, mkdira
 use rustix::process::geteuid;
 
 use super::{
-    environment::{Network, clean, leave_network},
+    environment::{Network, Writes, clean, confine_writes, leave_network},
     exit::{LINES_SHOWN_MAX, ServerExit},
     log::{ERROR_LOG, Logs, OUTPUT},
     own_options::option_of,
@@ -80,6 +80,8 @@ pub struct ServerRun {
     pub run_as: Option<RunAs>,
     /// The time zone of its host, as far as it is known; `None` means UTC.
     pub time_zone: Option<String>,
+    /// Directories below which alone it may write, besides its own; `None` lets it write wherever its user may.
+    pub writes: Option<Vec<PathBuf>>,
 }
 
 /// A running server process.
@@ -95,6 +97,7 @@ pub struct RunningServer {
     started: Instant,
     pid: u32,
     network: Network,
+    writes: Writes,
 }
 
 /// Whether the kernel accepts the path of a socket in this scratch directory. If not, use [`SHORT_PLACE`].
@@ -186,12 +189,16 @@ impl ServerRun {
         let (orders, kill) = mpsc::channel();
         let (spawned, spawning) = mpsc::channel();
         let (ended, exit) = mpsc::channel();
-        // Only this thread gets the namespace. "Parent" in "dies with its parent" means this thread too, so
+        let writes = self.writes.clone().map(|mut dirs| {
+            dirs.push(self.scratch.clone());
+            dirs
+        });
+        // Only this thread gets the namespace and the confinement. "Parent" in "dies with its parent" means this thread too, so
         // the thread stays.
         let supervisor = thread::Builder::new()
             .name("server-process".to_owned())
             .spawn(move || {
-                let network = leave_network();
+                let (network, writes) = (leave_network(), confine_writes(writes.as_deref()));
                 let child = match command.spawn() {
                     Ok(child) => child,
                     Err(error) => {
@@ -199,14 +206,14 @@ impl ServerRun {
                         return;
                     }
                 };
-                let _ = spawned.send(Ok((child.id(), network)));
+                let _ = spawned.send(Ok((child.id(), network, writes)));
                 let _ = ended.send(wait(child, &kill));
             })
             .context("start a thread")?;
         let started = Instant::now();
         let outcome =
             spawning.recv().unwrap_or_else(|_| Err(io::Error::other("the supervising thread ended")));
-        let (pid, network) = outcome.map_err(|error| self.explain(error))?;
+        let (pid, network, writes) = outcome.map_err(|error| self.explain(error))?;
         let scratch = self.scratch.clone();
         Ok(RunningServer {
             scratch,
@@ -218,6 +225,7 @@ impl ServerRun {
             started,
             pid,
             network,
+            writes,
         })
     }
 
@@ -262,6 +270,12 @@ impl RunningServer {
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
+    }
+
+    /// Where it can write.
+    #[must_use]
+    pub fn writes(&self) -> &Writes {
+        &self.writes
     }
 
     /// The path of its socket.

@@ -40,6 +40,7 @@ fn run(dir: &Path, text: &str) -> ServerRun {
         scratch: dir.join("scratch"),
         run_as: None,
         time_zone: None,
+        writes: None,
     }
 }
 
@@ -75,6 +76,32 @@ fn follows_no_links() {
     std::os::unix::fs::symlink(dir.path(), dir.path().join("scratch")).unwrap();
     assert!(run(dir.path(), "echo").start().is_err());
     assert!(precious.exists());
+}
+
+/// Where the kernel can do that, the process writes only where it may, whatever its user may.
+#[test]
+fn writes_where_it_may() {
+    let _turn = one_at_a_time();
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["data", "other"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+        fs::write(dir.path().join(name).join("old"), "").unwrap();
+    }
+    let text = format!(
+        "cd '{}'; for d in data other; do for f in old new; do (echo x >>$d/$f) 2>/dev/null && echo $d/$f; done; \
+         (mv $d/old $d/moved) 2>/dev/null && echo $d; done; echo x >/dev/null && echo null; cat data/moved",
+        dir.path().display()
+    );
+    let confined = ServerRun { writes: Some(vec![dir.path().join("data")]), ..run(dir.path(), &text) };
+    let server = confined.start().unwrap();
+    let writes = server.writes().clone();
+    let exit = server.wait(&Cancel::default()).unwrap();
+    match writes {
+        Writes::Confined => assert_eq!(exit.log, ["data/old", "data/new", "data", "null", "x"]),
+        Writes::Anywhere(why) => assert!(why.is_some() && exit.log.contains(&"other".to_owned()), "{exit:?}"),
+    }
+    // We are not confined.
+    fs::write(dir.path().join("other/new"), "").unwrap();
 }
 
 /// Where permitted, the process has only its own empty network namespace.
@@ -163,12 +190,25 @@ fn the_right_program() {
     // Root finds a program in a directory that nobody else may enter.
     let found = find("99.11.2-MariaDB");
     let enter = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-    let as_nobody = || found.require_runs_as(Some((65_534, 65_534)));
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::set_permissions(elsewhere.path(), Permissions::from_mode(0o755)).unwrap();
+    let target = elsewhere.path().join("private/target");
+    let as_nobody = || found.require_runs_as(Some((65_534, 65_534)), &target);
     enter(0o700);
     let is_refused = as_nobody().is_err_and(|error| error.to_string().contains("user 65534"));
     assert_eq!(is_refused, geteuid().is_root(), "others than root run it as themselves");
     enter(0o755);
     as_nobody().unwrap();
+    // Nor may that user come to the target.
+    fs::create_dir(elsewhere.path().join("private")).unwrap();
+    fs::set_permissions(elsewhere.path().join("private"), Permissions::from_mode(0o700)).unwrap();
+    let is_refused = as_nobody().is_err_and(|error| error.to_string().contains("cannot enter"));
+    assert_eq!(is_refused, geteuid().is_root());
+    // A relative path stays what it was when the server runs in another directory.
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(found.path.strip_prefix("/").unwrap());
+    assert!(ServerBinary::probe(&relative).unwrap().path.is_absolute());
     let explicit = ServerBinary::probe(Path::new("/bin/true")).unwrap_err();
     assert!(explicit.to_string().contains("does not print a server version"), "{explicit}");
 }
