@@ -11,6 +11,7 @@ pub mod event;
 mod key_files;
 pub mod meter;
 pub mod points;
+mod real_path;
 pub mod size;
 pub mod usage;
 mod watch;

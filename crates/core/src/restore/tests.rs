@@ -482,6 +482,60 @@ fn mapped_places_of_others() {
     }
 }
 
+/// Two tables that the source kept in different directories under one name are never put into one file, however
+/// the place that both would go to is spelled.
+#[test]
+fn two_mappings_to_one_place() {
+    let world = World::new();
+    let mut files = source();
+    for (table, outside) in [("db/m.MYD", "/my/m.MYD"), ("db2/m.MYD", "/my2/m.MYD")] {
+        files.insert(table.into(), Fake { outside: Some(outside), ..files["db/y.MYD"].clone() });
+    }
+    let run = world.backup(&files);
+    let place = world.path("both");
+    fs::create_dir(&place).unwrap();
+    symlink(&place, world.path("link")).unwrap();
+    let target = world.path("target");
+    for other in [place.clone(), world.path("link"), world.path("no/../both/."), place.join("../both")] {
+        let maps = vec![("/my".into(), place.clone()), ("/my2".into(), other)];
+        let options = RestoreOptions { maps, ..world.options("target") };
+        for error in [
+            super::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).unwrap_err(),
+            world.restore(run, &options).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("would both go to"), "{error}");
+        }
+    }
+    // Nor into the target, which has files of its own.
+    fs::create_dir(&target).unwrap();
+    symlink(&target, world.path("alias")).unwrap();
+    files.get_mut("db/m.MYD").unwrap().outside = Some("/target/m.MYD");
+    let run = world.backup(&files);
+    for (from, to) in [
+        ("/target", world.path("alias")),
+        ("/target", world.path("no/../target/db")),
+        ("/", world.path("no/..")),
+    ] {
+        let options = RestoreOptions { maps: vec![(from.into(), to)], ..world.options("target") };
+        let error = world.restore(run, &options).unwrap_err();
+        assert!(error.to_string().contains("in the target"), "{error}");
+        assert!(listing(&target).is_empty());
+    }
+}
+
+/// A mapping that covers no file is an error of spelling, and what it was to keep apart would be lost.
+#[test]
+fn a_mapping_that_covers_nothing() {
+    let world = World::new();
+    let run = world.backup(&source());
+    let maps = vec![("/x".into(), world.path("a")), ("/fsat".into(), world.path("b"))];
+    let options = RestoreOptions { maps, ..world.options("target") };
+    let error = world.restore(run, &options).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Usage);
+    assert!(error.to_string().contains("/fsat"), "{error}");
+    assert!(!options.target_dir.exists());
+}
+
 /// A stale directory becomes the backup: equal pages are not fetched, and what does not belong is removed.
 #[test]
 fn delta_onto_a_stale_directory() {

@@ -23,7 +23,9 @@ use std::{
 use holdfast_formats::{Flavor, SpaceId};
 use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
+use super::paths::join;
 use crate::error::{Error, ErrorKind, Result};
+use crate::real_path::real_path;
 use crate::restore::{
     opened::Opened,
     options::RestoreOptions,
@@ -38,6 +40,10 @@ use crate::restore::{
 const OUTSIDE: &[u8] = b"#outside/";
 /// Sorts after all of those.
 const OUTSIDE_LAST: &[u8] = b"#outside0";
+
+/// What to do instead of mapping a file into the target.
+pub(super) const IN_THE_TARGET: &str =
+    "without a mapping, files from outside go into the target by themselves";
 
 /// One of the trees that a restore writes into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,17 +107,29 @@ pub(crate) struct Layout<'a> {
     part: Option<&'a Part>,
     /// Names at the top of the target that several files of the backup would have.
     contested: HashSet<Vec<u8>>,
-    taken: HashSet<Place>,
+    /// Where the target and the mapped places really are: two mappings may lead to one.
+    target: PathBuf,
+    places: Vec<PathBuf>,
+    taken: HashSet<PathBuf>,
 }
 
 impl<'a> Layout<'a> {
-    pub(crate) fn new(flavor: Flavor, redo_encrypted: bool, maps: &'a [(PathBuf, PathBuf)]) -> Self {
-        Self { flavor, redo_encrypted, maps, part: None, contested: HashSet::new(), taken: HashSet::new() }
+    pub(crate) fn new(
+        flavor: Flavor,
+        redo_encrypted: bool,
+        maps: &'a [(PathBuf, PathBuf)],
+        target: &Path,
+    ) -> Result<Self> {
+        let (contested, taken) = Default::default();
+        let places = maps.iter().map(|(_, to)| real_path(to)).collect::<Result<_>>()?;
+        let target = real_path(target)?;
+        Ok(Self { flavor, redo_encrypted, maps, part: None, contested, target, places, taken })
     }
 
     /// A layout for the items of a backup.
     pub(crate) fn of(opened: &Opened, options: &'a RestoreOptions) -> Result<Self> {
-        let mut layout = Self::new(opened.server.version.flavor, opened.redo_encrypted(), &options.maps);
+        let (flavor, redo_encrypted) = (opened.server.version.flavor, opened.redo_encrypted());
+        let mut layout = Self::new(flavor, redo_encrypted, &options.maps, &options.target_dir)?;
         layout.part = options.part.as_ref();
         let mut claims: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for item in opened.backup.items() {
@@ -287,15 +305,22 @@ impl<'a> Layout<'a> {
         if place.root == Root::Target && ours {
             return Err(Error::damaged(format!("{} has a name that belongs to the restore", item.path)));
         }
-        if self.taken.insert(place.clone()) {
-            Ok(())
-        } else {
-            Err(Error::new(
-                ErrorKind::Failed,
-                format!("{} and another file of the backup would both go to {}", item.path, place.path),
-            )
-            .hinted("files from outside the data directory can be mapped to another place with --map"))
+        let goes_to = match place.root {
+            Root::Target => join(&self.target, &place.path),
+            Root::Mapped(map) => join(&self.places[map], &place.path),
+        };
+        if place.root != Root::Target && goes_to.starts_with(&self.target) {
+            let text = format!("{} is mapped to {}, which is in the target", item.path, goes_to.display());
+            return Err(Error::new(ErrorKind::Usage, text).hinted(IN_THE_TARGET));
         }
+        if self.taken.contains(&goes_to) {
+            let to = goes_to.display();
+            let text = format!("{} and another file of the backup would both go to {to}", item.path);
+            return Err(Error::failed(text)
+                .hinted("files from outside the data directory can be mapped to another place with --map"));
+        }
+        self.taken.insert(goes_to);
+        Ok(())
     }
 }
 
@@ -366,6 +391,10 @@ pub(crate) mod tests {
         }
     }
 
+    fn layout(flavor: Flavor, redo_encrypted: bool, maps: &[(PathBuf, PathBuf)]) -> Layout<'_> {
+        Layout::new(flavor, redo_encrypted, maps, Path::new("/srv/target")).unwrap()
+    }
+
     fn home(text: &str, held: bool) -> Decision {
         Decision::File { place: Place::home(path(text)), held }
     }
@@ -373,7 +402,7 @@ pub(crate) mod tests {
     /// Without a mapping every file is in the target, and the server finds it there.
     #[test]
     fn everything_comes_home() {
-        let mut maria = Layout::new(Flavor::MariaDb, false, &[]);
+        let mut maria = layout(Flavor::MariaDb, false, &[]);
         let mut decide = |text, role, outside| maria.decide(&item(text, role, 0, outside)).unwrap();
         assert_eq!(decide("ibdata1", FileRole::SystemTablespace, None), home("ibdata1", true));
         assert_eq!(decide("aria_log_control", FileRole::AriaControl, None), home("aria_log_control", true));
@@ -383,7 +412,7 @@ pub(crate) mod tests {
         assert!(matches!(decide("master-eu.info", FileRole::Other, None), Decision::Dropped(_)));
         assert_eq!(decide("db/master.info", FileRole::Other, None), home("db/master.info", false));
 
-        let mut mysql = Layout::new(Flavor::MySql, false, &[]);
+        let mut mysql = layout(Flavor::MySql, false, &[]);
         let mut decide =
             |text, role, flags, outside| mysql.decide(&item(text, role, flags, outside)).unwrap();
         let shared = FLAG_SHARED;
@@ -397,7 +426,7 @@ pub(crate) mod tests {
     #[test]
     fn mappings() {
         let maps = [("/fast".into(), "/srv/f".into()), ("/fast/shop".into(), "/srv/shop".into())];
-        let mut maria = Layout::new(Flavor::MariaDb, false, &maps);
+        let mut maria = layout(Flavor::MariaDb, false, &maps);
         let decision =
             maria.decide(&item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/shop/db/t.ibd"))).unwrap();
         let pointer = Pointer::Isl { data: path("db/t.ibd"), isl: path("db/t.isl") };
@@ -410,7 +439,7 @@ pub(crate) mod tests {
             maria.decide(&item("db/u.ibd", FileRole::Tablespace, 0, Some("/fast/../etc/u.ibd"))).is_err()
         );
 
-        let mut mysql = Layout::new(Flavor::MySql, false, &maps);
+        let mut mysql = layout(Flavor::MySql, false, &maps);
         let decision =
             mysql.decide(&item("#1", FileRole::Tablespace, FLAG_SHARED, Some("/fast/ts1.ibd"))).unwrap();
         assert!(matches!(decision, Decision::Mapped { pointer: Pointer::Told, .. }));
@@ -420,20 +449,20 @@ pub(crate) mod tests {
     #[test]
     fn encrypted_redo() {
         let outside = item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/db/t.ibd"));
-        let decide = |maps: &[(PathBuf, PathBuf)]| Layout::new(Flavor::MariaDb, true, maps).decide(&outside);
+        let decide = |maps: &[(PathBuf, PathBuf)]| layout(Flavor::MariaDb, true, maps).decide(&outside);
         assert_eq!(decide(&[]).unwrap_err().kind(), ErrorKind::Usage);
         assert!(decide(&[("/fast".into(), "/srv".into())]).is_err());
         let decision = decide(&[("/fast".into(), "/fast".into())]).unwrap();
         assert!(matches!(decision, Decision::Mapped { pointer: Pointer::IslOnly { .. }, .. }));
         let other = item("db/y.MYD", FileRole::TableFile, 0, Some("/fast/y.MYD"));
-        assert!(Layout::new(Flavor::MariaDb, true, &[]).decide(&other).is_ok());
+        assert!(layout(Flavor::MariaDb, true, &[]).decide(&other).is_ok());
     }
 
     /// Files from outside that would have the same name get their tablespaces' numbers in it;
     /// files from inside keep theirs.
     #[test]
     fn equal_names() {
-        let mut layout = Layout::new(Flavor::MySql, false, &[]);
+        let mut layout = layout(Flavor::MySql, false, &[]);
         layout.contested.extend([b"ts.ibd".to_vec(), b"u.ibu".to_vec(), b"undo_001".to_vec()]);
         for (at, role, flags, outside, expected) in [
             ("#outside/a/ts.ibd", FileRole::Tablespace, FLAG_SHARED, Some("/a/ts.ibd"), "ts-7.ibd"),
@@ -451,15 +480,14 @@ pub(crate) mod tests {
     #[test]
     fn collisions() {
         for name in [REDO_MARIADB, "#innodb_redo/#ib_redo0", "#innodb_redo/x"] {
-            let error = Layout::new(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
+            let error = layout(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged, "{name}");
         }
         for name in [MARKER, REPORT, "holdfast-restore.partial/x", "ibdata1.partial", "db/x.partial"] {
-            let decision =
-                Layout::new(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
+            let decision = layout(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
             assert!(matches!(decision, Ok(Decision::Dropped(_))), "{name}: {decision:?}");
         }
-        let mut layout = Layout::new(Flavor::MySql, false, &[]);
+        let mut layout = layout(Flavor::MySql, false, &[]);
         layout.decide(&item("#1", FileRole::UndoTablespace, 0, Some("/a/u.ibu"))).unwrap();
         let error = layout.decide(&item("#2", FileRole::UndoTablespace, 0, Some("/b/u.ibu"))).unwrap_err();
         assert!(error.to_string().contains("u.ibu"), "{error}");

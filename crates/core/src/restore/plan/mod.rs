@@ -14,7 +14,6 @@ use std::{
 
 use holdfast_repo::format::item::ItemPath;
 
-pub(super) use paths::absolute;
 pub(super) use planner::is_reusable;
 pub(super) use room::{ROOM_EXTRA_BYTES, room_at, too_little};
 pub use shown::{
@@ -28,13 +27,14 @@ use super::{
     redo::{RedoLayout, lay_out},
     target::claim::{Standing, Survey, survey},
 };
-use layout::Pointer;
+use layout::{IN_THE_TARGET, Pointer};
 use paths::join;
 use planner::Planner;
 
 use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
+    real_path::real_path,
     server::{ServerVersion, programs::ServerBinary},
 };
 
@@ -76,12 +76,13 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         cancel.check()?;
         planner.add(&item?)?;
     }
+    planner.refuse_unused_mappings()?;
     planner.redo(&redo)?;
     let delete = planner.delete()?;
     let room = planner.room(&redo, &delete, cancel)?;
     let buffer_pool = recovery::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
-    let target_dir = absolute(&options.target_dir)?;
+    let target_dir = real_path(&options.target_dir)?;
     let owner = owner_of(options, &survey);
     if let Some(binary) = &binary {
         binary.require_runs_as(owner, &target_dir).map_err(without_prepare)?;
@@ -173,11 +174,12 @@ pub(super) fn check_options(options: &RestoreOptions) -> Result<()> {
     if !user.is_root() && options.owner.is_some_and(|owner| !is_ours(owner)) {
         return Err(Error::new(ErrorKind::Usage, "only root can give the restored files to another user"));
     }
-    let target = absolute(&options.target_dir)?;
-    if let Some((_, to)) = options.maps.iter().find(|(_, to)| to.starts_with(&target)) {
-        let text = format!("a mapping leads to {}, which is in the target", to.display());
-        return Err(Error::new(ErrorKind::Usage, text)
-            .hinted("without a mapping, files from outside go into the target by themselves"));
+    let target = real_path(&options.target_dir)?;
+    for (_, to) in &options.maps {
+        if real_path(to)?.starts_with(&target) {
+            let text = format!("a mapping leads to {}, which is in the target", to.display());
+            return Err(Error::new(ErrorKind::Usage, text).hinted(IN_THE_TARGET));
+        }
     }
     Ok(())
 }

@@ -13,12 +13,13 @@ use holdfast_repo::format::item::{FileRole, Item, ItemPath, Tablespace};
 
 use super::{
     layout::{Decision, Layout, Place, Pointer, Root},
-    paths::{absolute, join},
+    paths::join,
     shown::{ExternalFile, PlannedPath},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     key_files::KeyFiles,
+    real_path::real_path,
     restore::{
         done::LeftOut,
         keyring,
@@ -33,6 +34,9 @@ use crate::{
         },
     },
 };
+
+/// Most directories that a hint names.
+const SHOWN_MAX: usize = 5;
 
 pub(super) struct Planner<'a> {
     pub(super) opened: &'a Opened,
@@ -65,7 +69,7 @@ impl<'a> Planner<'a> {
             opened,
             options,
             survey,
-            target: absolute(&options.target_dir).unwrap_or_else(|_| options.target_dir.clone()),
+            target: real_path(&options.target_dir)?,
             layout: Layout::of(opened, options)?,
             files: 0,
             bytes: 0,
@@ -126,6 +130,22 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A mapping that covers nothing is misspelled, and what was to go there would go into the target.
+    pub(super) fn refuse_unused_mappings(&self) -> Result<()> {
+        let mut maps = self.options.maps.iter().enumerate();
+        let unused = maps.find(|(map, _)| !self.growth.contains_key(&Root::Mapped(*map)));
+        let Some((_, (from, to))) = unused else { return Ok(()) };
+        let (from, to) = (from.display(), to.display());
+        let text =
+            format!("nothing is mapped by {from}={to}: no table of the backup has a file below {from}");
+        let dirs: BTreeSet<_> = self.external.iter().filter_map(|file| file.was.parent()).collect();
+        let shown: Vec<_> = dirs.iter().take(SHOWN_MAX).map(|dir| dir.display().to_string()).collect();
+        Err(Error::new(ErrorKind::Usage, text).hinted(match shown.is_empty() {
+            true => "all files of the backup are from the data directory: leave out --map".to_owned(),
+            false => format!("leave it out, or correct it; files from outside were in {}", shown.join(", ")),
+        }))
     }
 
     /// Whatever is in the place of a held file is set aside, or gives way to an obstacle, in one step. A

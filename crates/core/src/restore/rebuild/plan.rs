@@ -12,7 +12,7 @@ use super::{
         plan::recovery,
         plan::{
             PlannedOwner, PlannedPrepare, PlannedRoom, PlannedRows, ROOM_EXTRA_BYTES, RestoreMode,
-            RestorePlan, absolute, check_options, find_binary, owner_of, room_at, too_little,
+            RestorePlan, check_options, find_binary, owner_of, room_at, too_little,
         },
         server_options::{new_options, system_files},
         target::{
@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     error::{Error, ErrorKind, Result},
+    real_path::real_path,
     server::programs::ServerBinary,
 };
 
@@ -64,7 +65,7 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
     let binary = find_binary(&server.version, options)?;
     let survey = survey(&options.target_dir, false, &backup.id)?;
     let owner = owner_of(options, &survey);
-    let target_dir = absolute(&options.target_dir)?;
+    let target_dir = real_path(&options.target_dir)?;
     binary.require_runs_as(owner, &target_dir)?;
     let (path, room) = room_at(&options.target_dir)?;
     let needed_bytes =
