@@ -1,6 +1,7 @@
 //! A wrapper that bounds how many calls a store gets at once, and how fast bytes move.
 
 use std::{
+    path::Path,
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
@@ -94,6 +95,10 @@ impl Upload for LimitedUpload {
 impl Store for LimitedStore {
     fn location(&self) -> String {
         self.store.location()
+    }
+
+    fn local_root(&self) -> Option<&Path> {
+        self.store.local_root()
     }
 
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {

@@ -1,9 +1,10 @@
 //! `restore`: makes a plan, shows it, and carries it out.
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Write as _},
     io::{self, IsTerminal as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread,
     time::Duration,
@@ -116,8 +117,32 @@ fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
         )?;
     }
     left_out(out, &plan.dropped)?;
-    text::first(out, "replace", NAMED_MAX, plan.replace.iter().map(|file| file.path.display()))?;
-    text::first(out, "DELETE", NAMED_MAX, plan.delete.iter().map(|path| path.display()))
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        plan.replace.iter().map(|file| &file.path).partition(|path| path.starts_with(&plan.target_dir));
+    text::first(out, "replace outside", usize::MAX, outside.iter().map(|path| path.display()))?;
+    text::first(out, "replace", NAMED_MAX, inside.iter().map(|path| path.display()))?;
+    text::first(out, "DELETE", usize::MAX, deleted(&plan.target_dir, &plan.delete).iter())
+}
+
+/// All that is deleted, by its names at the top of the target.
+fn deleted(target_dir: &Path, paths: &[PathBuf]) -> Vec<String> {
+    // By name: whether it goes itself, and how much of what is in it.
+    let mut tops: BTreeMap<PathBuf, (bool, u64)> = BTreeMap::new();
+    for path in paths {
+        let mut parts = path.strip_prefix(target_dir).unwrap_or(path).components();
+        let top = parts.next().map(|part| target_dir.join(part)).unwrap_or_default();
+        let (goes, inside) = tops.entry(top).or_default();
+        match parts.next() {
+            None => *goes = true,
+            Some(_) => *inside += 1,
+        }
+    }
+    let shown = tops.into_iter().map(|(top, (goes, inside))| match (goes, inside) {
+        (true, 0) => top.display().to_string(),
+        (true, _) => format!("{} with all in it ({inside})", top.display()),
+        (false, _) => format!("{} below {}", text::count(inside, "name"), top.display()),
+    });
+    shown.collect()
 }
 
 fn left_out(out: &mut String, files: &[LeftOut]) -> fmt::Result {
@@ -316,5 +341,26 @@ fn options(args: RestoreArgs, target_dir: PathBuf, context: &Context<'_>) -> Res
         sparse: args.sparse,
         leave_out: args.load.leave_out,
         ..chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing that is deleted goes unnamed, however much it is.
+    #[test]
+    fn all_that_is_deleted_is_named() {
+        let paths = (1..=40).map(|n| format!("binlog.{n:06}"));
+        let more =
+            ["db/t1.ibd", "db/t2.ibd", "dropped", "dropped/a", "dropped/b", "one/x"].map(str::to_owned);
+        let paths: Vec<PathBuf> = paths.chain(more).map(|path| Path::new("/srv/db1").join(path)).collect();
+        let shown = deleted(Path::new("/srv/db1"), &paths);
+        assert_eq!(shown.len(), 43);
+        assert_eq!((&*shown[0], &*shown[39]), ("/srv/db1/binlog.000001", "/srv/db1/binlog.000040"));
+        assert_eq!(
+            shown[40..],
+            ["2 names below /srv/db1/db", "/srv/db1/dropped with all in it (2)", "1 name below /srv/db1/one"]
+        );
     }
 }

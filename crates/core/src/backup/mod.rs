@@ -67,6 +67,7 @@ fn reach_and_run(
     let options = &options.leading_to(reached.identity());
     let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
     let admit = |repo: &Arc<Repo>| {
+        reached.refuse_repository_inside(repo)?;
         let is_another = identity::check(repo, &log, reached.identity(), options, watch)?;
         forecast::room(repo, &log, &reached, options, watch)?;
         Ok(if is_another { vec![identity::NEW_IDENTITY.to_owned()] } else { Vec::new() })

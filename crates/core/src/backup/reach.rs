@@ -10,13 +10,14 @@ use std::{
 
 use holdfast_formats::{Flavor, aria, redo};
 use holdfast_pipe::Headroom;
-use holdfast_repo::SourceName;
+use holdfast_repo::{Repo, SourceName};
 
 use super::BackupOptions;
 use crate::{
-    error::{Context, Error, Result},
+    error::{Context, Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
+    real_path::real_path,
     server::{
         Purpose, ServerFacts, ServerVersion, Session, TableInventory,
         facts::{Identity, grants},
@@ -187,6 +188,12 @@ fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
 }
 
 impl Reached {
+    /// Refuses a repository in the data directory: it would be part of its own backups, and whoever replaces the
+    /// data directory removes it.
+    pub(super) fn refuse_repository_inside(&self, repo: &Repo) -> Result<()> {
+        refuse_inside(repo, &self.datadir)
+    }
+
     /// The server's facts.
     pub(crate) fn facts(&self) -> &ServerFacts {
         &self.facts
@@ -246,5 +253,42 @@ impl Reached {
             Flavor::MariaDb => Box::new(MariaDbSource::new(connect, self.facts, self.session, capture)),
             Flavor::MySql => Box::new(MySqlSource::new(connect, self.facts, self.session, capture)),
         })
+    }
+}
+
+fn refuse_inside(repo: &Repo, datadir: &Path) -> Result<()> {
+    let Some(root) = repo.store().local_root() else { return Ok(()) };
+    if !real_path(root)?.starts_with(real_path(datadir)?) {
+        return Ok(());
+    }
+    let text = format!("the repository {} is in the data directory {}", root.display(), datadir.display());
+    Err(Error::new(ErrorKind::Usage, text).hinted(
+        "move it out, best to another disk: it would be backed up into itself, and what replaces the data \
+         directory would remove it",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use holdfast_repo::{Protection, store::fs::FsStore};
+
+    use super::*;
+
+    /// However the directory is spelled.
+    #[test]
+    fn a_repository_in_the_data_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("data")).unwrap();
+        symlink(at("data"), at("alias")).unwrap();
+        for (root, is_refused) in
+            [("data/repo", true), ("alias/a/b", true), ("data-repo", false), ("data/../repo", false)]
+        {
+            let store = Arc::new(FsStore::create(at(root)).unwrap());
+            let repo = Repo::init(store, &Protection::None).unwrap();
+            assert_eq!(refuse_inside(&repo, &at("data")).is_err(), is_refused, "{root}");
+        }
     }
 }

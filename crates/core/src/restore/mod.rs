@@ -47,7 +47,7 @@ use holdfast_repo::{Kind, LogName, Repo, RunNo};
 use self::{
     opened::Opened,
     own_server::PrivateFiles,
-    plan::Plan,
+    plan::{Plan, refuse_repository},
     roots::Roots,
     serve::Serving,
     target::{
@@ -87,6 +87,7 @@ pub fn plan(
     options: &RestoreOptions,
     cancel: &Cancel,
 ) -> Result<RestorePlan> {
+    refuse_repository(repo, options)?;
     if log.kind == Kind::Logical {
         return rebuild::plan(repo, (log, which), options);
     }
@@ -256,6 +257,7 @@ fn look(
     cancel: &Cancel,
 ) -> Result<(Opened, Plan)> {
     watch.phase("plan");
+    refuse_repository(repo, options)?;
     let opened = Opened::open(repo, log, which)?;
     if is_replayed {
         replay::check_zone(&opened.server, options)?;

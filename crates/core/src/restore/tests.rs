@@ -536,6 +536,30 @@ fn a_mapping_that_covers_nothing() {
     assert!(!options.target_dir.exists());
 }
 
+/// No restore deletes the repository that it reads from, or writes into it.
+#[test]
+fn beside_the_repository() {
+    let world = World::new();
+    let files = source();
+    let run = world.backup(&files);
+    fs::write(world.path("ibdata1"), "pages").unwrap();
+    symlink(world.path("repo"), world.path("alias")).unwrap();
+    let before = listing(&world.path("repo"));
+    for (delta, target) in
+        [(true, "."), (true, ""), (false, "repo/new"), (true, "repo"), (false, "alias/x/y")]
+    {
+        let options = RestoreOptions { delta, ..world.options(target) };
+        let error = world.restore(run, &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage, "{target}: {error}");
+        assert!(error.to_string().contains("the repository"), "{target}: {error}");
+        assert!(super::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).is_err());
+    }
+    let maps = vec![("/x".into(), world.path("alias/x"))];
+    let error = world.restore(run, &RestoreOptions { maps, ..world.options("target") }).unwrap_err();
+    assert!(error.to_string().contains("the repository"), "{error}");
+    assert!(listing(&world.path("repo")) == before);
+}
+
 /// A stale directory becomes the backup: equal pages are not fetched, and what does not belong is removed.
 #[test]
 fn delta_onto_a_stale_directory() {

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -267,6 +268,10 @@ impl Upload for FaultyUpload {
 impl Store for FaultyStore {
     fn location(&self) -> String {
         self.inner.store.location()
+    }
+
+    fn local_root(&self) -> Option<&Path> {
+        self.inner.store.local_root()
     }
 
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {

@@ -5,8 +5,8 @@
 ///
 /// Knows the methods that every store must have. Methods with a default are not forwarded, on purpose:
 /// by default, an object is read whole through the wrapper's own `head` and `read_exact_at`,
-/// nothing is swept, one object is requested at a time, and there are no versions. A wrapper that needs
-/// otherwise implements them itself.
+/// nothing is swept, one object is requested at a time, there are no versions, and it is in
+/// no directory. A wrapper that needs otherwise implements them itself.
 #[macro_export]
 macro_rules! forward_store {
     ($self:ident => $to:expr; $($method:ident),+) => {

@@ -1,6 +1,6 @@
 //! A store in which an object that cannot be read is a failure of the store: nothing may be given up because of it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use super::{ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, locks};
 use crate::forward_store;
@@ -20,6 +20,10 @@ fn insist(error: StoreError) -> StoreError {
 
 impl Store for Insistent {
     forward_store!(self => self.0; location, put, create_if_absent, list, list_folders, delete, now, free_bytes);
+
+    fn local_root(&self) -> Option<&Path> {
+        self.0.local_root()
+    }
 
     fn read_exact_at(&self, path: &ObjectPath, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
         self.0.read_exact_at(path, offset, buffer).map_err(insist)

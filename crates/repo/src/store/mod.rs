@@ -10,6 +10,7 @@
 
 use std::{
     fmt, io,
+    path::Path,
     time::{Duration, SystemTime},
 };
 
@@ -91,6 +92,11 @@ pub trait Upload: Send {
 pub trait Store: Send + Sync {
     /// Where the store is, for people. Contains no secrets.
     fn location(&self) -> String;
+
+    /// The directory of this host that holds it, if it is in one: it must not be taken for something else.
+    fn local_root(&self) -> Option<&Path> {
+        None
+    }
 
     /// Begins to upload an object of any size.
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError>;

@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_repo::format::item::ItemPath;
+use holdfast_repo::{Repo, format::item::ItemPath};
 
 pub(super) use planner::is_reusable;
 pub(super) use room::{ROOM_EXTRA_BYTES, room_at, too_little};
@@ -182,6 +182,23 @@ pub(super) fn check_options(options: &RestoreOptions) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses a target that holds the repository, or is in it: a restore deletes what is not the backup's.
+pub(super) fn refuse_repository(repo: &Repo, options: &RestoreOptions) -> Result<()> {
+    let Some(root) = repo.store().local_root() else { return Ok(()) };
+    let (root, target) = (real_path(root)?, real_path(&options.target_dir)?);
+    let mut maps = options.maps.iter().map(|(_, to)| real_path(to));
+    let into = if root.starts_with(&target) || target.starts_with(&root) {
+        Some(target)
+    } else {
+        maps.find(|to| to.as_ref().map_or(true, |to| to.starts_with(&root))).transpose()?
+    };
+    let Some(into) = into else { return Ok(()) };
+    let relation = if into.starts_with(&root) { "is in" } else { "contains" };
+    let (into, root) = (into.display(), root.display());
+    let text = format!("{into} {relation} the repository, {root}, which a restore must not touch");
+    Err(Error::new(ErrorKind::Usage, text).hinted("name another directory, or move the repository"))
 }
 
 /// The server program that works on the files of a server of this version.

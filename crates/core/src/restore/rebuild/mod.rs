@@ -25,6 +25,7 @@ use super::{
     Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions, continuing,
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_absent_plugin},
+    plan::refuse_repository,
     replay, run_hooks,
     target::{
         DIRECTORY_MODE, Tree,
@@ -156,6 +157,7 @@ impl Site {
         watch: &Watch<'_>,
     ) -> Result<Self> {
         watch.phase("plan");
+        refuse_repository(repo, options)?;
         let backup = LogicalBackup::open(repo, log, which)?;
         if is_replayed {
             replay::check_zone(&backup.server, options)?;

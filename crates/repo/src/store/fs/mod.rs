@@ -449,6 +449,10 @@ impl Store for FsStore {
         self.inner.root.display().to_string()
     }
 
+    fn local_root(&self) -> Option<&Path> {
+        Some(&self.inner.root)
+    }
+
     fn put(&self, path: &ObjectPath) -> Result<Box<dyn Upload>, StoreError> {
         Ok(Box::new(FsUpload::new(&self.inner, path, false)?))
     }
