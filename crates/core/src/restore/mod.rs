@@ -47,7 +47,7 @@ use holdfast_repo::{Kind, LogName, Repo, RunNo};
 use self::{
     opened::Opened,
     own_server::PrivateFiles,
-    plan::{Plan, refuse_repository},
+    plan::{MappedFile, Plan, refuse_repository},
     roots::Roots,
     serve::Serving,
     target::{
@@ -319,9 +319,11 @@ fn write(
     cancel: &Cancel,
 ) -> Result<(Claim, Roots, Written)> {
     watch.phase("assemble");
-    let marker = Marker { backup: opened.id.clone(), mapped: plan.mapped.clone(), made: plan.made.clone() };
+    let mapped = plan.mapped.iter().map(|file| file.path.clone()).collect();
+    let marker = Marker { backup: opened.id.clone(), mapped, made: plan.made.clone() };
     let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
     point("restore.claimed");
+    plan.mapped.iter().try_for_each(MappedFile::check)?;
     let roots = Roots::open(plan, options)?;
     claim.set_aside(&plan.held, &plan.redo.path)?;
     point("restore.set.aside");

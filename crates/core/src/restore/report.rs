@@ -41,6 +41,9 @@ pub struct RestoreReport {
     /// Files of the backup that were left out.
     #[serde(default)]
     pub dropped: Vec<LeftOut>,
+    /// Files outside of the target that belong to it, because a mapping has put them there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mapped: Vec<PathBuf>,
     /// Every phase.
     pub phases: Vec<PhaseTime>,
     /// Options that a server needs on these files, besides those of its own configuration.
@@ -78,6 +81,7 @@ impl RestoreReport {
             loaded: None,
             replayed: None,
             written: Written::default(),
+            mapped: plan.mapped(),
             dropped: plan.dropped.clone(),
             phases: Vec::new(),
             server_options: plan.server_options.clone(),

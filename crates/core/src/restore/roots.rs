@@ -39,7 +39,8 @@ impl Roots {
         let target = Tree::open(path).map_err(|error| io_failed("open", path, error))?;
         let mut mapped = Vec::new();
         for (_, to) in &options.maps {
-            let below = plan.mapped.iter().filter_map(|path| path.strip_prefix(to).ok()).collect::<Vec<_>>();
+            let below =
+                plan.mapped.iter().filter_map(|file| file.path.strip_prefix(to).ok()).collect::<Vec<_>>();
             if below.is_empty() {
                 mapped.push(None);
                 continue;

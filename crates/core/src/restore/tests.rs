@@ -560,6 +560,49 @@ fn beside_the_repository() {
     assert!(listing(&world.path("repo")) == before);
 }
 
+/// Files outside of the target are replaced only if they belong to the data directory in it, and nobody uses them.
+#[test]
+fn mapped_files_that_exist() {
+    let world = World::new();
+    let files = source();
+    let run = world.backup(&files);
+    let place = world.path("place");
+    let theirs = place.join("y.MYD");
+    fs::create_dir(&place).unwrap();
+    fs::write(&theirs, "of the running source").unwrap();
+    let maps = vec![("/x".into(), place.clone())];
+    let onto = RestoreOptions { delta: true, maps, ..world.options("target") };
+    let plan = || super::plan(&world.repo, &log_name(), run, &onto, &Cancel::default());
+    let refused = |why: &str| {
+        for error in [plan().unwrap_err(), world.restore(run, &onto).unwrap_err()] {
+            assert!(error.to_string().contains(why), "{error}");
+        }
+        assert_eq!(fs::read(&theirs).unwrap(), b"of the running source");
+    };
+    // A new directory, and one whose table is elsewhere.
+    refused("exists already");
+    assert!(!onto.target_dir.exists());
+    let elsewhere = vec![("/x".into(), world.path("elsewhere"))];
+    world.restore(run, &RestoreOptions { maps: elsewhere, ..onto.clone() }).unwrap();
+    refused("exists already");
+
+    let link = onto.target_dir.join("db/y.MYD");
+    fs::remove_file(&link).unwrap();
+    symlink(world.path("no/../place/y.MYD"), &link).unwrap();
+    let open = fs::File::open(&theirs).unwrap();
+    refused("another process");
+    drop(open);
+    let planned = plan().unwrap();
+    assert!(planned.replace.iter().any(|file| file.path == theirs), "{:?}", planned.replace);
+    world.restore(run, &onto).unwrap();
+    assert_eq!(fs::read(&theirs).unwrap(), files["db/y.MYD"].content);
+    // Its report says so as well, which is all that there is on MySQL.
+    fs::remove_file(&link).unwrap();
+    fs::write(&theirs, "stale").unwrap();
+    world.restore(run, &onto).unwrap();
+    assert_eq!(fs::read(&theirs).unwrap(), files["db/y.MYD"].content);
+}
+
 /// A stale directory becomes the backup: equal pages are not fetched, and what does not belong is removed.
 #[test]
 fn delta_onto_a_stale_directory() {

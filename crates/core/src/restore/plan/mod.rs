@@ -14,7 +14,7 @@ use std::{
 
 use holdfast_repo::{Repo, format::item::ItemPath};
 
-pub(super) use planner::is_reusable;
+pub(super) use planner::{MappedFile, is_reusable};
 pub(super) use room::{ROOM_EXTRA_BYTES, room_at, too_little};
 pub use shown::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     /// What to remove; the contents of a directory come before it.
     pub(super) delete: Vec<ItemPath>,
     /// Files in mapped places.
-    pub(super) mapped: Vec<PathBuf>,
+    pub(super) mapped: Vec<MappedFile>,
     /// Directories of mapped places that are not there yet, or that this restore made before it was interrupted.
     pub(super) made: Vec<PathBuf>,
     pub(super) binary: Option<ServerBinary>,
@@ -150,14 +150,16 @@ fn owner(
 }
 
 /// Directories of the mapped places that are the restore's own; others belong to somebody else, and stay so.
-fn made(maps: &[(PathBuf, PathBuf)], mapped: &[PathBuf], standing: &Standing) -> Vec<PathBuf> {
+fn made(maps: &[(PathBuf, PathBuf)], mapped: &[MappedFile], standing: &Standing) -> Vec<PathBuf> {
     let before = match standing {
         Standing::Ours(marker) => marker.made.as_slice(),
         Standing::Free | Standing::Other => &[],
     };
     let is_below = |dir: &Path| maps.iter().any(|(_, to)| dir.starts_with(to));
-    let needed: BTreeSet<&Path> =
-        mapped.iter().flat_map(|path| path.ancestors().skip(1).take_while(|dir| is_below(dir))).collect();
+    let needed: BTreeSet<&Path> = mapped
+        .iter()
+        .flat_map(|file| file.path.ancestors().skip(1).take_while(|dir| is_below(dir)))
+        .collect();
     let is_ours = |dir: &&Path| dir.symlink_metadata().is_err() || before.iter().any(|made| made == *dir);
     needed.into_iter().filter(is_ours).map(Path::to_owned).collect()
 }

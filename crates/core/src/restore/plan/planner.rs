@@ -12,7 +12,7 @@ use holdfast_formats::{
 use holdfast_repo::format::item::{FileRole, Item, ItemPath, Tablespace};
 
 use super::{
-    layout::{Decision, Layout, Place, Pointer, Root},
+    layout::{Decision, Layout, Pointer, Root},
     paths::join,
     shown::{ExternalFile, PlannedPath},
 };
@@ -25,11 +25,14 @@ use crate::{
         keyring,
         opened::Opened,
         options::RestoreOptions,
+        place::pointers::leads,
         redo::RedoLayout,
         server_options,
         target::{
-            Found, FoundKind, LOST_AND_FOUND,
-            claim::{Standing, Survey},
+            Found, FoundKind, LOST_AND_FOUND, Tree,
+            claim::{Standing, Survey, changed},
+            in_use::is_open_elsewhere,
+            io_failed,
             names::{MARKER, partial_of},
         },
     },
@@ -56,7 +59,7 @@ pub(super) struct Planner<'a> {
     pub(super) held: Vec<ItemPath>,
     pub(super) aria_logs: Vec<ItemPath>,
     pub(super) pointers: Vec<(Pointer, PathBuf)>,
-    pub(super) mapped: Vec<PathBuf>,
+    pub(super) mapped: Vec<MappedFile>,
     /// MariaDB: plugins that the server needs to read compressed pages.
     pub(super) providers: BTreeSet<String>,
     /// Everything that may stay in the target: `true` for directories.
@@ -114,19 +117,21 @@ impl<'a> Planner<'a> {
                 if item.role == FileRole::AriaLog {
                     self.aria_logs.push(place.path.clone());
                 }
-                self.file(item, &place, goes_to, held)?;
+                let partial = if held { self.survey.found.get(&partial_of(&place.path)?) } else { None };
+                let found = partial.or_else(|| self.survey.found.get(&place.path)).copied();
+                self.file(item, place.root, goes_to, found);
             }
             Decision::Mapped { place, pointer } => {
                 let Root::Mapped(map) = place.root else {
                     return Err(Error::failed(format!("{} is mapped to nowhere", item.path)));
                 };
                 let goes_to = join(&self.options.maps[map].1, &place.path);
-                self.check_mapped(&goes_to)?;
+                let found = self.check_mapped(&goes_to, &pointer)?;
                 self.external(item, &goes_to);
-                self.mapped.push(goes_to.clone());
+                self.mapped.push(MappedFile { path: goes_to.clone(), found });
                 self.point(&pointer)?;
                 self.pointers.push((pointer, goes_to.clone()));
-                self.file(item, &place, goes_to, false)?;
+                self.file(item, place.root, goes_to, found);
             }
         }
         Ok(())
@@ -204,43 +209,54 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A file in a mapped place may exist already only if it is ours, or if the user wants it replaced and
-    /// the redo is not encrypted.
-    fn check_mapped(&self, goes_to: &Path) -> Result<()> {
+    /// A file in a mapped place may exist already only if it is ours, or if it belongs to the data directory in the
+    /// target, the user wants that replaced, and the redo is not encrypted. Nobody may use it.
+    fn check_mapped(&self, goes_to: &Path, pointer: &Pointer) -> Result<Option<Found>> {
+        let found = Found::at(goes_to).map_err(|error| io_failed("look at", goes_to, error))?;
+        if found.is_none() {
+            return Ok(None);
+        }
         let ours = match &self.survey.standing {
             Standing::Ours(marker) => marker.mapped.iter().any(|path| path == goes_to),
             Standing::Free | Standing::Other => false,
         };
-        let exists = goes_to.symlink_metadata().is_ok();
         let redo_encrypted = self.opened.redo_encrypted();
-        if !exists || ours || (self.options.delta && !redo_encrypted) {
-            return Ok(());
+        if !ours && (!self.options.delta || redo_encrypted || !self.is_of_target(goes_to, pointer)?) {
+            return Err(in_the_way(goes_to, redo_encrypted));
         }
-        Err(in_the_way(goes_to, redo_encrypted))
+        refuse_in_use(goes_to)?;
+        Ok(found)
     }
 
-    fn file(&mut self, item: &Item, place: &Place, goes_to: PathBuf, held: bool) -> Result<()> {
+    /// Whether the data directory in the target leads to this file.
+    fn is_of_target(&self, goes_to: &Path, pointer: &Pointer) -> Result<bool> {
+        if matches!(self.survey.standing, Standing::Free) {
+            return Ok(false);
+        }
+        let tree = Tree::open(&self.target).map_err(|error| io_failed("open", &self.target, error))?;
+        let goes_to = real_path(goes_to)?;
+        for path in leads(&tree, pointer).iter().chain(&self.survey.mapped) {
+            if real_path(path)? == goes_to {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn file(&mut self, item: &Item, root: Root, goes_to: PathBuf, found: Option<Found>) {
         self.files += 1;
         self.bytes = self.bytes.saturating_add(item.size_bytes);
-        let found = match place.root {
-            Root::Target if held => {
-                let partial = partial_of(&place.path)?;
-                self.survey.found.get(&partial).or_else(|| self.survey.found.get(&place.path)).copied()
-            }
-            Root::Target => self.survey.found.get(&place.path).copied(),
-            Root::Mapped(_) => None,
-        };
         let reused = found.filter(is_reusable);
         let there = reused.map_or(0, |found| found.allocated_bytes);
-        let growth = self.growth.entry(place.root).or_default();
+        let growth = self.growth.entry(root).or_default();
         *growth = growth.saturating_add(item.size_bytes.saturating_sub(there));
         let planned = PlannedPath { path: goes_to, bytes: item.size_bytes };
-        if reused.is_some() {
+        // What cannot be reused is deleted in the target, and listed so; elsewhere it just gives way.
+        if reused.is_some() || (root != Root::Target && found.is_some()) {
             self.replace.push(planned)
         } else {
             self.create.push(planned)
         }
-        Ok(())
     }
 
     pub(super) fn redo(&mut self, redo: &RedoLayout) -> Result<()> {
@@ -331,8 +347,42 @@ fn in_the_way(path: &Path, redo_encrypted: bool) -> Error {
     let error = Error::new(ErrorKind::Usage, format!("{} exists already", path.display()));
     error.hinted(match redo_encrypted {
         true => "move that file away: if the redo is encrypted, --delta does not replace mapped files",
-        false => "map to a directory without this file, or use --delta to replace it",
+        false => {
+            "map to a directory without this file; --delta replaces it only if the data directory in the target \
+             leads to it"
+        }
     })
+}
+
+/// Refuses a file that another process has open.
+fn refuse_in_use(path: &Path) -> Result<()> {
+    match is_open_elsewhere(path).map_err(|error| io_failed("look at", path, error))? {
+        false => Ok(()),
+        true => Err(Error::failed(format!("another process has {} open", path.display()))
+            .hinted("stop the server that uses it, or map to another directory")),
+    }
+}
+
+/// A file in a mapped place.
+pub(in crate::restore) struct MappedFile {
+    pub(in crate::restore) path: PathBuf,
+    /// What is there, and is replaced.
+    found: Option<Found>,
+}
+
+impl MappedFile {
+    /// Fails if what is there is not what was planned for.
+    pub(in crate::restore) fn check(&self) -> Result<()> {
+        let now = Found::at(&self.path).map_err(|error| io_failed("look at", &self.path, error))?;
+        let is_unchanged = match (&now, &self.found) {
+            (Some(now), Some(before)) => now.is_unchanged(before),
+            (now, before) => now.is_none() && before.is_none(),
+        };
+        match is_unchanged {
+            true => refuse_in_use(&self.path),
+            false => Err(changed(&self.path)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -344,7 +394,7 @@ mod tests {
     fn what_helps_if_a_mapped_file_exists() {
         let hint =
             |redo_encrypted| in_the_way(Path::new("/x/t.ibd"), redo_encrypted).hint().unwrap().to_owned();
-        assert!(hint(false).contains("use --delta"));
-        assert!(!hint(true).contains("use --delta") && !hint(true).contains("map to"));
+        assert!(hint(false).contains("--delta replaces it only"));
+        assert!(!hint(true).contains("--delta replaces it only") && !hint(true).contains("map to"));
     }
 }

@@ -122,3 +122,11 @@ pub struct RestorePlan {
     /// Options that a server needs on these files, besides those of its own configuration.
     pub server_options: Vec<String>,
 }
+
+impl RestorePlan {
+    /// Where files go that a mapping puts elsewhere.
+    pub(in crate::restore) fn mapped(&self) -> Vec<PathBuf> {
+        let goes_to = self.external.iter().map(|file| &file.goes_to);
+        goes_to.filter(|path| !path.starts_with(&self.target_dir)).cloned().collect()
+    }
+}

@@ -22,14 +22,14 @@ use rustix::{
     fs::{FlockOperation, fcntl_lock},
     io::Errno,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
     Found, FoundKind, Tree, create_durably, io_failed,
     names::{MARKER, REPORT, own_path, partial_of},
 };
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::restore::backup_id::BackupId;
+use crate::restore::{backup_id::BackupId, report::RestoreReport};
 
 /// Files that a server locks with `fcntl` as long as it runs, by their usual names. The system tablespace may
 /// have another name, or be elsewhere; MySQL locks every tablespace that it has open.
@@ -44,8 +44,8 @@ const OBSTACLE: &str = "holdfast: the restore into this directory is not complet
 /// system has all of its memory back.
 const SERVER_ENDS_MAX: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Longest marker that is read.
-const MARKER_BYTES_MAX: u64 = 64 << 20;
+/// Longest file of ours that is read.
+const OWN_BYTES_MAX: u64 = 64 << 20;
 
 /// What the marker says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +75,8 @@ pub(crate) struct Survey {
     pub(crate) standing: Standing,
     /// Everything in it.
     pub(crate) found: BTreeMap<ItemPath, Found>,
+    /// Files in mapped places that belong to it, as those say who restored it.
+    pub(crate) mapped: Vec<PathBuf>,
     /// Its owner, where it exists.
     pub(crate) owner: Option<(u32, u32)>,
 }
@@ -84,16 +86,22 @@ pub(crate) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Su
     let tree = match Tree::open(target) {
         Ok(tree) => tree,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Survey { standing: Standing::Free, found: BTreeMap::new(), owner: None });
+            let (found, mapped) = Default::default();
+            return Ok(Survey { standing: Standing::Free, found, mapped, owner: None });
         }
         Err(error) => return Err(io_failed("open", target, error)),
     };
     let owner = Some(tree.owner().map_err(|error| io_failed("look at", target, error))?);
     let found = tree.walk().map_err(|error| io_failed("list", target, error))?;
-    let marker = read_marker(&tree)?;
+    let marker: Option<Marker> = read(&tree, MARKER)?;
+    let mut mapped = marker.as_ref().map_or_else(Vec::new, |marker| marker.mapped.clone());
+    // Somebody else's report, or none, tells nothing.
+    mapped.extend(
+        read(&tree, REPORT).ok().flatten().into_iter().flat_map(|report: RestoreReport| report.mapped),
+    );
     let only_marker = found.len() == 1 && found.keys().all(|path| path.as_bytes() == MARKER.as_bytes());
     if found.is_empty() || (only_marker && marker.is_none()) {
-        return Ok(Survey { standing: Standing::Free, found, owner });
+        return Ok(Survey { standing: Standing::Free, found, mapped, owner });
     }
     let standing = match marker {
         Some(marker) if marker.backup == *backup => Standing::Ours(marker),
@@ -111,7 +119,13 @@ pub(crate) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Su
         wait_for_its_server(&tree, &found)?;
     }
     ServerLocks::take(&tree, &found, &[])?;
-    Ok(Survey { standing, found, owner })
+    Ok(Survey { standing, found, mapped, owner })
+}
+
+/// The error if something is no longer as it was planned for.
+pub(crate) fn changed(path: &Path) -> Error {
+    Error::failed(format!("{} has changed since it was looked at", path.display()))
+        .hinted("run the restore again: it looks again, and says what it will do")
 }
 
 fn another_restore(target: &Path) -> Error {
@@ -163,13 +177,13 @@ fn refuse_unless(
     }
 }
 
-fn read_marker(tree: &Tree) -> Result<Option<Marker>> {
-    let path = own_path(MARKER)?;
+/// What one of our own files says. One that was being written when the power failed says nothing.
+fn read<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<Option<T>> {
+    let path = own_path(name)?;
     let failed = |error| io_failed("read", tree.path_of(&path), error);
     let Some(file) = tree.open_file(&path).map_err(failed)? else { return Ok(None) };
     let mut text = String::new();
-    file.take(MARKER_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-    // A marker that was being written when the power failed says nothing.
+    file.take(OWN_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
     Ok(serde_json::from_str(&text).ok())
 }
 

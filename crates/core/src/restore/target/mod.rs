@@ -7,6 +7,7 @@
 //! and no mode has more than permission bits.
 
 pub(super) mod claim;
+pub(super) mod in_use;
 pub(super) mod names;
 
 use std::{
@@ -22,7 +23,7 @@ use holdfast_repo::format::item::ItemPath;
 use rustix::{
     fs::{
         AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchown, fstatvfs, mkdirat,
-        openat2, renameat, statat, symlinkat, syncfs, unlinkat,
+        openat2, readlinkat, renameat, statat, symlinkat, syncfs, unlinkat,
     },
     io::Errno,
     process::{FlockType, fcntl_getlk},
@@ -49,6 +50,8 @@ pub(super) struct Found {
     /// How many names the file has. A file with several names must not be changed in place:
     /// it belongs to somebody else as well.
     pub(super) links: u64,
+    /// When it was last changed in any way, in nanoseconds.
+    changed_ns: i128,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +70,28 @@ impl Found {
             _ => FoundKind::Other,
         };
         #[allow(clippy::unnecessary_cast, reason = "narrower on other architectures")]
-        let links = stat.st_nlink as u64;
+        let (links, changed_s) = (stat.st_nlink as u64, stat.st_ctime as i128);
         Self {
             kind,
             size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
             allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
             links,
+            changed_ns: changed_s * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
         }
+    }
+
+    /// What is at a path of this host; `None` if nothing. A link is not followed.
+    pub(super) fn at(path: &Path) -> io::Result<Option<Self>> {
+        match rustix::fs::lstat(path) {
+            Ok(stat) => Ok(Some(Self::of(&stat))),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether nobody has changed it in between. How much room it takes may still change by itself.
+    pub(super) fn is_unchanged(&self, since: &Self) -> bool {
+        Self { allocated_bytes: since.allocated_bytes, ..*self } == *since
     }
 }
 
@@ -290,6 +308,13 @@ impl Tree {
     pub(super) fn link(&self, to: &Path, path: &ItemPath) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
         Ok(symlinkat(to, &parent, name)?)
+    }
+
+    /// Where the link at `path` leads.
+    pub(super) fn read_link(&self, path: &ItemPath) -> io::Result<PathBuf> {
+        let (parent, name) = self.parent(path)?;
+        let to = readlinkat(&parent, name, Vec::new())?;
+        Ok(OsStr::from_bytes(to.as_bytes()).into())
     }
 
     /// Makes everything that was written to its filesystem durable.

@@ -1,0 +1,84 @@
+//! Whether another process has a file open.
+//!
+//! Its locks tell, and a lease, which the kernel grants only on a file that nobody else has open. What neither tells:
+//! - a file that a server does not have open at the moment, such as a MyISAM table that nobody uses;
+//! - a process on another host of a network filesystem;
+//! - anything, except for locks, where there are no leases: on some filesystems, and for files of other users unless
+//!   we are root.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    path::Path,
+};
+
+use rustix::{
+    fs::OFlags,
+    io::Errno,
+    process::{FlockType, fcntl_getlk},
+};
+
+/// `F_SETSIG`, which `libc` lacks.
+const F_SETSIG: libc::c_int = 10;
+
+/// Whether another process is known to have the file at `path` open. Gives up all locks that we hold on it.
+pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
+        Ok(file) => file,
+        Err(error) => {
+            return match Errno::from_io_error(&error) {
+                // Another process has a lease on it.
+                Some(Errno::AGAIN) => Ok(true),
+                Some(Errno::NOENT | Errno::ACCESS | Errno::LOOP) => Ok(false),
+                _ => Err(error),
+            };
+        }
+    };
+    let is_locked = || Ok::<_, io::Error>(fcntl_getlk(&file, &FlockType::WriteLock.into())?.is_some());
+    Ok(file.metadata()?.is_file() && (is_locked()? || is_lease_refused(&file)))
+}
+
+/// Whether the kernel refuses a lease because the file is open elsewhere.
+#[allow(unsafe_code)]
+fn is_lease_refused(file: &File) -> bool {
+    let fcntl = |command: libc::c_int, number: libc::c_int| {
+        // SAFETY: the descriptor is open, and these commands take a number.
+        match unsafe { libc::fcntl(file.as_raw_fd(), command, number) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // Who opens the file while we have the lease makes the kernel send us a signal. The usual one would end us; this
+    // one does nothing.
+    let lease = || {
+        fcntl(F_SETSIG, libc::SIGURG)?;
+        fcntl(libc::F_SETLEASE, libc::F_WRLCK.into())?;
+        fcntl(libc::F_SETLEASE, libc::F_UNLCK.into())
+    };
+    lease().is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::AGAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn an_open_file_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.MYD");
+        assert!(!is_open_elsewhere(&path).unwrap());
+        fs::write(&path, "rows").unwrap();
+        assert!(!is_open_elsewhere(&path).unwrap());
+        for writes in [false, true] {
+            let open = OpenOptions::new().read(true).write(writes).open(&path).unwrap();
+            assert!(is_open_elsewhere(&path).unwrap(), "open for writing: {writes}");
+            drop(open);
+            assert!(!is_open_elsewhere(&path).unwrap());
+        }
+        assert!(!is_open_elsewhere(dir.path()).unwrap());
+    }
+}
