@@ -59,6 +59,7 @@ fn show_plan(out: &mut String, Plan { plan, replay }: &Plan) -> fmt::Result {
         RestoreMode::Fresh => "new",
         RestoreMode::Continue if plan.rows.is_some() => "begins an interrupted restore again",
         RestoreMode::Continue => "completes an interrupted restore",
+        RestoreMode::Complete => "complete, except for its report",
         RestoreMode::Delta => "made into the backup",
     };
     text::fact(out, "backup", &plan.backup)?;
@@ -233,7 +234,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         let text = "--leave-out has no effect here: the files of a physical backup are restored as they are";
         return Err(Error::new(ErrorKind::Usage, text).hinted("it is for logical backups"));
     }
-    let options = options(args, target_dir, context);
+    let mut options = options(args, target_dir, context);
     if dry_run || ask {
         let plan = wanted.plan(&repo, &options, context.cancel)?;
         if dry_run {
@@ -241,6 +242,7 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
             return Ok(Exit::Done);
         }
         confirm(&plan, context)?;
+        options.agreed = Some(Box::new(plan.plan));
     }
     let report = wanted.restore(&repo, &options, context)?;
     context.output.result(Exit::Done, &Restored { dry_run, report });

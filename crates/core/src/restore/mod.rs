@@ -13,13 +13,15 @@
 //! - No server starts on a half-restored directory, whenever the restore stops: until the recovery has been
 //!   judged, the files without which no server starts have other names, and something else is in their places
 //!   ([`target::claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
-//! - A restore that stopped anywhere can be run again, and completes what is there.
+//! - A restore that stopped anywhere can be run again, and completes what is there. Once a server can be started on
+//!   it, that means the report only ([`finish`]).
 //! - Every page is verified by its hash, and recovery by where it ends ([`prepare`]).
 
 mod assemble;
 mod backup_id;
 mod continuing;
 mod done;
+mod finish;
 mod keyring;
 mod opened;
 mod options;
@@ -128,7 +130,11 @@ pub fn run_and_replay(
     let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     warn(&opened, &plan, options, listener);
     point("restore.planned");
-    let (claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
+    let mut transactions = transactions;
+    if let Some(report) = finish::run(&plan.shown, &plan.survey, options, transactions.as_deref_mut())? {
+        return Ok(report);
+    }
+    let (mut claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
 
     let (mut prepared, mut replayed) = (None, None);
     if let Some(binary) = &plan.binary {
@@ -152,7 +158,6 @@ pub fn run_and_replay(
         place::pointers::write(&plan, &roots, place::pointers::When::AfterRecovery)?;
         place::give_new(&plan, &roots)?;
     }
-    place::give_names(&plan, &roots)?;
     let mut report = RestoreReport {
         prepared,
         replayed,
@@ -160,6 +165,10 @@ pub fn run_and_replay(
         phases: watch.phases(),
         ..RestoreReport::of(&plan.shown, Some(position), knows_gtids)
     };
+    roots.sync_names()?;
+    claim.name(&report, &plan.unnamed()?, &plan.held)?;
+    point("restore.named.soon");
+    place::give_names(&plan, &roots)?;
     write_report(roots.target(), &report, plan.owner)?;
     roots.sync_names()?;
     point("restore.report.written");
@@ -320,8 +329,8 @@ fn write(
 ) -> Result<(Claim, Roots, Written)> {
     watch.phase("assemble");
     let mapped = plan.mapped.iter().map(|file| file.path.clone()).collect();
-    let marker = Marker { backup: opened.id.clone(), mapped, made: plan.made.clone() };
-    let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
+    let marker = Marker::new(opened.id.clone(), mapped, plan.made.clone());
+    let mut claim = Claim::take(&options.target_dir, marker, &plan.survey, &plan.held)?;
     point("restore.claimed");
     plan.mapped.iter().try_for_each(MappedFile::check)?;
     let roots = Roots::open(plan, options)?;

@@ -4,7 +4,7 @@ use std::{num::NonZero, path::PathBuf, thread};
 
 use holdfast_formats::redo::mysql::FILE_BYTES_MAX;
 
-use super::part::Part;
+use super::{part::Part, plan::RestorePlan};
 
 /// Threads that fetch and write, unless told otherwise: one for each processor, at most this many.
 const PARALLEL_MAX: usize = 8;
@@ -19,6 +19,8 @@ pub struct RestoreOptions {
     /// Make the data directory in the target into the backup: write only pages that differ, delete what the backup
     /// does not have.
     pub delta: bool,
+    /// The plan that the user has agreed to: nothing else is done.
+    pub agreed: Option<Box<RestorePlan>>,
     /// Let the server recover the files now, and check that recovery ends where the backup ends.
     pub prepare: bool,
     /// Prefixes of paths outside the source's data directory, and where such files go.
@@ -70,6 +72,7 @@ impl RestoreOptions {
         Self {
             target_dir: target_dir.into(),
             delta: false,
+            agreed: None,
             prepare: true,
             maps: Vec::new(),
             server_binary: None,

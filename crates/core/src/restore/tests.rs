@@ -26,9 +26,12 @@ use holdfast_repo::{
 use serde_json::json;
 
 use super::{
-    RestoreMode, RestoreOptions, RestoreReport,
+    Piece, Reached, RestoreMode, RestoreOptions, RestoreReport, Transactions,
     assemble::least_bytes,
-    target::names::{MARKER, REPORT},
+    target::{
+        claim::survey,
+        names::{MARKER, REPORT},
+    },
 };
 use crate::{
     error::{ErrorKind, Result},
@@ -601,6 +604,159 @@ fn mapped_files_that_exist() {
     fs::write(&theirs, "stale").unwrap();
     world.restore(run, &onto).unwrap();
     assert_eq!(fs::read(&theirs).unwrap(), files["db/y.MYD"].content);
+}
+
+/// What is put into the target after it was looked at is not overwritten, and not mixed with.
+#[test]
+fn changed_since_it_was_planned() {
+    let world = World::new();
+    let files = source();
+    let run = world.backup(&files);
+    let other = world.backup(&files);
+    let meanwhile = |name: &str, delta: bool, what: &dyn Fn(&Path)| {
+        let mut child = world.child(run, name, "pause", "restore.planned");
+        if delta {
+            child.env("CHILD_DELTA", "1");
+        }
+        let mut child = child.stderr(Stdio::piped()).spawn().unwrap();
+        let _output = wait_for(&mut child, "paused");
+        what(&world.path(name));
+        let before = listing(&world.path(name));
+        drop(child.stdin.take());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(!child.wait().unwrap().success(), "{name}");
+        assert!(said.contains("has changed since"), "{name}: {said}");
+        assert!(listing(&world.path(name)) == before, "{name}");
+    };
+    let data = |target: &Path| {
+        fs::create_dir_all(target).unwrap();
+        fs::write(target.join("ibdata1"), "production").unwrap();
+    };
+    meanwhile("absent", false, &data);
+    fs::create_dir(world.path("empty")).unwrap();
+    meanwhile("empty", false, &data);
+    meanwhile("restored", false, &|_| drop(world.restore(other, &world.options("restored")).unwrap()));
+    data(&world.path("used"));
+    meanwhile("used", true, &|target| fs::write(target.join("ibdata1"), "PRODUCTION").unwrap());
+    let killed = world.child(run, "left", "kill", "restore.files.written").output().unwrap();
+    assert_eq!(killed.status.signal(), Some(9));
+    meanwhile("left", false, &|_| drop(world.restore(run, &world.options("left")).unwrap()));
+}
+
+/// A restore that was killed when a server could already be started on its target is completed without a page
+/// being written; if a server was started, nothing is touched without --delta.
+#[test]
+fn killed_in_its_last_instant() {
+    let world = World::new();
+    let files = source();
+    let run = world.backup(&files);
+    for point in ["restore.files.named", "restore.report.written"] {
+        let target = format!("killed {point}");
+        let options = world.options(&target);
+        let kill = || {
+            let killed = world.child(run, &target, "kill", point).output().unwrap();
+            assert_eq!(killed.status.signal(), Some(9));
+        };
+        let changed = || fs::metadata(options.target_dir.join("db/big.ibd")).unwrap().ctime_nsec();
+        kill();
+        let before = changed();
+        let plan = super::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).unwrap();
+        assert!(plan.create.is_empty() && plan.replace.is_empty() && plan.delete.is_empty());
+        let other = RestoreOptions { maps: vec![("/x".into(), world.path("x"))], ..options.clone() };
+        assert_eq!(world.restore(run, &other).unwrap_err().kind(), ErrorKind::Usage);
+        world.restore(run, &options).unwrap();
+        assert_eq!(changed(), before, "{point}");
+        assert_restored(&options.target_dir, &files);
+
+        fs::remove_dir_all(&options.target_dir).unwrap();
+        kill();
+        let used = options.target_dir.join("ib_logfile0");
+        let mut redo = fs::read(&used).unwrap();
+        redo[LOG_BYTES as usize - 1] = 7;
+        fs::write(&used, &redo).unwrap();
+        let before = listing(&options.target_dir);
+        let error = world.restore(run, &options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("used since"), "{error}");
+        assert!(listing(&options.target_dir) == before, "{point}");
+        world.restore(run, &RestoreOptions { delta: true, ..options.clone() }).unwrap();
+        assert_restored(&options.target_dir, &files);
+    }
+}
+
+/// What is complete was replayed up to some moment, and is not passed off as another.
+#[test]
+fn finished_only_if_it_is_the_same_moment() {
+    struct Archive(u64);
+    impl Transactions for Archive {
+        fn each(&mut self, _: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached> {
+            Ok(Reached { transactions: self.0, ..Reached::default() })
+        }
+    }
+    let world = World::new();
+    let run = world.backup(&source());
+    let options = world.options("target");
+    let killed = world.child(run, "target", "kill", "restore.report.written").output().unwrap();
+    assert_eq!(killed.status.signal(), Some(9));
+    let marker = options.target_dir.join(MARKER);
+    let mut said: serde_json::Value = serde_json::from_slice(&fs::read(&marker).unwrap()).unwrap();
+    let gone = serde_json::Value::Null;
+    said["named"]["report"]["replayed"] =
+        json!({ "transactions": 7, "binlog": gone, "gtids": gone, "bytes": 1, "ms": 1 });
+    fs::write(&marker, said.to_string()).unwrap();
+    let plan = super::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).unwrap();
+    let finish = |archive: Option<&mut Archive>| {
+        let survey = survey(&options.target_dir, false, &plan.backup).unwrap();
+        super::finish::run(&plan, &survey, &options, archive.map(|archive| archive as &mut dyn Transactions))
+    };
+    assert_eq!(finish(None).unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(finish(Some(&mut Archive(8))).unwrap_err().kind(), ErrorKind::Usage);
+    let report = finish(Some(&mut Archive(7))).unwrap().unwrap();
+    assert_eq!(report.replayed.unwrap().reached.transactions, 7);
+    assert!(!marker.exists());
+}
+
+/// A delta does what the user has agreed to, or nothing.
+#[test]
+fn agreed() {
+    let world = World::new();
+    let run = world.backup(&source());
+    let options = RestoreOptions { delta: true, ..world.options("target") };
+    world.restore(run, &options).unwrap();
+    let plan = super::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).unwrap();
+    let options = RestoreOptions { agreed: Some(Box::new(plan)), ..options };
+    let new = options.target_dir.join("db/new.ibd");
+    fs::write(&new, "rows").unwrap();
+    let error = world.restore(run, &options).unwrap_err();
+    assert!(error.to_string().contains("has changed since"), "{error}");
+    assert!(new.exists());
+    fs::remove_file(&new).unwrap();
+    world.restore(run, &options).unwrap();
+}
+
+/// A delta that was killed before it changed anything has left somebody's data, not its own.
+#[test]
+fn a_delta_that_has_changed_nothing() {
+    let world = World::new();
+    let files = source();
+    let run = world.backup(&files);
+    let options = world.options("target");
+    world.restore(run, &options).unwrap();
+    fs::write(options.target_dir.join("db/new.ibd"), "rows").unwrap();
+    let before = listing(&options.target_dir);
+    for (point, is_changed) in [("restore.claimed", false), ("restore.set.aside", true)] {
+        let status = world.child(run, "target", "kill", point).env("CHILD_DELTA", "1").status().unwrap();
+        assert_eq!(status.signal(), Some(9), "{point}");
+        assert_eq!(is_startable(&options.target_dir), !is_changed);
+        if !is_changed {
+            assert_eq!(world.restore(run, &options).unwrap_err().kind(), ErrorKind::Usage);
+            let mut found = listing(&options.target_dir);
+            assert!(found.remove(MARKER).is_some() && found == before);
+        }
+    }
+    world.restore(run, &options).unwrap();
+    assert_restored(&options.target_dir, &files);
 }
 
 /// A stale directory becomes the backup: equal pages are not fetched, and what does not belong is removed.

@@ -34,7 +34,6 @@ pub(super) fn settle(opened: &Opened, plan: &Plan, roots: &Roots, options: &Rest
 /// Gives the files without which no server starts their final names,
 /// the first file of the system tablespace last.
 pub(super) fn give_names(plan: &Plan, roots: &Roots) -> Result<()> {
-    roots.sync_names()?;
     let tree = roots.target();
     let failed = |path: &ItemPath, error| io_failed("rename a file to", tree.path_of(path), error);
     // A recovering MySQL server has left its own redo, under the right names.

@@ -22,10 +22,14 @@ pub use shown::{
 };
 
 use super::{
+    finish,
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, lay_out},
-    target::claim::{Standing, Survey, survey},
+    target::{
+        claim::{Marker, Standing, Survey, changed, survey},
+        names::partial_of,
+    },
 };
 use layout::{IN_THE_TARGET, Pointer};
 use paths::join;
@@ -61,6 +65,13 @@ pub(super) struct Plan {
     pub(super) binary: Option<ServerBinary>,
 }
 
+impl Plan {
+    /// The names that files without which no server starts have until they get their final ones.
+    pub(super) fn unnamed(&self) -> Result<Vec<ItemPath>> {
+        self.redo.paths().chain(&self.held).map(partial_of).collect()
+    }
+}
+
 /// Plans; changes nothing.
 pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
     check_options(options)?;
@@ -78,8 +89,17 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     }
     planner.refuse_unused_mappings()?;
     planner.redo(&redo)?;
-    let delete = planner.delete()?;
-    let room = planner.room(&redo, &delete, cancel)?;
+    let (delete, room) = match survey.standing {
+        Standing::Complete => {
+            planner.leave_all();
+            Default::default()
+        }
+        Standing::Free | Standing::Ours | Standing::Other => {
+            let delete = planner.delete()?;
+            let room = planner.room(&redo, &delete, cancel)?;
+            (delete, room)
+        }
+    };
     let buffer_pool = recovery::buffer_pool_bytes(options, redo.captured_bytes);
     let server_options = planner.server_options();
     let target_dir = real_path(&options.target_dir)?;
@@ -90,9 +110,10 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
     let shown = RestorePlan {
         backup: opened.id.clone(),
         server_version: opened.server.version.clone(),
-        mode: match &survey.standing {
+        mode: match survey.standing {
             Standing::Free => RestoreMode::Fresh,
-            Standing::Ours(_) => RestoreMode::Continue,
+            Standing::Ours => RestoreMode::Continue,
+            Standing::Complete => RestoreMode::Complete,
             Standing::Other => RestoreMode::Delta,
         },
         owner: owner.map(|(uid, gid)| PlannedOwner { uid, gid }),
@@ -115,6 +136,10 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         server_options,
         target_dir,
     };
+    finish::check(&shown, &survey)?;
+    if options.agreed.as_ref().is_some_and(|agreed| !agreed.does_the_same(&shown)) {
+        return Err(changed(&shown.target_dir));
+    }
     let Planner { directories, held, aria_logs, pointers, mapped, .. } = planner;
     Ok(Plan {
         shown,
@@ -125,7 +150,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         aria_logs,
         pointers,
         delete,
-        made: made(&options.maps, &mapped, &survey.standing),
+        made: made(&options.maps, &mapped, survey.own_marker()),
         mapped,
         binary,
         survey,
@@ -150,11 +175,8 @@ fn owner(
 }
 
 /// Directories of the mapped places that are the restore's own; others belong to somebody else, and stay so.
-fn made(maps: &[(PathBuf, PathBuf)], mapped: &[MappedFile], standing: &Standing) -> Vec<PathBuf> {
-    let before = match standing {
-        Standing::Ours(marker) => marker.made.as_slice(),
-        Standing::Free | Standing::Other => &[],
-    };
+fn made(maps: &[(PathBuf, PathBuf)], mapped: &[MappedFile], own_marker: Option<&Marker>) -> Vec<PathBuf> {
+    let before = own_marker.map_or(&[][..], |marker| &marker.made);
     let is_below = |dir: &Path| maps.iter().any(|(_, to)| dir.starts_with(to));
     let needed: BTreeSet<&Path> = mapped
         .iter()

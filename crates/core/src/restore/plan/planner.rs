@@ -216,10 +216,8 @@ impl<'a> Planner<'a> {
         if found.is_none() {
             return Ok(None);
         }
-        let ours = match &self.survey.standing {
-            Standing::Ours(marker) => marker.mapped.iter().any(|path| path == goes_to),
-            Standing::Free | Standing::Other => false,
-        };
+        let own_marker = self.survey.own_marker();
+        let ours = own_marker.is_some_and(|marker| marker.mapped.iter().any(|path| path == goes_to));
         let redo_encrypted = self.opened.redo_encrypted();
         if !ours && (!self.options.delta || redo_encrypted || !self.is_of_target(goes_to, pointer)?) {
             return Err(in_the_way(goes_to, redo_encrypted));
@@ -230,7 +228,7 @@ impl<'a> Planner<'a> {
 
     /// Whether the data directory in the target leads to this file.
     fn is_of_target(&self, goes_to: &Path, pointer: &Pointer) -> Result<bool> {
-        if matches!(self.survey.standing, Standing::Free) {
+        if self.survey.standing == Standing::Free {
             return Ok(false);
         }
         let tree = Tree::open(&self.target).map_err(|error| io_failed("open", &self.target, error))?;
@@ -279,6 +277,12 @@ impl<'a> Planner<'a> {
             return Err(Error::damaged(format!("{path} is a file and a directory")));
         }
         Ok(())
+    }
+
+    /// Nothing of what was planned is to be done.
+    pub(super) fn leave_all(&mut self) {
+        self.create.clear();
+        self.replace.clear();
     }
 
     /// What is in the target and may not stay, the contents of a directory before it. Not what is in the

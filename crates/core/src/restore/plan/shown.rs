@@ -17,6 +17,8 @@ pub enum RestoreMode {
     Fresh,
     /// An interrupted restore of the same backup is completed.
     Continue,
+    /// All of an interrupted restore of the same backup is there, except for its report.
+    Complete,
     /// The data directory there is made into the backup.
     Delta,
 }
@@ -128,5 +130,11 @@ impl RestorePlan {
     pub(in crate::restore) fn mapped(&self) -> Vec<PathBuf> {
         let goes_to = self.external.iter().map(|file| &file.goes_to);
         goes_to.filter(|path| !path.starts_with(&self.target_dir)).cloned().collect()
+    }
+
+    /// Whether it makes, replaces and deletes the same files.
+    pub(in crate::restore) fn does_the_same(&self, other: &Self) -> bool {
+        let does = |plan: &Self| (plan.mode, plan.create.clone(), plan.replace.clone(), plan.delete.clone());
+        self.target_dir == other.target_dir && does(self) == does(other)
     }
 }

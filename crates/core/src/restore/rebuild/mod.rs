@@ -22,7 +22,7 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use self::{backup::LogicalBackup, plan::Plan};
 use super::{
-    Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions, continuing,
+    Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions, continuing, finish,
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_absent_plugin},
     plan::refuse_repository,
@@ -31,7 +31,7 @@ use super::{
         DIRECTORY_MODE, Tree,
         claim::{Claim, Marker},
         io_failed,
-        names::{PRIVATE, own_path},
+        names::{PRIVATE, own_path, private_of},
     },
     warn_of_root, write_report,
 };
@@ -62,8 +62,12 @@ pub(super) fn run(
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<RestoreReport> {
-    let Site { backup, plan, claim, target, new_dir } =
-        Site::prepare(repo, base, options, transactions.is_some(), watch)?;
+    let (backup, plan) = look(repo, base, options, transactions.is_some(), watch)?;
+    let mut transactions = transactions;
+    if let Some(report) = finish::run(&plan.shown, &plan.survey, options, transactions.as_deref_mut())? {
+        return Ok(report);
+    }
+    let (mut claim, target, new_dir) = claim(&backup, &plan, options)?;
     let files = plan.files(&backup, &new_dir, options);
     let loaded = make(&files, &target, repo, base, watch, cancel)?;
     let mut replayed = None;
@@ -73,7 +77,7 @@ pub(super) fn run(
     }
 
     watch.phase("complete");
-    let written = place::run(&target, &new_dir, &plan)?;
+    let written = place::settle(&new_dir)?;
     let position = continuing::position_after(&backup.position, replayed.as_ref());
     let position = Some(position).filter(|_| backup.knows_position);
     let mut report = RestoreReport {
@@ -83,6 +87,9 @@ pub(super) fn run(
         phases: watch.phases(),
         ..RestoreReport::of(&plan.shown, position, true)
     };
+    let unnamed = plan.held.iter().map(private_of).collect::<Result<Vec<_>>>()?;
+    claim.name(&report, &unnamed, &plan.held)?;
+    place::run(&target, &plan)?;
     write_report(&target, &report, plan.owner)?;
     target.sync_dir(None).map_err(|error| io_failed("write", target.path(), error))?;
     point("restore.report.written");
@@ -101,8 +108,8 @@ pub(super) fn run_in_scratch(
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<ScratchRestore> {
-    let Site { backup, plan, claim: _claim, target, new_dir } =
-        Site::prepare(repo, base, options, transactions.is_some(), watch)?;
+    let (backup, plan) = look(repo, base, options, transactions.is_some(), watch)?;
+    let (_claim, target, new_dir) = claim(&backup, &plan, options)?;
     let files = plan.files(&backup, &new_dir, options);
     let loaded = make(&files, &target, repo, base, watch, cancel)?;
     let replayed = run_hooks(&files, transactions, hooks, watch, cancel)?;
@@ -137,49 +144,35 @@ fn make(
     Ok(loaded)
 }
 
-/// A claimed target.
-struct Site {
-    backup: LogicalBackup,
-    plan: Plan,
-    claim: Claim,
-    target: Tree,
-    /// The directory below the target in which everything is made.
-    new_dir: Tree,
-}
-
-impl Site {
-    /// Plans, refuses what will be refused, and claims the target.
-    fn prepare(
-        repo: &Arc<Repo>,
-        (log, which): (&LogName, RunNo),
-        options: &RestoreOptions,
-        is_replayed: bool,
-        watch: &Watch<'_>,
-    ) -> Result<Self> {
-        watch.phase("plan");
-        refuse_repository(repo, options)?;
-        let backup = LogicalBackup::open(repo, log, which)?;
-        if is_replayed {
-            replay::check_zone(&backup.server, options)?;
-            if !backup.knows_position {
-                let text = format!("it is unknown where {} is in the binlog of its server", backup.id);
-                return Err(Error::new(ErrorKind::Usage, text));
-            }
+/// Plans, and refuses what will be refused.
+fn look(
+    repo: &Arc<Repo>,
+    (log, which): (&LogName, RunNo),
+    options: &RestoreOptions,
+    is_replayed: bool,
+    watch: &Watch<'_>,
+) -> Result<(LogicalBackup, Plan)> {
+    watch.phase("plan");
+    refuse_repository(repo, options)?;
+    let backup = LogicalBackup::open(repo, log, which)?;
+    if is_replayed {
+        replay::check_zone(&backup.server, options)?;
+        if !backup.knows_position {
+            let text = format!("it is unknown where {} is in the binlog of its server", backup.id);
+            return Err(Error::new(ErrorKind::Usage, text));
         }
-        let plan = plan::make(&backup, options)?;
-        warn_of_root(plan.owner, options, watch);
-        point("rebuild.planned");
-        let (claim, target, new_dir) = claim(&backup, &plan, options)?;
-        point("rebuild.claimed");
-        Ok(Self { backup, plan, claim, target, new_dir })
     }
+    let plan = plan::make(&backup, options)?;
+    warn_of_root(plan.owner, options, watch);
+    point("rebuild.planned");
+    Ok((backup, plan))
 }
 
 /// Claims the target, removes what an interrupted restore left, and makes the directory that everything is
 /// made in.
 fn claim(backup: &LogicalBackup, plan: &Plan, options: &RestoreOptions) -> Result<(Claim, Tree, Tree)> {
-    let marker = Marker { backup: backup.id.clone(), mapped: Vec::new(), made: Vec::new() };
-    let mut claim = Claim::take(&options.target_dir, &marker, &plan.survey.found, &plan.held)?;
+    let marker = Marker::new(backup.id.clone(), Vec::new(), Vec::new());
+    let mut claim = Claim::take(&options.target_dir, marker, &plan.survey, &plan.held)?;
     let target = Tree::open(&options.target_dir);
     let target = target.map_err(|error| io_failed("open", &options.target_dir, error))?;
     claim.set_aside(&plan.held, &plan.redo)?;
@@ -196,5 +189,6 @@ fn claim(backup: &LogicalBackup, plan: &Plan, options: &RestoreOptions) -> Resul
         Ok(new_dir)
     };
     let new_dir = make().map_err(|error| io_failed("make", target.path_of(&directory), error))?;
+    point("rebuild.claimed");
     Ok((claim, target, new_dir))
 }

@@ -41,16 +41,23 @@ pub(super) fn measure(new_dir: &Tree) -> Result<Written> {
     Ok(written)
 }
 
-/// Makes everything durable, and moves it.
-pub(super) fn run(target: &Tree, new_dir: &Tree, plan: &Plan) -> Result<Written> {
+/// Makes everything durable.
+pub(super) fn settle(new_dir: &Tree) -> Result<Written> {
     new_dir.sync_all().map_err(|error| io_failed("write", new_dir.path(), error))?;
     let written = measure(new_dir)?;
     point("rebuild.durable");
+    Ok(written)
+}
+
+/// Moves everything.
+pub(super) fn run(target: &Tree, plan: &Plan) -> Result<()> {
     let move_to = |path: &ItemPath| {
         let moved = target.rename(&private_of(path)?, path);
         moved.map_err(|error| io_failed("rename a file to", target.path_of(path), error))
     };
-    let listed = target.list(PRIVATE.as_bytes()).map_err(|error| io_failed("list", new_dir.path(), error))?;
+    let listed = target
+        .list(PRIVATE.as_bytes())
+        .map_err(|error| io_failed("list", target.path().join(PRIVATE), error))?;
     for (name, _) in listed {
         let path = ItemPath::new(name).context("read the name of a file")?;
         if !plan.held.contains(&path) {
@@ -67,6 +74,5 @@ pub(super) fn run(target: &Tree, new_dir: &Tree, plan: &Plan) -> Result<Written>
     }
     let directory = own_path(PRIVATE)?;
     target.remove(&directory).map_err(|error| io_failed("remove", target.path_of(&directory), error))?;
-    sync()?;
-    Ok(written)
+    sync()
 }

@@ -7,6 +7,7 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
+        finish,
         options::RestoreOptions,
         own_server::{PrivateFiles, private::ARIA_CONTROL},
         plan::recovery,
@@ -75,7 +76,8 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         survey.found.values().filter(|found| found.links == 1).map(|found| found.allocated_bytes).sum();
     let needed_bytes = needed_bytes.saturating_sub(freed);
     let room = PlannedRoom { path, needed_bytes, free_bytes: room.free_bytes };
-    if room.needed_bytes > room.free_bytes {
+    let is_complete = survey.standing == Standing::Complete;
+    if room.needed_bytes > room.free_bytes && !is_complete {
         return Err(too_little(&room));
     }
     let mut held = system_files(server).iter().map(|name| own_path(name)).collect::<Result<Vec<_>>>()?;
@@ -86,9 +88,10 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
     let shown = RestorePlan {
         backup: backup.id.clone(),
         server_version: server.version.clone(),
-        mode: match &survey.standing {
+        mode: match survey.standing {
             Standing::Free => RestoreMode::Fresh,
-            Standing::Ours(_) | Standing::Other => RestoreMode::Continue,
+            Standing::Complete => RestoreMode::Complete,
+            Standing::Ours | Standing::Other => RestoreMode::Continue,
         },
         owner: owner.map(|(uid, gid)| PlannedOwner { uid, gid }),
         files: 0,
@@ -105,7 +108,7 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
             .found
             .keys()
             .rev()
-            .filter(|path| is_removed(path, &held))
+            .filter(|path| !is_complete && is_removed(path, &held))
             .map(|path| target_dir.join(OsStr::from_bytes(path.as_bytes())))
             .collect(),
         external: Vec::new(),
@@ -120,6 +123,7 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         server_options: new_options(server),
         target_dir,
     };
+    finish::check(&shown, &survey)?;
     Ok(Plan { shown, survey, owner, binary, held, redo: own_path(REDO_MARIADB)? })
 }
 

@@ -50,7 +50,9 @@ pub(super) struct Found {
     /// How many names the file has. A file with several names must not be changed in place:
     /// it belongs to somebody else as well.
     pub(super) links: u64,
-    /// When it was last changed in any way, in nanoseconds.
+    /// When it was last written to, in nanoseconds.
+    modified_ns: i128,
+    /// When anything about it was last changed.
     changed_ns: i128,
 }
 
@@ -70,12 +72,14 @@ impl Found {
             _ => FoundKind::Other,
         };
         #[allow(clippy::unnecessary_cast, reason = "narrower on other architectures")]
-        let (links, changed_s) = (stat.st_nlink as u64, stat.st_ctime as i128);
+        let (links, modified_s, changed_s) =
+            (stat.st_nlink as u64, stat.st_mtime as i128, stat.st_ctime as i128);
         Self {
             kind,
             size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
             allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
             links,
+            modified_ns: modified_s * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
             changed_ns: changed_s * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
         }
     }
@@ -205,6 +209,19 @@ impl Tree {
             return Err(io::Error::other("is not a regular file"));
         }
         Ok(Some(file))
+    }
+
+    /// Whether an open file is the one at `path`.
+    pub(super) fn is_at(&self, file: &File, path: &ItemPath) -> io::Result<bool> {
+        let (parent, name) = self.parent(path)?;
+        match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                let open = rustix::fs::fstat(file)?;
+                Ok((stat.st_dev, stat.st_ino) == (open.st_dev, open.st_ino))
+            }
+            Err(Errno::NOENT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether another process has a lock on a file. A file that we may not read counts as unlocked: it

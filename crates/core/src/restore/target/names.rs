@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 
 /// The file that says a restore is not complete.
 pub(crate) const MARKER: &str = "holdfast-restore.incomplete";
+/// The marker that will take its place.
+pub(crate) const NEW_MARKER: &str = "holdfast-restore.new";
 /// The report of a finished restore.
 pub(crate) const REPORT: &str = "holdfast-restore.json";
 /// The directory for what no server but the recovering one may find: redo, and the log of Aria.
