@@ -57,8 +57,8 @@ impl Extraction<'_> {
         cancel: &Cancel,
     ) -> Result<Taken, Stopped> {
         // A restore must not continue with files that a server has worked on.
-        work.remove_data()?;
-        let options = self.restore_options(attempt, &work.data());
+        let data = work.new_data()?;
+        let options = self.restore_options(attempt, &data);
         let mut transactions = self.origin.recovery().map(Recovery::transactions);
         let mut reading = Reading {
             extraction: self,

@@ -91,9 +91,13 @@ impl WorkDir {
         Ok((work, taken))
     }
 
-    /// The directory to restore into.
-    pub(super) fn data(&self) -> PathBuf {
-        self.path.join(DATA)
+    /// An empty directory to restore into, which nobody enters but its owner, our server's user.
+    pub(super) fn new_data(&self) -> Result<PathBuf> {
+        let path = self.path.join(DATA);
+        remove(&path)?;
+        let made = DirBuilder::new().mode(MODE_OURS).create(&path);
+        made.context(format_args!("make {}", path.display()))?;
+        Ok(path)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -102,7 +106,7 @@ impl WorkDir {
 
     /// Removes the restored files.
     pub(super) fn remove_data(&self) -> Result<()> {
-        remove(&self.data())
+        remove(&self.path.join(DATA))
     }
 
     /// Creates a repository for the rows.
@@ -277,5 +281,22 @@ fn remove(path: &Path) -> Result<()> {
             Err(Error::failed(format!("remove {}", path.display())).caused_by(error))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Others may pass through the directory, but not see what is restored there.
+    #[test]
+    fn what_is_restored_is_for_one_user() {
+        let place = tempfile::tempdir().unwrap();
+        let (work, _) = WorkDir::take(place.path(), "tables", None).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let data = work.new_data().unwrap();
+        fs::write(data.join("ibdata1"), "pages").unwrap();
+        assert_eq!((mode(work.path()), mode(&data)), (0o711, 0o700));
+        assert_eq!(fs::read_dir(work.new_data().unwrap()).unwrap().count(), 0);
     }
 }

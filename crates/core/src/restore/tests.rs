@@ -759,6 +759,23 @@ fn a_delta_that_has_changed_nothing() {
     assert_restored(&options.target_dir, &files);
 }
 
+/// Only its owner and group get into a new data directory; whoever may enter the directories above still may.
+#[test]
+fn modes_of_new_directories() {
+    let world = World::new();
+    let run = world.backup(&source());
+    let maps = vec![("/x".into(), world.path("above/place"))];
+    let options = RestoreOptions { maps, ..world.options("over/target") };
+    world.restore(run, &options).unwrap();
+    let mode = |path: &str| fs::metadata(world.path(path)).unwrap().permissions().mode() & 0o777;
+    let usual = {
+        fs::create_dir(world.path("usual")).unwrap();
+        mode("usual")
+    };
+    assert_eq!(["over/target", "above/place"].map(mode), [usual & 0o750; 2]);
+    assert_eq!(["over", "above"].map(mode), [usual; 2]);
+}
+
 /// A stale directory becomes the backup: equal pages are not fetched, and what does not belong is removed.
 #[test]
 fn delta_onto_a_stale_directory() {

@@ -13,9 +13,12 @@ pub(super) mod names;
 use std::{
     collections::BTreeMap,
     ffi::OsStr,
-    fs::{self, File},
+    fs::{self, DirBuilder, File},
     io,
-    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -387,12 +390,20 @@ fn permissions(mode: u16) -> Mode {
     Mode::from_raw_mode(u32::from(mode) & 0o777)
 }
 
-/// Makes a directory, and all above it, if missing, and makes the names that may be new durable. An
+/// Makes a directory, and all above it, if missing, and makes the names that may be new durable. Only the directory's
+/// owner and group may enter it; whoever that will be may have to pass through those above. An
 /// unreadable directory above is not synced, because we can have made nothing there;
 /// and some filesystems do not sync directories.
 pub(super) fn create_durably(path: &Path) -> Result<(), Error> {
     let made = path.ancestors().take_while(|above| !above.is_dir()).count();
-    fs::create_dir_all(path).map_err(|error| io_failed("make", path, error))?;
+    let make = || {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        match DirBuilder::new().mode(DIRECTORY_MODE.into()).create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            made => made,
+        }
+    };
+    make().map_err(|error| io_failed("make", path, error))?;
     let path = path.canonicalize().map_err(|error| io_failed("open", path, error))?;
     for parent in path.ancestors().skip(1).take(made.max(1)) {
         let sync = || File::open(parent)?.sync_all();
