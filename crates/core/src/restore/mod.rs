@@ -166,8 +166,8 @@ pub fn run_and_replay(
         ..RestoreReport::of(&plan.shown, Some(position), knows_gtids)
     };
     roots.sync_names()?;
-    claim.name(&report, &plan.unnamed()?, &plan.held)?;
-    point("restore.named.soon");
+    claim.record(&report, &plan.unnamed()?, &plan.held)?;
+    point("restore.recorded");
     place::give_names(&plan, &roots)?;
     write_report(roots.target(), &report, plan.owner)?;
     roots.sync_names()?;

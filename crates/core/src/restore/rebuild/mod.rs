@@ -88,7 +88,7 @@ pub(super) fn run(
         ..RestoreReport::of(&plan.shown, position, true)
     };
     let unnamed = plan.held.iter().map(private_of).collect::<Result<Vec<_>>>()?;
-    claim.name(&report, &unnamed, &plan.held)?;
+    claim.record(&report, &unnamed, &plan.held)?;
     place::run(&target, &plan)?;
     write_report(&target, &report, plan.owner)?;
     target.sync_dir(None).map_err(|error| io_failed("write", target.path(), error))?;

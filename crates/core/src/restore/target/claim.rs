@@ -335,7 +335,7 @@ impl Claim {
 
     /// Says in the marker that everything is durable, and that nothing is missing but the report and final names:
     /// those in `unnamed` disappear, and what is in the places of `held` is replaced.
-    pub(crate) fn name(
+    pub(crate) fn record(
         &mut self,
         report: &RestoreReport,
         unnamed: &[ItemPath],

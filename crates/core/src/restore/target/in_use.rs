@@ -54,8 +54,8 @@ fn is_lease_refused(file: &File) -> bool {
     // one does nothing.
     let lease = || {
         fcntl(F_SETSIG, libc::SIGURG)?;
-        fcntl(libc::F_SETLEASE, libc::F_WRLCK.into())?;
-        fcntl(libc::F_SETLEASE, libc::F_UNLCK.into())
+        fcntl(libc::F_SETLEASE, libc::F_WRLCK)?;
+        fcntl(libc::F_SETLEASE, libc::F_UNLCK)
     };
     lease().is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::AGAIN))
 }
