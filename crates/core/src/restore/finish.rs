@@ -3,7 +3,7 @@
 
 use super::{
     options::RestoreOptions,
-    plan::RestorePlan,
+    plan::shown::RestorePlan,
     replay::Transactions,
     report::RestoreReport,
     target::{

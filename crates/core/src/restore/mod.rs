@@ -94,7 +94,9 @@ pub fn plan(
         return rebuild::plan(repo, (log, which), options);
     }
     let opened = Opened::open(repo, log, which)?;
-    plan::make(&opened, options, cancel).map(|plan| plan.shown)
+    let plan = plan::make(&opened, options, cancel)?;
+    finish::check(&plan.shown, &plan.survey)?;
+    Ok(plan.shown)
 }
 
 /// Restores a backup.
@@ -272,6 +274,7 @@ fn look(
         replay::check_zone(&opened.server, options)?;
     }
     let plan = plan::make(&opened, options, cancel)?;
+    finish::check(&plan.shown, &plan.survey)?;
     Ok((opened, plan))
 }
 

@@ -8,7 +8,7 @@ use super::{
     backup_id::BackupId,
     continuing::{continue_statement, primaries::primary_statements, replicate_statement},
     done::{LeftOut, Loaded, Prepared, Replayed, Written},
-    plan::RestorePlan,
+    plan::shown::RestorePlan,
 };
 use crate::{physical::Position, server::ServerVersion, watch::PhaseTime};
 

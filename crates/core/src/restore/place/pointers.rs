@@ -4,39 +4,14 @@
 //! however, opens what the redo names, which after relocation is the `.ibd` itself; so while the server recovers there
 //! is a link in that place.
 
-use std::{
-    ffi::OsStr,
-    io::{Read, Write},
-    os::unix::ffi::OsStrExt,
-    path::PathBuf,
-};
-
-use holdfast_repo::format::item::ItemPath;
+use std::{io::Write, os::unix::ffi::OsStrExt};
 
 use crate::error::Result;
 use crate::restore::{
     plan::{Plan, layout::Pointer},
     roots::Roots,
-    target::{Tree, io_failed},
+    target::io_failed,
 };
-
-/// Where the data directory in the target leads now instead of having the file itself. What cannot be read leads
-/// nowhere.
-pub(crate) fn leads(tree: &Tree, pointer: &Pointer) -> Vec<PathBuf> {
-    let (link, isl) = match pointer {
-        Pointer::Isl { data, isl } => (Some(data), Some(isl)),
-        Pointer::IslOnly { isl } => (None, Some(isl)),
-        Pointer::Link(path) => (Some(path), None),
-        Pointer::Told => (None, None),
-    };
-    let of_link = |path: &ItemPath| Some(tree.path_of(path).parent()?.join(tree.read_link(path).ok()?));
-    let of_isl = |path: &ItemPath| {
-        let mut text = Vec::new();
-        tree.open_file(path).ok()??.take(ISL_BYTES_MAX).read_to_end(&mut text).ok()?;
-        Some(tree.path().join(OsStr::from_bytes(text.trim_ascii_end())))
-    };
-    link.and_then(of_link).into_iter().chain(isl.and_then(of_isl)).collect()
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
@@ -86,5 +61,3 @@ pub(crate) fn write(plan: &Plan, roots: &Roots, when: When) -> Result<()> {
 }
 
 const ISL_MODE: u16 = 0o640;
-/// More than a path can have.
-const ISL_BYTES_MAX: u64 = 8 << 10;

@@ -1,11 +1,12 @@
 //! What a restore will do, before it does anything.
 
 pub(super) mod layout;
+mod leads;
 mod paths;
 mod planner;
 pub(super) mod recovery;
 mod room;
-mod shown;
+pub(super) mod shown;
 
 use std::{
     collections::BTreeSet,
@@ -22,7 +23,6 @@ pub use shown::{
 };
 
 use super::{
-    finish,
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, lay_out},
@@ -136,7 +136,6 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         server_options,
         target_dir,
     };
-    finish::check(&shown, &survey)?;
     if options.agreed.as_ref().is_some_and(|agreed| !agreed.does_the_same(&shown)) {
         return Err(changed(&shown.target_dir));
     }

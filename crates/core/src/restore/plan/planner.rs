@@ -13,6 +13,7 @@ use holdfast_repo::format::item::{FileRole, Item, ItemPath, Tablespace};
 
 use super::{
     layout::{Decision, Layout, Pointer, Root},
+    leads::leads,
     paths::join,
     shown::{ExternalFile, PlannedPath},
 };
@@ -25,7 +26,6 @@ use crate::{
         keyring,
         opened::Opened,
         options::RestoreOptions,
-        place::pointers::leads,
         redo::RedoLayout,
         server_options,
         target::{

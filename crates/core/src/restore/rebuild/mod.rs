@@ -50,7 +50,9 @@ pub(super) fn plan(
     options: &RestoreOptions,
 ) -> Result<RestorePlan> {
     let backup = LogicalBackup::open(repo, log, which)?;
-    plan::make(&backup, options).map(|plan| plan.shown)
+    let plan = plan::make(&backup, options)?;
+    finish::check(&plan.shown, &plan.survey)?;
+    Ok(plan.shown)
 }
 
 /// Restores the backup, and has the server replay the transactions that followed it, if any are given.
@@ -163,6 +165,7 @@ fn look(
         }
     }
     let plan = plan::make(&backup, options)?;
+    finish::check(&plan.shown, &plan.survey)?;
     warn_of_root(plan.owner, options, watch);
     point("rebuild.planned");
     Ok((backup, plan))

@@ -7,7 +7,6 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
-        finish,
         options::RestoreOptions,
         own_server::{PrivateFiles, private::ARIA_CONTROL},
         plan::recovery,
@@ -123,7 +122,6 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         server_options: new_options(server),
         target_dir,
     };
-    finish::check(&shown, &survey)?;
     Ok(Plan { shown, survey, owner, binary, held, redo: own_path(REDO_MARIADB)? })
 }
 
