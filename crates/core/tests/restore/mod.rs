@@ -184,7 +184,8 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     let target = dir.path().join("mapped");
     let elsewhere = dir.path().join("elsewhere");
     let maps = vec![(source.outside(), elsewhere.clone())];
-    let report = restore(&repo, &first, &RestoreOptions { maps, ..options(kind, target.clone()) }).unwrap();
+    let mapped = RestoreOptions { maps, ..options(kind, target.clone()) };
+    let report = restore(&repo, &first, &mapped).unwrap();
     assert_eq!(outside(), before);
     assert!(!walk(&elsewhere).is_empty());
     let mut server_options = ServerOptions::default();
@@ -192,6 +193,15 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     let copy = assert_follows_with(&source, &target, &first, true, &server_options);
     let open = open_files(&copy);
     assert!(open.iter().any(|path| path.starts_with(&elsewhere)), "{open:?}");
+
+    // They belong to that directory, and are replaced with it; but with no other.
+    drop(copy);
+    let again = RestoreOptions { delta: true, ..mapped };
+    let other = RestoreOptions { target_dir: dir.path().join("other"), ..again.clone() };
+    let error = restore(&repo, &later, &other).unwrap_err();
+    assert!(error.to_string().contains("exists already"), "{error}");
+    restore(&repo, &later, &again).unwrap();
+    assert_follows_with(&source, &target, &later, true, &server_options);
 }
 
 /// The system tablespace is replaced by something that no server accepts.
