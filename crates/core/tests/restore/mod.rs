@@ -163,13 +163,16 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     assert_eq!(outside(), before);
     assert_follows(&source, &target, &first, true);
 
-    // Restore another backup onto a directory that a server has used since.
+    // Restore another backup onto a directory that a server has used since. It may be the home of a user.
+    fs::create_dir(target.join(".ssh")).unwrap();
+    fs::write(target.join(".ssh/key"), "mine").unwrap();
     let report =
         restore(&repo, &later, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
     assert!(report.written.bytes_kept > report.written.bytes_written, "{:?}", report.written);
     let again =
         restore(&repo, &first, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
     assert!(again.prepared.is_some());
+    assert_eq!(fs::read_to_string(target.join(".ssh/key")).unwrap(), "mine");
     assert_follows(&source, &target, &first, true);
 
     // Leave recovery to the server.

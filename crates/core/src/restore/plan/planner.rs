@@ -287,7 +287,8 @@ impl<'a> Planner<'a> {
 
     /// What is in the target and may not stay, the contents of a directory before it. Not what is in the
     /// place of a held file: setting aside has put an obstacle there, which must stay.
-    /// And no keys: there may be no other copy.
+    /// And no keys: there may be no other copy. And nothing that is hidden, which backups leave out: it is of a file
+    /// system, or of the user whose home this is.
     pub(super) fn delete(&self) -> Result<Vec<ItemPath>> {
         let keys = self.keys()?;
         let has_keys = |path: &ItemPath| {
@@ -299,7 +300,7 @@ impl<'a> Planner<'a> {
                 _ if self.held.contains(path) => true,
                 Some(true) => found.kind == FoundKind::Directory,
                 Some(false) => found.kind == FoundKind::File && found.links == 1,
-                None if has_keys(path) => true,
+                None if has_keys(path) || path.as_bytes().starts_with(b".") => true,
                 None => path.as_bytes() == MARKER.as_bytes() && found.kind == FoundKind::File,
             };
             (!stays && path.as_bytes() != LOST_AND_FOUND).then(|| path.clone())
