@@ -18,7 +18,7 @@ use super::{
     relay_logs::{CHANNEL, RelayLogs},
 };
 use crate::{
-    error::{Context, Error, Result},
+    error::{Context, Error, ErrorKind, Result},
     event::Cancel,
     physical::BinlogPosition,
     server::{
@@ -125,7 +125,9 @@ impl Applier {
             cancel.check()?;
             let status = match self.status() {
                 Ok(status) => status,
-                Err(error) if server.has_ended() => return Err(server.explain(error, "replay transactions")),
+                Err(error) if error.kind() == ErrorKind::Server && server.ends_soon() => {
+                    return Err(server.explain(error, "replay transactions"));
+                }
                 Err(error) => return Err(error),
             };
             if !status.is_running {

@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchown, fstat, mkdirat, openat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fchown, fstat, mkdirat, openat, statvfs};
 use rustix::process::geteuid;
 
 use super::{
@@ -31,13 +31,17 @@ use super::{
 };
 use crate::{
     child::die_with_parent,
-    error::{Context, Error, Result},
+    error::{Context, Error, ErrorKind, Result},
     event::Cancel,
 };
 
 /// How often to check on a running process.
 const POLL: Duration = Duration::from_millis(10);
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long a server that dies may take to write down why.
+const DYING_MAX: Duration = Duration::from_secs(10);
+/// A file system with less room than that is as good as full.
+const LITTLE_ROOM_BYTES: u64 = 16 << 20;
 const STDIN: &str = "stdin";
 pub(super) const SOCKET: &str = "sock";
 const TMPDIR: &str = "tmp";
@@ -292,12 +296,30 @@ impl RunningServer {
         self.ended.is_some()
     }
 
+    /// Whether the process ends soon: a connection to it is lost some time before.
+    pub fn ends_soon(&mut self) -> bool {
+        let begun = Instant::now();
+        while !self.has_ended() && begun.elapsed() < DYING_MAX {
+            thread::sleep(POLL);
+        }
+        self.has_ended()
+    }
+
     /// Says what failed because of the server, and quotes the last lines of its log.
     #[must_use]
     pub fn explain(&self, error: Error, doing: &str) -> Error {
         let log = self.logs.read().unwrap_or_default();
         let shown: Vec<&str> = log.iter().rev().take(LINES_SHOWN_MAX).rev().map(String::as_str).collect();
-        Error::new(error.kind(), format!("{doing}: {error}; the server says\n  {}", shown.join("\n  ")))
+        // That it cannot be reached is no matter of the user's server: it is ours, and has failed.
+        let kind = if error.kind() == ErrorKind::Server { ErrorKind::Failed } else { error.kind() };
+        let explained =
+            Error::new(kind, format!("{doing}: {error}; the server says\n  {}", shown.join("\n  ")));
+        match statvfs(&self.scratch) {
+            Ok(room) if room.f_bavail.saturating_mul(room.f_frsize) < LITTLE_ROOM_BYTES => {
+                explained.hinted(format!("the file system of {} is full", self.scratch.display()))
+            }
+            _ => explained,
+        }
     }
 
     /// The lines logged so far.
