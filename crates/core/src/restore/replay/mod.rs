@@ -127,11 +127,10 @@ pub(super) fn run(
         );
         listener.event(Event::Note { text });
     }
-    if let Writes::Anywhere(why) = server.writes() {
-        let why = why.as_deref().unwrap_or("options of yours or keys may need more");
+    if let Writes::Anywhere(Some(why)) = server.writes() {
         let text = format!(
-            "the server that replays transactions can write wherever its user may ({why}): replay no archive that you do \
-             not trust"
+            "the server that replays transactions can write wherever its user may ({why}): replay no archive that \
+             you do not trust"
         );
         listener.event(Event::Note { text });
     }

@@ -3,7 +3,8 @@
 use std::{path::PathBuf, process::Command};
 
 use landlock::{
-    ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, path_beneath_rules,
+    ABI, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
+    RulesetStatus, path_beneath_rules,
 };
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -56,10 +57,15 @@ pub(super) fn confine_writes(dirs: Option<&[PathBuf]>) -> Writes {
 }
 
 fn restrict(dirs: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
-    // What older kernels do not know of this is left out: moves between directories, truncation, device controls.
+    // What older kernels do not know of this is left out: device controls.
     let writes = AccessFs::from_write(ABI::V5);
     let devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let restricted = Ruleset::default()
+        // Without this right (Linux before 5.19) no file could be moved to another directory, not even within `dirs`, as
+        // a server does that renames a table to another schema. Without the other (before 6.2) any could be cut off.
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::Refer | AccessFs::Truncate)?
+        .set_compatibility(CompatLevel::BestEffort)
         .handle_access(writes)?
         .create()?
         .add_rules(path_beneath_rules(dirs, writes))?

@@ -197,8 +197,8 @@ impl ServerRun {
             dirs.push(self.scratch.clone());
             dirs
         });
-        // Only this thread gets the namespace and the confinement. "Parent" in "dies with its parent" means this thread too, so
-        // the thread stays.
+        // Only this thread gets the namespace and the confinement. "Parent" in "dies with its parent" means this
+        // thread too, so the thread stays.
         let supervisor = thread::Builder::new()
             .name("server-process".to_owned())
             .spawn(move || {
