@@ -187,7 +187,7 @@ impl Session {
         self.exec("SET NAMES utf8mb4")?;
         self.exec(&format!(
             "SET SESSION time_zone = '+00:00', sql_mode = '', autocommit = 1, completion_type = 0, sql_auto_is_null = 0, \
-             sql_select_limit = 18446744073709551615, sql_big_selects = 1, {own}, \
+             sql_select_limit = 18446744073709551615, sql_big_selects = 1, lc_messages = 'en_US', {own}, \
              lock_wait_timeout = {}, wait_timeout = {}, net_read_timeout = 30, net_write_timeout = 60",
             LOCK_WAIT_DEFAULT.as_secs(),
             answer_timeout.as_secs().max(1),

@@ -11,6 +11,8 @@ const BROKEN: [u32; 7] = [2, 126, 127, 130, 132, 144, 145];
 
 /// Server error numbers that decisions depend on.
 pub(crate) mod code {
+    /// A file cannot be looked at (the server's library).
+    pub(crate) const CANNOT_STAT_FILE: u16 = 13;
     /// A file is not there, or cannot be opened (the server's library).
     pub(crate) const FILE_NOT_FOUND: u16 = 29;
     /// A file of a table cannot be opened.
@@ -249,9 +251,12 @@ impl SqlError {
                 | code::ENGINE_DISABLED
                 | code::NO_SUCH_TABLE_IN_ENGINE,
             ) => true,
-            Some(code::FILE_NOT_FOUND | code::CANNOT_OPEN_FILE | code::CANNOT_FIND_FILE) => {
-                self.errno().is_some_and(|errno| BROKEN.contains(&errno))
-            }
+            Some(
+                code::CANNOT_STAT_FILE
+                | code::FILE_NOT_FOUND
+                | code::CANNOT_OPEN_FILE
+                | code::CANNOT_FIND_FILE,
+            ) => self.errno().is_some_and(|errno| BROKEN.contains(&errno)),
             _ => false,
         }
     }
@@ -385,6 +390,7 @@ mod tests {
             (1016, "Can't open file: './d/t.MYI' (errno: 145 - Table was marked as crashed)"),
             (1017, "Can't find file: './d/t.MYI' (errno: 2 - No such file or directory)"),
             (29, "File './d/t.MYD' not found (OS errno 2 - No such file or directory)"),
+            (13, "Can't get stat of './d/t.CSV' (OS errno 2 - No such file or directory)"),
         ] {
             assert!(is_broken(code, message), "{code}: {message}");
         }
