@@ -190,7 +190,7 @@ fn readable_bytes(datadir: &Path, facts: &ServerFacts) -> Result<u64> {
 impl Reached {
     /// Refuses a repository in the data directory: it would be part of its own backups, and whoever replaces the
     /// data directory removes it.
-    pub(super) fn refuse_repository_inside(&self, repo: &Repo) -> Result<()> {
+    pub(crate) fn refuse_repository_inside(&self, repo: &Repo) -> Result<()> {
         refuse_inside(repo, &self.datadir)
     }
 

@@ -113,6 +113,7 @@ fn examine(reached: &Reached, options: &BackupOptions, repo: Option<&Arc<Repo>>,
     }
     if let Some(repo) = repo {
         let log = LogName { source: reached.name.clone(), kind: Kind::Physical };
+        findings.check(reached.refuse_repository_inside(repo));
         findings.check(identity::check(repo, &log, reached.identity(), options, findings).map(drop));
         findings.check(forecast::room(repo, &log, reached, options, findings));
     }
