@@ -12,9 +12,9 @@ use holdfast_core::{
     copy,
 };
 use holdfast_repo::{
-    Act, Kind, LogName, Repo, RunNo,
+    Act, Kind, LogName, Repo, RepoError, RunNo,
     log::{history::History, outcome::CopyOf},
-    ops::copy::{Copied, Copier, CopyOptions, CopyReport, Verdict},
+    ops::copy::{Copied, Copier, CopyError, CopyOptions, CopyReport, Verdict},
 };
 use serde::Serialize;
 
@@ -156,7 +156,7 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
         error: None,
     };
     let mut worst: Option<Error> = None;
-    for Chosen { history, runs, unreadable } in chosen(&args, context, &from)? {
+    for Chosen { history, runs, unreadable } in chosen(&args, context, &from, &to)? {
         let name = args.as_name.clone().unwrap_or_else(|| history.log().source.clone());
         let copier = Copier::new(&from, &history, &to, name, options.clone());
         let copier = copier.map_err(|error| copy::failed(error, &from, &to));
@@ -214,7 +214,7 @@ struct Chosen {
 }
 
 /// The backups to copy, by log.
-fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<Chosen>> {
+fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo, to: &Repo) -> Result<Vec<Chosen>> {
     if let Some(id) = &args.id {
         let chosen = select::backup(context, from, id, args.name.name.as_ref())?;
         return Ok(vec![Chosen { runs: vec![chosen.run], history: chosen.history, unreadable: None }]);
@@ -256,12 +256,14 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo) -> Result<Vec<Cho
                 context.output.warning(format!("{log}: {text}"));
             }
         }
-        let first = unreadable.pop_first();
-        // What follows a run of an archive is copied after it or never.
-        let end = first.as_ref().filter(|_| log.kind == Kind::Binlog).map(|(run, _)| *run);
+        // A run of an archive is copied before what follows it or never; so is one that a later version can copy.
+        let stops = |error: &RepoError| log.kind == Kind::Binlog || error.is_unknown();
+        let end = unreadable.iter().find(|(_, error)| stops(error)).map(|(run, _)| *run);
         let runs = history.standing().map(|outcome| outcome.run);
         let runs = runs.filter(|run| end.is_none_or(|end| *run < end)).collect();
-        all.push(Chosen { history, runs, unreadable: first.map(|(_, error)| error.into()) });
+        let first = end.and_then(|end| unreadable.remove(&end)).or_else(|| Some(unreadable.pop_first()?.1));
+        let unreadable = first.map(|error| copy::failed(CopyError::From(error), from, to));
+        all.push(Chosen { history, runs, unreadable });
     }
     Ok(all)
 }
