@@ -4,6 +4,7 @@
 //! Each is one record, signed by an operator, with a share for every key, sealed for that key's exchange key.
 //! What was sealed before stays as it is, and so do the keys that open it.
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -29,6 +30,8 @@ use crate::{
     store::{ObjectPath, Store, StoreError, exists},
 };
 
+/// Clocks of hosts that share a repository differ by less.
+const CLOCKS_DIFFER_MAX: SignedDuration = SignedDuration::from_hours(1);
 const NOT_BELIEVED: &str = "no operator of this repository signed it";
 
 #[derive(Serialize, Deserialize)]
@@ -261,7 +264,8 @@ pub(super) fn without_share(
         let created_at = time(voucher.map_or(&object.created_at, |voucher| &voucher.created_at));
         let holds = |number: u8, rotation: &Rotation| match object.rotations {
             Some(count) => number <= count,
-            None => time(&rotation.at) <= created_at,
+            // By the clocks of two hosts.
+            None => time(&rotation.at) <= created_at.and_then(|at| at.checked_add(CLOCKS_DIFFER_MAX).ok()),
         };
         let first = lacking.find(|(number, rotation)| !holds(*number, rotation));
         without.extend(first.map(|(number, _)| (key_id, *number)));

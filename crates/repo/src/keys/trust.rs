@@ -204,19 +204,26 @@ impl Trust {
             }
         }
         trust.believed = known;
-        for vouched in &vouchers {
-            let signer = &vouched.voucher.signer;
-            if trust.believed.contains_key(&signer.public) {
-                continue;
+        let mut others: Vec<_> =
+            vouchers.iter().filter(|it| !trust.believed.contains_key(&it.voucher.signer.public)).collect();
+        // Whoever was dropped may have vouched for others, whose records may come first.
+        loop {
+            let before = others.len();
+            others.retain(|vouched| {
+                let Some(by) = trust.dropped_by(vouched) else { return true };
+                let Signer { key_id, public, .. } = vouched.voucher.signer;
+                trust.dropped.insert(public, Dropped { key_id, by });
+                let what = "the operator's key that signed it was removed at the same time or before";
+                trust.tell(&signer_path(key_id), Damage::Malformed { what });
+                false
+            });
+            if others.len() == before {
+                break;
             }
-            let what = match trust.dropped_by(vouched) {
-                Some(by) => {
-                    trust.dropped.insert(signer.public, Dropped { key_id: signer.key_id, by });
-                    "the operator's key that signed it was removed at the same time or before"
-                }
-                None => "no operator of this repository signed it",
-            };
-            trust.tell(&signer_path(signer.key_id), Damage::Malformed { what });
+        }
+        for vouched in others {
+            let what = "no operator of this repository signed it";
+            trust.tell(&signer_path(vouched.voucher.signer.key_id), Damage::Malformed { what });
         }
         Ok(trust)
     }
