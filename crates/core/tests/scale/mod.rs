@@ -147,7 +147,7 @@ fn operate(orders: &Orders) {
             let options = RestoreOptions {
                 prepare: false,
                 memory_bytes,
-                ..RestoreOptions::new(orders.repo.join("nowhere"))
+                ..RestoreOptions::new(orders.repo.with_file_name("nowhere"))
             };
             let newest = history.newest_backup().unwrap();
             match restore::plan(&repo, &log(), newest, &options, &Cancel::default()) {

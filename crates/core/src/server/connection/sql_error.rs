@@ -4,10 +4,11 @@ use std::{fmt, io};
 
 use crate::error::{Error, ErrorKind};
 
-/// What a file of a broken table is answered with: it is not there (ENOENT); or by the storage engine, that its index
-/// is corrupted, it is of the wrong type, has wrong rows or an old format, is marked as crashed, or a repair of it has
-/// failed.
-const BROKEN: [u32; 7] = [2, 126, 127, 130, 132, 144, 145];
+/// A file is not there (ENOENT).
+const NOT_THERE: u32 = 2;
+/// What a storage engine says of a broken table: its index is corrupted, it is of the wrong type, has wrong rows or an
+/// old format, a repair of it has failed, or it is marked as crashed.
+const BROKEN_BY_ENGINE: [u32; 6] = [126, 127, 130, 132, 144, 145];
 
 /// Server error numbers that decisions depend on.
 pub(crate) mod code {
@@ -256,8 +257,10 @@ impl SqlError {
                 | code::FILE_NOT_FOUND
                 | code::CANNOT_OPEN_FILE
                 | code::CANNOT_FIND_FILE,
-            ) => self.errno().is_some_and(|errno| BROKEN.contains(&errno)),
-            _ => false,
+            ) => self.errno().is_some_and(|errno| errno == NOT_THERE || BROKEN_BY_ENGINE.contains(&errno)),
+            // The storage engine's own number: MySQL passes it on when a table is opened.
+            Some(code) => BROKEN_BY_ENGINE.contains(&code.into()),
+            None => false,
         }
     }
 
@@ -386,6 +389,7 @@ mod tests {
             |code, message: &str| SqlError::new(SqlCause::Refused(code), message).is_of_a_broken_table();
         for (code, message) in [
             (1168, "Unable to open underlying table which is differently defined"),
+            (145, "Table './d/t' is marked as crashed and should be repaired"),
             (1194, "Table './d/t' is marked as crashed and should be repaired"),
             (1016, "Can't open file: './d/t.MYI' (errno: 145 - Table was marked as crashed)"),
             (1017, "Can't find file: './d/t.MYI' (errno: 2 - No such file or directory)"),
