@@ -331,13 +331,16 @@ fn write(
     cancel: &Cancel,
 ) -> Result<(Claim, Roots, Written)> {
     watch.phase("assemble");
-    let mapped = plan.mapped.iter().map(|file| file.path.clone()).collect();
-    let marker = Marker::new(opened.id.clone(), mapped, plan.made.clone());
+    let marker = Marker::new(opened.id.clone(), plan.made.clone());
     let mut claim = Claim::take(&options.target_dir, marker, &plan.survey, &plan.held)?;
     point("restore.claimed");
-    plan.mapped.iter().try_for_each(MappedFile::check)?;
+    if let Err(error) = plan.mapped.iter().try_for_each(MappedFile::check) {
+        claim.take_back(&plan.survey)?;
+        return Err(error);
+    }
     let roots = Roots::open(plan, options)?;
-    claim.set_aside(&plan.held, &plan.redo.path)?;
+    let mapped = plan.mapped.iter().map(|file| file.path.clone()).collect();
+    claim.set_aside(&plan.held, &plan.redo.path, mapped)?;
     point("restore.set.aside");
     let written = assemble::run(opened, plan, &roots, options, listener, cancel)?;
     point("restore.assembled");

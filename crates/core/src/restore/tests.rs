@@ -606,6 +606,48 @@ fn mapped_files_that_exist() {
     assert_eq!(fs::read(&theirs).unwrap(), files["db/y.MYD"].content);
 }
 
+/// A file that somebody puts into a mapped place after it was looked at is not the restore's, however often that is
+/// run again.
+#[test]
+fn mapped_files_that_appear() {
+    let world = World::new();
+    let files = source();
+    let run = world.backup(&files);
+    world.restore(run, &world.options("used")).unwrap();
+    fs::create_dir(world.path("new")).unwrap();
+    for (target, delta) in [("new", false), ("used", true)] {
+        let place = world.path(&format!("place of {target}"));
+        let theirs = place.join("y.MYD");
+        let maps = vec![("/x".into(), place.clone())];
+        let options = RestoreOptions { delta, maps, ..world.options(target) };
+        let child = |what: &str| {
+            let mut child = world.child(run, target, what, "restore.claimed");
+            child.env("CHILD_MAP", &place).envs(delta.then_some(("CHILD_DELTA", "1")));
+            child
+        };
+        let before = listing(&options.target_dir);
+        let mut paused = child("pause").stderr(Stdio::piped()).spawn().unwrap();
+        let _output = wait_for(&mut paused, "paused");
+        fs::create_dir(&place).unwrap();
+        fs::write(&theirs, "theirs").unwrap();
+        drop(paused.stdin.take());
+        let mut said = String::new();
+        paused.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(!paused.wait().unwrap().success() && said.contains("has changed since"), "{said}");
+        assert!(listing(&options.target_dir) == before, "{target}");
+
+        // Nor if the restore was killed before it looked again.
+        fs::remove_file(&theirs).unwrap();
+        assert_eq!(child("kill").status().unwrap().signal(), Some(9));
+        fs::write(&theirs, "theirs").unwrap();
+        for _ in 0..2 {
+            let error = world.restore(run, &options).unwrap_err();
+            assert!(error.to_string().contains("exists already"), "{error}");
+            assert_eq!(fs::read(&theirs).unwrap(), b"theirs");
+        }
+    }
+}
+
 /// What is put into the target after it was looked at is not overwritten, and not mixed with.
 #[test]
 fn changed_since_it_was_planned() {
@@ -1068,6 +1110,7 @@ fn child() {
     let repo = Arc::new(Repo::open(Arc::new(store), None).unwrap());
     let options = RestoreOptions {
         delta: env::var_os("CHILD_DELTA").is_some(),
+        maps: env::var_os("CHILD_MAP").map(|to| ("/x".into(), to.into())).into_iter().collect(),
         prepare: false,
         parallel: 2,
         memory_bytes: least_bytes(2),

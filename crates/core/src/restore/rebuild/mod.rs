@@ -174,11 +174,11 @@ fn look(
 /// Claims the target, removes what an interrupted restore left, and makes the directory that everything is
 /// made in.
 fn claim(backup: &LogicalBackup, plan: &Plan, options: &RestoreOptions) -> Result<(Claim, Tree, Tree)> {
-    let marker = Marker::new(backup.id.clone(), Vec::new(), Vec::new());
+    let marker = Marker::new(backup.id.clone(), Vec::new());
     let mut claim = Claim::take(&options.target_dir, marker, &plan.survey, &plan.held)?;
     let target = Tree::open(&options.target_dir);
     let target = target.map_err(|error| io_failed("open", &options.target_dir, error))?;
-    claim.set_aside(&plan.held, &plan.redo)?;
+    claim.set_aside(&plan.held, &plan.redo, Vec::new())?;
     place::clear(&target, plan)?;
     let directory = own_path(PRIVATE)?;
     let make = || {

@@ -54,7 +54,7 @@ const OWN_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Marker {
     pub(crate) backup: BackupId,
-    /// Files in mapped places that are the interrupted restore's own.
+    /// Files in mapped places that are the interrupted restore's own. It has none before it sets files aside.
     #[serde(default)]
     pub(crate) mapped: Vec<PathBuf>,
     /// Directories of mapped places that it has made.
@@ -79,8 +79,8 @@ pub(crate) struct Named {
 }
 
 impl Marker {
-    pub(crate) fn new(backup: BackupId, mapped: Vec<PathBuf>, made: Vec<PathBuf>) -> Self {
-        Self { backup, mapped, made, untouched: false, named: None }
+    pub(crate) fn new(backup: BackupId, made: Vec<PathBuf>) -> Self {
+        Self { backup, mapped: Vec::new(), made, untouched: false, named: None }
     }
 }
 
@@ -154,7 +154,8 @@ pub(crate) fn survey(target: &Path, delta: bool, backup: &BackupId) -> Result<Su
     let walk = || tree.walk().map_err(|error| io_failed("list", target, error));
     let mut found = walk()?;
     let marker: Option<Marker> = read(&tree, MARKER)?;
-    let mut mapped = marker.as_ref().map_or_else(Vec::new, |marker| marker.mapped.clone());
+    let touched = marker.as_ref().filter(|marker| !marker.untouched);
+    let mut mapped = touched.map_or_else(Vec::new, |marker| marker.mapped.clone());
     // Somebody else's report, or none, tells nothing.
     let report: Option<RestoreReport> = read(&tree, REPORT).ok().flatten();
     mapped.extend(report.into_iter().flat_map(|report| report.mapped));
@@ -309,7 +310,8 @@ impl Claim {
             }
             return Err(changed(target));
         }
-        let marker = Marker { untouched: survey.standing == Standing::Other, ..marker };
+        let mapped = survey.own_marker().map_or_else(Vec::new, |marker| marker.mapped.clone());
+        let marker = Marker { untouched: survey.standing == Standing::Other, mapped, ..marker };
         let mut claim = Self { tree, marker, file, server_locks };
         claim.write()?;
         Ok(claim)
@@ -350,8 +352,13 @@ impl Claim {
     /// Sets aside the files without which no server starts, and in place of those in `held` puts something
     /// that no server accepts: without a system tablespace, MariaDB would make a new one. From here on no
     /// server starts, and its locks are not needed: they are on files that are to be written, and closing any
-    /// such file would give them up anyway.
-    pub(crate) fn set_aside(&mut self, held: &[ItemPath], redo: &ItemPath) -> Result<()> {
+    /// such file would give them up anyway. From here on the files in `mapped` are the restore's own, too.
+    pub(crate) fn set_aside(
+        &mut self,
+        held: &[ItemPath],
+        redo: &ItemPath,
+        mapped: Vec<PathBuf>,
+    ) -> Result<()> {
         for path in held.iter().chain([redo]) {
             let partial = partial_of(path)?;
             let failed = |error| io_failed("set aside", self.tree.path_of(path), error);
@@ -370,13 +377,12 @@ impl Claim {
         }
         self.tree.sync_dir(None).map_err(|error| io_failed("write", self.tree.path(), error))?;
         self.server_locks = None;
-        match self.marker.untouched {
-            true => {
-                self.marker.untouched = false;
-                self.write()
-            }
-            false => Ok(()),
+        let marker = Marker { untouched: false, mapped, ..self.marker.clone() };
+        if marker == self.marker {
+            return Ok(());
         }
+        self.marker = marker;
+        self.write()
     }
 
     /// Puts an obstacle in place of a file, unless something is there, so that whatever opens it rejects it.
@@ -387,6 +393,17 @@ impl Claim {
         let mut file = self.tree.create_file(path, 0o600)?;
         file.write_all(OBSTACLE.as_bytes())?;
         file.sync_all()
+    }
+
+    /// Takes the marker back, if nothing was changed: what was found is as it was.
+    pub(crate) fn take_back(mut self, survey: &Survey) -> Result<()> {
+        match survey.marker.clone() {
+            Some(before) => {
+                self.marker = before;
+                self.write()
+            }
+            None => self.release(),
+        }
     }
 
     /// Removes the marker: the restore is complete.
@@ -474,7 +491,7 @@ mod tests {
     }
 
     fn marker(run: u64) -> Marker {
-        Marker::new(id(run), Vec::new(), Vec::new())
+        Marker::new(id(run), Vec::new())
     }
 
     fn claim(dir: &Path, held: &[ItemPath]) -> Claim {
@@ -527,10 +544,10 @@ mod tests {
         let held = [ItemPath::new("ibdata1").unwrap(), ItemPath::new("aria_log_control").unwrap()];
         let mut claim = claim(dir.path(), &held);
         let redo = ItemPath::new("ib_logfile0").unwrap();
-        claim.set_aside(&held, &redo).unwrap();
+        claim.set_aside(&held, &redo, Vec::new()).unwrap();
         fs::write(dir.path().join("ibdata1"), "made by a server").unwrap();
         fs::write(dir.path().join("ib_logfile0"), "made by a server").unwrap();
-        claim.set_aside(&held, &redo).unwrap();
+        claim.set_aside(&held, &redo, Vec::new()).unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("ibdata1.partial"), "old");
         for held in ["ibdata1", "aria_log_control"] {
