@@ -102,6 +102,7 @@ fn source() -> Files {
         Fake { outside: Some("/x/y.MYD"), ..Fake::new(FileRole::TableFile, 16 << 10, noise(5, 999)) };
     files.insert("db/y.MYD".into(), linked);
     files.insert("master.info".into(), Fake::new(FileRole::Other, 16 << 10, b"go on".to_vec()));
+    files.insert(".my.cnf".into(), Fake::new(FileRole::Other, 16 << 10, b"theirs".to_vec()));
     files.insert("empty.file".into(), Fake::new(FileRole::Other, 16 << 10, Vec::new()));
     for n in 0..300_u64 {
         let small = Fake::new(FileRole::Other, 16 << 10, noise(100 + n, 20 + n as usize));
@@ -112,7 +113,7 @@ fn source() -> Files {
 
 /// What a restore of `files` leaves below its target.
 fn restored(files: &Files) -> BTreeMap<String, Vec<u8>> {
-    let dropped = |path: &str| path == "master.info" || path.ends_with(".isl");
+    let dropped = |path: &str| path == "master.info" || path.starts_with('.') || path.ends_with(".isl");
     files
         .iter()
         .filter(|(path, _)| !dropped(path))
@@ -402,7 +403,7 @@ fn into_an_empty_directory() {
     assert_eq!(plan.create.len() as u64, plan.files + 1);
     assert!(plan.delete.is_empty() && plan.replace.is_empty());
     assert_eq!(plan.external.len(), 2);
-    assert_eq!(plan.dropped.len(), 2);
+    assert_eq!(plan.dropped.len(), 3);
     let dropped = plan.dropped;
     assert!(plan.room[0].needed_bytes > plan.bytes);
 

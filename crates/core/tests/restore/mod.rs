@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     sync::Arc,
     thread::sleep,
@@ -166,6 +166,10 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
     // Restore another backup onto a directory that a server has used since. It may be the home of a user.
     fs::create_dir(target.join(".ssh")).unwrap();
     fs::write(target.join(".ssh/key"), "mine").unwrap();
+    // Only root may.
+    let _ = chown(target.join(".ssh"), Some(4711), None);
+    let owner = || fs::metadata(target.join(".ssh")).unwrap().uid();
+    let user = owner();
     let report =
         restore(&repo, &later, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
     assert!(report.written.bytes_kept > report.written.bytes_written, "{:?}", report.written);
@@ -173,6 +177,7 @@ fn restored_server_equals_its_source(kind: ServerKind, seed: u64) {
         restore(&repo, &first, &RestoreOptions { delta: true, ..options(kind, target.clone()) }).unwrap();
     assert!(again.prepared.is_some());
     assert_eq!(fs::read_to_string(target.join(".ssh/key")).unwrap(), "mine");
+    assert_eq!(owner(), user);
     assert_follows(&source, &target, &first, true);
 
     // Leave recovery to the server.

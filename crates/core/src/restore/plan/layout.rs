@@ -31,7 +31,7 @@ use crate::restore::{
     options::RestoreOptions,
     part::{FLAG_SHARED, Part},
     target::{
-        LOST_AND_FOUND,
+        is_no_servers,
         names::{MARKER, PARTIAL, REDO_MARIADB, REDO_MYSQL_DIR, REPORT, is_of_a_restore},
     },
 };
@@ -158,13 +158,13 @@ impl<'a> Layout<'a> {
         if item.item_type != ItemType::CapturedRedo && is_of_a_restore(&item.path) {
             return Ok(Decision::Dropped("an earlier restore had left it on the source"));
         }
+        if item.item_type != ItemType::CapturedRedo && is_no_servers(item.path.as_bytes()) {
+            return Ok(Decision::Dropped("it is of the source's filesystem or user, not of its server"));
+        }
         match item.item_type {
             ItemType::CapturedRedo => return Ok(Decision::Redo),
             ItemType::Directory if item.path.as_bytes() == REDO_MYSQL_DIR.as_bytes() => {
                 return Ok(Decision::Dropped("the redo log's directory is made again"));
-            }
-            ItemType::Directory if item.path.as_bytes() == LOST_AND_FOUND => {
-                return Ok(Decision::Dropped("it belongs to the source's filesystem"));
             }
             ItemType::Directory => return Ok(Decision::Directory(item.path.clone())),
             ItemType::Table | ItemType::Definition => {

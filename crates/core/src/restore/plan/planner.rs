@@ -29,7 +29,7 @@ use crate::{
         redo::RedoLayout,
         server_options,
         target::{
-            Found, FoundKind, LOST_AND_FOUND, Tree,
+            Found, FoundKind, Tree,
             claim::{Standing, Survey, changed},
             in_use::is_open_elsewhere,
             io_failed,
@@ -287,8 +287,7 @@ impl<'a> Planner<'a> {
 
     /// What is in the target and may not stay, the contents of a directory before it. Not what is in the
     /// place of a held file: setting aside has put an obstacle there, which must stay.
-    /// And no keys: there may be no other copy. And nothing that is hidden, which backups leave out: it is of a file
-    /// system, or of the user whose home this is.
+    /// And no keys: there may be no other copy.
     pub(super) fn delete(&self) -> Result<Vec<ItemPath>> {
         let keys = self.keys()?;
         let has_keys = |path: &ItemPath| {
@@ -300,10 +299,10 @@ impl<'a> Planner<'a> {
                 _ if self.held.contains(path) => true,
                 Some(true) => found.kind == FoundKind::Directory,
                 Some(false) => found.kind == FoundKind::File && found.links == 1,
-                None if has_keys(path) || path.as_bytes().starts_with(b".") => true,
+                None if has_keys(path) => true,
                 None => path.as_bytes() == MARKER.as_bytes() && found.kind == FoundKind::File,
             };
-            (!stays && path.as_bytes() != LOST_AND_FOUND).then(|| path.clone())
+            (!stays).then(|| path.clone())
         };
         // Path order puts a directory before its contents.
         Ok(self.survey.found.iter().rev().filter_map(goes).collect())

@@ -16,7 +16,7 @@ use super::{
         },
         server_options::{new_options, system_files},
         target::{
-            LOST_AND_FOUND, Tree,
+            Tree,
             claim::{Standing, Survey, survey},
             names::{MARKER, REDO_MARIADB, own_path},
         },
@@ -128,7 +128,7 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
 /// Whether something that an interrupted restore left is removed: not the obstacles in place of the files without
 /// which no server starts.
 pub(super) fn is_removed(path: &ItemPath, held: &[ItemPath]) -> bool {
-    path.as_bytes() != MARKER.as_bytes() && path.as_bytes() != LOST_AND_FOUND && !held.contains(path)
+    path.as_bytes() != MARKER.as_bytes() && !held.contains(path)
 }
 
 /// What was ciphertext on the source must not be written in clear unless the user says so.

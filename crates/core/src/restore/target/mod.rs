@@ -34,8 +34,12 @@ use rustix::{
 
 use crate::error::{Error, ErrorKind};
 
-/// A directory that is a mount point of ext4 contains this, and it is nobody's data.
-pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Whether something in a data directory, at its top, is no server's, and is to be left alone: it is of a file system
+/// (`lost+found`, `.snapshot`, which nobody can write to), or of the user whose home this is (`.ssh`).
+pub(super) fn is_no_servers(path: &[u8]) -> bool {
+    let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+    top == b"lost+found" || top.starts_with(b".")
+}
 
 /// An open directory.
 pub(super) struct Tree {
@@ -264,7 +268,7 @@ impl Tree {
         }
     }
 
-    /// Everything below, each directory before its contents. Links are not followed.
+    /// Everything below that may be a server's, each directory before its contents. Links are not followed.
     pub(super) fn walk(&self) -> io::Result<BTreeMap<ItemPath, Found>> {
         let mut found = BTreeMap::new();
         let mut todo = vec![Vec::new()];
@@ -274,7 +278,7 @@ impl Tree {
                 listed => listed?,
             };
             for (name, what) in listed {
-                if directory.is_empty() && name == LOST_AND_FOUND {
+                if directory.is_empty() && is_no_servers(&name) {
                     continue;
                 }
                 let path = if directory.is_empty() { name } else { [&directory, &b"/"[..], &name].concat() };
@@ -519,11 +523,13 @@ mod tests {
         assert!(tree.look(&path("p")).unwrap().is_none());
     }
 
-    /// Directories come before what is in them, and `lost+found` is not ours.
+    /// Directories come before what is in them; `lost+found` and what is hidden are not ours.
     #[test]
     fn walking() {
         let (dir, tree) = tree();
         fs::create_dir(dir.path().join("lost+found")).unwrap();
+        fs::create_dir(dir.path().join(".ssh")).unwrap();
+        fs::write(dir.path().join(".ssh/key"), "").unwrap();
         tree.create_dir(&path("a/b"), 0o750).unwrap();
         let file = tree.create_file(&path("a/b/c"), 0o640).unwrap();
         file.set_len(1 << 20).unwrap();
