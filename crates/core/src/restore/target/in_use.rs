@@ -3,8 +3,9 @@
 //! Its locks tell, and a lease, which the kernel grants only on a file that nobody else has open. What neither tells:
 //! - a file that a server does not have open at the moment, such as a MyISAM table that nobody uses;
 //! - a process on another host of a network filesystem;
-//! - anything, except for locks, where there are no leases: on some filesystems, and for files of other users unless
-//!   we are root.
+//! - anything, except for locks, where there are no leases: for files of other users unless we are root, and on
+//!   filesystems that do not have any, or that another program answers for. NFS and CIFS grant them only if their
+//!   server has handed the file over, and otherwise say the same as if it were open: they are not asked.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,13 +15,16 @@ use std::{
 };
 
 use rustix::{
-    fs::OFlags,
+    fs::{OFlags, fstatfs},
     io::Errno,
     process::{FlockType, fcntl_getlk},
 };
 
 /// `F_SETSIG`, which `libc` lacks.
 const F_SETSIG: libc::c_int = 10;
+
+/// Types of filesystems whose refusal of a lease says nothing: NFS, CIFS, SMB2, FUSE, 9p and Ceph.
+const WITHOUT_LEASES: [u32; 6] = [0x6969, 0xFF53_4D42, 0xFE53_4D42, 0x6573_5546, 0x0102_1997, 0x00C3_6400];
 
 /// Whether another process is known to have the file at `path` open. Gives up all locks that we hold on it.
 pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
@@ -37,7 +41,13 @@ pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
         }
     };
     let is_locked = || Ok::<_, io::Error>(fcntl_getlk(&file, &FlockType::WriteLock.into())?.is_some());
-    Ok(file.metadata()?.is_file() && (is_locked()? || is_lease_refused(&file)))
+    Ok(file.metadata()?.is_file() && (is_locked()? || has_leases(&file)? && is_lease_refused(&file)))
+}
+
+fn has_leases(file: &File) -> io::Result<bool> {
+    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a type has 32 bits")]
+    let kind = fstatfs(file)?.f_type as u32;
+    Ok(!WITHOUT_LEASES.contains(&kind))
 }
 
 /// Whether the kernel refuses a lease because the file is open elsewhere.
