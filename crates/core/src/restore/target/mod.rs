@@ -59,8 +59,6 @@ pub(super) struct Found {
     pub(super) links: u64,
     /// When it was last written to, in nanoseconds.
     modified_ns: i128,
-    /// When anything about it was last changed.
-    changed_ns: i128,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +77,13 @@ impl Found {
             _ => FoundKind::Other,
         };
         #[allow(clippy::unnecessary_cast, reason = "narrower on other architectures")]
-        let (links, modified_s, changed_s) =
-            (stat.st_nlink as u64, stat.st_mtime as i128, stat.st_ctime as i128);
+        let (links, modified_s) = (stat.st_nlink as u64, stat.st_mtime as i128);
         Self {
             kind,
             size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
             allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
             links,
             modified_ns: modified_s * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
-            changed_ns: changed_s * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
         }
     }
 
@@ -100,9 +96,11 @@ impl Found {
         }
     }
 
-    /// Whether nobody has changed it in between. How much room it takes may still change by itself.
+    /// Whether nobody has written to it in between. Anything else may change by itself: to open a file of an image for
+    /// writing, as taking locks does, makes overlayfs copy it.
     pub(super) fn is_unchanged(&self, since: &Self) -> bool {
-        Self { allocated_bytes: since.allocated_bytes, ..*self } == *since
+        let told = |found: &Self| (found.kind, found.size_bytes, found.modified_ns);
+        told(self) == told(since)
     }
 }
 
