@@ -527,7 +527,7 @@ fn two_mappings_to_one_place() {
     }
 }
 
-/// A mapping that covers no file is an error of spelling, and what it was to keep apart would be lost.
+/// A mapping that covers no file is an error of spelling if some file is not covered, which would go into the target.
 #[test]
 fn a_mapping_that_covers_nothing() {
     let world = World::new();
@@ -537,7 +537,15 @@ fn a_mapping_that_covers_nothing() {
     let error = world.restore(run, &options).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Usage);
     assert!(error.to_string().contains("/fsat"), "{error}");
+    assert!(error.hint().unwrap().contains("/fast/shop/db"), "{error}");
     assert!(!options.target_dir.exists());
+    // It is of another source, if all are covered.
+    let mut files = source();
+    files.remove("db/o.ibd");
+    let run = world.backup(&files);
+    world.restore(run, &options).unwrap();
+    assert_eq!(fs::read(world.path("a/y.MYD")).unwrap(), files["db/y.MYD"].content);
+    assert!(!world.path("b").exists());
 }
 
 /// No restore deletes the repository that it reads from, or writes into it.

@@ -202,8 +202,7 @@ impl<'a> Layout<'a> {
     }
 
     fn outside(&self, item: &Item, outside: &[u8]) -> Result<Decision> {
-        let is_table = matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
-        let mapped = if is_table { self.mapped(outside)? } else { None };
+        let mapped = if is_table(item) { self.mapped(outside)? } else { None };
         let innodb = matches!(item.role, FileRole::Tablespace);
         let encrypted = innodb && self.flavor == Flavor::MariaDb && self.redo_encrypted;
         let Some((place, to)) = mapped else {
@@ -322,6 +321,11 @@ impl<'a> Layout<'a> {
         self.taken.insert(goes_to);
         Ok(())
     }
+}
+
+/// Whether a mapping can put the file elsewhere.
+pub(super) fn is_table(item: &Item) -> bool {
+    matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile)
 }
 
 /// Whether no server starts without the file. The redo, which is laid out on its own, is needed as well.

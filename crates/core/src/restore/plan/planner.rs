@@ -12,7 +12,7 @@ use holdfast_formats::{
 use holdfast_repo::format::item::{FileRole, Item, ItemPath, Tablespace};
 
 use super::{
-    layout::{Decision, Layout, Pointer, Root},
+    layout::{Decision, Layout, Pointer, Root, is_table},
     leads::leads,
     paths::join,
     shown::{ExternalFile, PlannedPath},
@@ -54,6 +54,8 @@ pub(super) struct Planner<'a> {
     pub(super) create: Vec<PlannedPath>,
     pub(super) replace: Vec<PlannedPath>,
     pub(super) external: Vec<ExternalFile>,
+    /// Where the source had tables outside that no mapping covers.
+    pub(super) unmapped: BTreeSet<PathBuf>,
     pub(super) dropped: Vec<LeftOut>,
     pub(super) directories: Vec<(ItemPath, u16)>,
     pub(super) held: Vec<ItemPath>,
@@ -80,6 +82,7 @@ impl<'a> Planner<'a> {
             create: Vec::new(),
             replace: Vec::new(),
             external: Vec::new(),
+            unmapped: BTreeSet::new(),
             dropped: Vec::new(),
             directories: Vec::new(),
             held: Vec::new(),
@@ -109,6 +112,11 @@ impl<'a> Planner<'a> {
                 self.keep_with_parents(&place.path, false)?;
                 let goes_to = join(&self.target, &place.path);
                 self.external(item, &goes_to);
+                if is_table(item)
+                    && let Some(dir) = self.external.last().filter(|_| item.outside.is_some())
+                {
+                    self.unmapped.extend(dir.was.parent().map(Path::to_owned));
+                }
                 if held {
                     self.check_held(&place.path, &goes_to)?;
                     self.keep.insert(partial_of(&place.path)?, false);
@@ -137,20 +145,22 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// A mapping that covers nothing is misspelled, and what was to go there would go into the target.
+    /// A mapping that covers nothing may be misspelled, if a table that was to go there went into the target. If none
+    /// did, it is for other backups.
     pub(super) fn refuse_unused_mappings(&self) -> Result<()> {
+        if self.unmapped.is_empty() {
+            return Ok(());
+        }
         let mut maps = self.options.maps.iter().enumerate();
         let unused = maps.find(|(map, _)| !self.growth.contains_key(&Root::Mapped(*map)));
         let Some((_, (from, to))) = unused else { return Ok(()) };
         let (from, to) = (from.display(), to.display());
         let text =
             format!("nothing is mapped by {from}={to}: no table of the backup has a file below {from}");
-        let dirs: BTreeSet<_> = self.external.iter().filter_map(|file| file.was.parent()).collect();
-        let shown: Vec<_> = dirs.iter().take(SHOWN_MAX).map(|dir| dir.display().to_string()).collect();
-        Err(Error::new(ErrorKind::Usage, text).hinted(match shown.is_empty() {
-            true => "all files of the backup are from the data directory: leave out --map".to_owned(),
-            false => format!("leave it out, or correct it; files from outside were in {}", shown.join(", ")),
-        }))
+        let dirs = self.unmapped.iter().take(SHOWN_MAX).map(|dir| dir.display().to_string());
+        let dirs = dirs.collect::<Vec<_>>().join(", ");
+        Err(Error::new(ErrorKind::Usage, text)
+            .hinted(format!("leave it out, or correct it; no mapping covers the files that were in {dirs}")))
     }
 
     /// Whatever is in the place of a held file is set aside, or gives way to an obstacle, in one step. A
