@@ -94,7 +94,7 @@ pub fn plan(
         return rebuild::plan(repo, (log, which), options);
     }
     let opened = Opened::open(repo, log, which)?;
-    let plan = plan::make(&opened, options, cancel)?;
+    let plan = plan::make(repo, &opened, options, cancel)?;
     finish::check(&plan.shown, &plan.survey)?;
     Ok(plan.shown)
 }
@@ -273,7 +273,7 @@ fn look(
     if is_replayed {
         replay::check_zone(&opened.server, options)?;
     }
-    let plan = plan::make(&opened, options, cancel)?;
+    let plan = plan::make(repo, &opened, options, cancel)?;
     finish::check(&plan.shown, &plan.survey)?;
     Ok((opened, plan))
 }

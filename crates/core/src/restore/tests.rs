@@ -570,6 +570,14 @@ fn beside_the_repository() {
     let error = world.restore(run, &RestoreOptions { maps, ..world.options("target") }).unwrap_err();
     assert!(error.to_string().contains("the repository"), "{error}");
     assert!(listing(&world.path("repo")) == before);
+    // Nor by a mapping to a directory around it.
+    let outside = Fake { outside: Some("/x/repo/y.MYD"), ..files["db/y.MYD"].clone() };
+    let run = world.backup(&Files::from([("db/y.MYD".into(), outside)]));
+    let before = listing(&world.path("repo"));
+    let maps = vec![("/x".into(), world.path("."))];
+    let error = world.restore(run, &RestoreOptions { maps, ..world.options("target") }).unwrap_err();
+    assert!(error.to_string().contains("the repository"), "{error}");
+    assert!(listing(&world.path("repo")) == before);
 }
 
 /// Files outside of the target are replaced only if they belong to the data directory in it, and nobody uses them.

@@ -73,7 +73,7 @@ impl Plan {
 }
 
 /// Plans; changes nothing.
-pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
+pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -> Result<Plan> {
     check_options(options)?;
     let binary = match options.prepare {
         true => Some(find_binary(&opened.server.version, options).map_err(without_prepare)?),
@@ -88,6 +88,7 @@ pub(super) fn make(opened: &Opened, options: &RestoreOptions, cancel: &Cancel) -
         planner.add(&item?)?;
     }
     planner.refuse_unused_mappings()?;
+    refuse_into_repository(repo, planner.mapped.iter().map(|file| file.path.as_path()))?;
     planner.redo(&redo)?;
     let (delete, room) = match survey.standing {
         Standing::Complete => {
@@ -207,21 +208,35 @@ pub(super) fn check_options(options: &RestoreOptions) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a target that holds the repository, or is in it: a restore deletes what is not the backup's.
+/// Refuses a target that holds the repository, or is in it: a restore deletes what is not the backup's. And a mapping
+/// into it.
 pub(super) fn refuse_repository(repo: &Repo, options: &RestoreOptions) -> Result<()> {
     let Some(root) = repo.store().local_root() else { return Ok(()) };
     let (root, target) = (real_path(root)?, real_path(&options.target_dir)?);
-    let mut maps = options.maps.iter().map(|(_, to)| real_path(to));
-    let into = if root.starts_with(&target) || target.starts_with(&root) {
-        Some(target)
-    } else {
-        maps.find(|to| to.as_ref().map_or(true, |to| to.starts_with(&root))).transpose()?
-    };
-    let Some(into) = into else { return Ok(()) };
-    let relation = if into.starts_with(&root) { "is in" } else { "contains" };
-    let (into, root) = (into.display(), root.display());
-    let text = format!("{into} {relation} the repository, {root}, which a restore must not touch");
-    Err(Error::new(ErrorKind::Usage, text).hinted("name another directory, or move the repository"))
+    if root.starts_with(&target) && root != target {
+        return Err(touches_repository(&target, "contains", &root));
+    }
+    let maps = options.maps.iter().map(|(_, to)| to.as_path());
+    refuse_into_repository(repo, [target.as_path()].into_iter().chain(maps))
+}
+
+/// Refuses places in the repository. A mapped place may be around it, and a file in it be mapped to the repository.
+fn refuse_into_repository<'a>(repo: &Repo, places: impl Iterator<Item = &'a Path>) -> Result<()> {
+    let Some(root) = repo.store().local_root() else { return Ok(()) };
+    let root = real_path(root)?;
+    for place in places {
+        let place = real_path(place)?;
+        if place.starts_with(&root) {
+            return Err(touches_repository(&place, "is in", &root));
+        }
+    }
+    Ok(())
+}
+
+fn touches_repository(place: &Path, relation: &str, root: &Path) -> Error {
+    let (place, root) = (place.display(), root.display());
+    let text = format!("{place} {relation} the repository, {root}, which a restore must not touch");
+    Error::new(ErrorKind::Usage, text).hinted("name another directory, or move the repository")
 }
 
 /// The server program that works on the files of a server of this version.
