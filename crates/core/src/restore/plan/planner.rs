@@ -230,7 +230,7 @@ impl<'a> Planner<'a> {
         let ours = own_marker.is_some_and(|marker| marker.mapped.iter().any(|path| path == goes_to));
         let redo_encrypted = self.opened.redo_encrypted();
         if !ours && (!self.options.delta || redo_encrypted || !self.is_of_target(goes_to, pointer)?) {
-            return Err(in_the_way(goes_to, redo_encrypted));
+            return Err(in_the_way(goes_to, pointer, redo_encrypted));
         }
         refuse_in_use(goes_to)?;
         Ok(found)
@@ -356,12 +356,16 @@ pub(in crate::restore) fn is_reusable(found: &Found) -> bool {
 }
 
 /// The error for a file in a mapped place. If the redo is encrypted, such a file is never replaced, and
-/// mapping a table elsewhere may not be possible.
-fn in_the_way(path: &Path, redo_encrypted: bool) -> Error {
+/// mapping a table elsewhere may not be possible. MySQL's data directory leads to no file.
+fn in_the_way(path: &Path, pointer: &Pointer, redo_encrypted: bool) -> Error {
     let error = Error::new(ErrorKind::Usage, format!("{} exists already", path.display()));
-    error.hinted(match redo_encrypted {
-        true => "move that file away: if the redo is encrypted, --delta does not replace mapped files",
-        false => {
+    error.hinted(match (redo_encrypted, pointer) {
+        (true, _) => "move that file away: if the redo is encrypted, --delta does not replace mapped files",
+        (false, Pointer::Told) => {
+            "move that file away first, or map to a directory without it; --delta replaces it only if the report of \
+             a restore, in the target, names it"
+        }
+        (false, _) => {
             "map to a directory without this file; --delta replaces it only if the data directory in the target \
              leads to it"
         }
@@ -406,9 +410,15 @@ mod tests {
     /// No hint advises what would be refused.
     #[test]
     fn what_helps_if_a_mapped_file_exists() {
-        let hint =
-            |redo_encrypted| in_the_way(Path::new("/x/t.ibd"), redo_encrypted).hint().unwrap().to_owned();
-        assert!(hint(false).contains("--delta replaces it only"));
-        assert!(!hint(true).contains("--delta replaces it only") && !hint(true).contains("map to"));
+        let hint = |pointer: &Pointer, redo_encrypted| {
+            in_the_way(Path::new("/x/t.ibd"), pointer, redo_encrypted).hint().unwrap().to_owned()
+        };
+        let link = Pointer::Link(ItemPath::new("db/t.MYD").unwrap());
+        assert!(hint(&link, false).contains("--delta replaces it only"));
+        assert!(hint(&Pointer::Told, false).contains("move that file away first"));
+        for pointer in [link, Pointer::Told] {
+            let hint = hint(&pointer, true);
+            assert!(!hint.contains("--delta replaces it only") && !hint.contains("map to"));
+        }
     }
 }
