@@ -11,7 +11,6 @@ use super::{
         io_failed,
         names::{PRIVATE, own_path},
     },
-    write_report,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -43,7 +42,7 @@ pub(super) fn run(
     }
     let claim = Claim::take(&options.target_dir, marker.clone(), survey, &[])?;
     let tree = &claim.tree;
-    write_report(tree, report, plan.owner.map(|owner| (owner.uid, owner.gid)))?;
+    claim.write_report(report, plan.owner.map(|owner| (owner.uid, owner.gid)))?;
     // Everything has been moved out of it.
     let private = own_path(PRIVATE)?;
     tree.remove(&private).map_err(|error| io_failed("remove", tree.path_of(&private), error))?;

@@ -41,7 +41,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::{io::Write, sync::Arc};
+use std::sync::Arc;
 
 use holdfast_formats::Flavor;
 use holdfast_repo::{Kind, LogName, Repo, RunNo};
@@ -52,15 +52,10 @@ use self::{
     plan::{MappedFile, Plan, refuse_repository},
     roots::Roots,
     serve::Serving,
-    target::{
-        Tree,
-        claim::{Claim, Marker},
-        io_failed,
-        names::{REPORT, own_path},
-    },
+    target::claim::{Claim, Marker},
 };
 use crate::{
-    error::{Context, Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     key_files::KeyFiles,
     physical::Position,
@@ -171,7 +166,7 @@ pub fn run_and_replay(
     claim.record(&report, &plan.unnamed()?, &plan.held)?;
     point("restore.recorded");
     place::give_names(&plan, &roots)?;
-    write_report(roots.target(), &report, plan.owner)?;
+    claim.write_report(&report, plan.owner)?;
     roots.sync_names()?;
     point("restore.report.written");
     claim.release()?;
@@ -350,20 +345,3 @@ fn write(
     place::settle(opened, plan, &roots, options)?;
     Ok((claim, roots, written))
 }
-
-/// Writes into the target what it is.
-fn write_report(tree: &Tree, report: &RestoreReport, owner: Option<(u32, u32)>) -> Result<()> {
-    let path = own_path(REPORT)?;
-    let text = serde_json::to_vec_pretty(report).context("write the report")?;
-    let write = || {
-        tree.remove(&path)?;
-        let mut file = tree.create_file(&path, REPORT_MODE)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        owner.map_or(Ok(()), |owner| tree.give(&path, owner))
-    };
-    write().map_err(|error| io_failed("write", tree.path_of(&path), error))
-}
-
-/// It tells no secrets, and monitoring may want to read it.
-const REPORT_MODE: u16 = 0o644;

@@ -33,7 +33,7 @@ use super::{
         io_failed,
         names::{PRIVATE, own_path, private_of},
     },
-    warn_of_root, write_report,
+    warn_of_root,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -92,7 +92,7 @@ pub(super) fn run(
     let unnamed = plan.held.iter().map(private_of).collect::<Result<Vec<_>>>()?;
     claim.record(&report, &unnamed, &plan.held)?;
     place::run(&target, &plan)?;
-    write_report(&target, &report, plan.owner)?;
+    claim.write_report(&report, plan.owner)?;
     target.sync_dir(None).map_err(|error| io_failed("write", target.path(), error))?;
     point("restore.report.written");
     claim.release()?;

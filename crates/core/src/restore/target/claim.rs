@@ -47,6 +47,8 @@ const OBSTACLE: &str = "holdfast: the restore into this directory is not complet
 /// system has all of its memory back.
 const SERVER_ENDS_MAX: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// A report tells no secrets, and monitoring may want to read it.
+const REPORT_MODE: u16 = 0o644;
 /// Longest file of ours that is read.
 const OWN_BYTES_MAX: u64 = 64 << 20;
 
@@ -393,6 +395,20 @@ impl Claim {
         let mut file = self.tree.create_file(path, 0o600)?;
         file.write_all(OBSTACLE.as_bytes())?;
         file.sync_all()
+    }
+
+    /// Writes into the target what it is.
+    pub(crate) fn write_report(&self, report: &RestoreReport, owner: Option<(u32, u32)>) -> Result<()> {
+        let (tree, path) = (&self.tree, own_path(REPORT)?);
+        let text = serde_json::to_vec_pretty(report).context("write the report")?;
+        let write = || {
+            tree.remove(&path)?;
+            let mut file = tree.create_file(&path, REPORT_MODE)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            owner.map_or(Ok(()), |owner| tree.give(&path, owner))
+        };
+        write().map_err(|error| io_failed("write", tree.path_of(&path), error))
     }
 
     /// Takes the marker back, if nothing was changed: what was found is as it was.
