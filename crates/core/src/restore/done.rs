@@ -107,7 +107,8 @@ pub struct Replayed {
     pub bytes: u64,
     /// How long the server ran.
     pub ms: u64,
-    /// Events of the scheduler that the transactions created or changed, and that are disabled, as on any replica.
+    /// Events of the scheduler that the transactions created or changed, and that are disabled, as on any
+    /// replica.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events_disabled: Vec<String>,
 }

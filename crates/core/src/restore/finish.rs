@@ -1,5 +1,5 @@
-//! Finishes a restore that was interrupted when all files had their final names. A server may have been started on them
-//! since, so nothing but the report is written.
+//! Finishes a restore that was interrupted when all files had their final names. A server may have been
+//! started on them since, so nothing but the report is written.
 
 use super::{
     options::RestoreOptions,

@@ -187,7 +187,8 @@ fn config(path: &Path) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What the source wrote is read, whatever else it says, and what we write says that nothing may be written.
+    /// What the source wrote is read, whatever else it says, and what we write says that nothing may be
+    /// written.
     #[test]
     fn configurations() {
         let theirs = br#"{"path": "/keys/of \"db1\"", "read_only": false}"#;

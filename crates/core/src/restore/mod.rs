@@ -13,8 +13,8 @@
 //! - No server starts on a half-restored directory, whenever the restore stops: until the recovery has been
 //!   judged, the files without which no server starts have other names, and something else is in their places
 //!   ([`target::claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
-//! - A restore that stopped anywhere can be run again, and completes what is there. Once a server can be started on
-//!   it, that means the report only ([`finish`]).
+//! - A restore that stopped anywhere can be run again, and completes what is there. Once a server can be
+//!   started on it, that means the report only ([`finish`]).
 //! - Every page is verified by its hash, and recovery by where it ends ([`prepare`]).
 
 mod assemble;
@@ -230,8 +230,8 @@ pub(crate) fn run_in_scratch(
     })
 }
 
-/// Calls a hook on the recovered files, has the server replay the transactions, if any are given, and calls the
-/// other.
+/// Calls a hook on the recovered files, has the server replay the transactions, if any are given, and calls
+/// the other.
 fn run_hooks(
     files: &PrivateFiles<'_>,
     transactions: Option<&mut dyn Transactions>,

@@ -16,8 +16,8 @@ pub struct RestoreOptions {
     /// The directory to restore into: absent, empty, or left by an interrupted restore of the same backup;
     /// anything else only with `delta`.
     pub target_dir: PathBuf,
-    /// Make the data directory in the target into the backup: write only pages that differ, delete what the backup
-    /// does not have.
+    /// Make the data directory in the target into the backup: write only pages that differ, delete what the
+    /// backup does not have.
     pub delta: bool,
     /// The plan that the user has agreed to: nothing else is done.
     pub agreed: Option<Box<RestorePlan>>,
@@ -49,8 +49,8 @@ pub struct RestoreOptions {
     pub keyring: Option<PathBuf>,
     /// The zone of the source's host, for replayed transactions; `None`: the backup's, if that is UTC.
     pub time_zone: Option<String>,
-    /// A logical backup: leave out, and name, what no server can make, such as a view that could not be used when
-    /// it was saved. Otherwise such a restore is refused.
+    /// A logical backup: leave out, and name, what no server can make, such as a view that could not be used
+    /// when it was saved. Otherwise such a restore is refused.
     pub leave_out: bool,
     /// Make holes for all pages of zeros, not only for those that were holes.
     pub sparse: bool,

@@ -48,9 +48,9 @@ pub(super) fn format_options(server: &ServerFacts) -> Vec<String> {
 /// How MyISAM's own stopwords are called.
 const BUILT_IN: &str = "(built-in)";
 
-/// Options by which statements and rows make what they made on the source. A server whose rows are loaded has no
-/// stopword tables before that. Other versions may not know all of them. A backup chooses no other options: they could
-/// have the server run or write what the backup says.
+/// Options by which statements and rows make what they made on the source. A server whose rows are loaded has
+/// no stopword tables before that. Other versions may not know all of them. A backup chooses no other
+/// options: they could have the server run or write what the backup says.
 pub(super) fn deciding_options(server: &ServerFacts, is_rebuilt: bool) -> Vec<String> {
     let is_passed = |name: &str, value: &str| match name {
         _ if !DECIDING.contains(&name) => false,
@@ -62,7 +62,8 @@ pub(super) fn deciding_options(server: &ServerFacts, is_rebuilt: bool) -> Vec<St
     deciding.map(|(name, value)| format!("--loose-{name}={value}")).collect()
 }
 
-/// What to say about settings that decide what statements and rows make, and that a server here does not have.
+/// What to say about settings that decide what statements and rows make, and that a server here does not
+/// have.
 pub(super) fn undecided(server: &ServerFacts) -> Option<String> {
     let deciding = &server.sql.deciding;
     if deciding.is_empty() {
@@ -80,8 +81,8 @@ pub(super) fn undecided(server: &ServerFacts) -> Option<String> {
     ))
 }
 
-/// Plugins of the servers' own packages without which tables or accounts of a source cannot be made. Others are
-/// not loaded because a backup says so: it would choose code that runs here.
+/// Plugins of the servers' own packages without which tables or accounts of a source cannot be made. Others
+/// are not loaded because a backup says so: it would choose code that runs here.
 const PLUGINS_NEEDED: [&str; 13] = [
     "auth_ed25519",
     "auth_pam",

@@ -486,8 +486,8 @@ fn mapped_places_of_others() {
     }
 }
 
-/// Two tables that the source kept in different directories under one name are never put into one file, however
-/// the place that both would go to is spelled.
+/// Two tables that the source kept in different directories under one name are never put into one file,
+/// however the place that both would go to is spelled.
 #[test]
 fn two_mappings_to_one_place() {
     let world = World::new();
@@ -527,7 +527,8 @@ fn two_mappings_to_one_place() {
     }
 }
 
-/// A mapping that covers no file is an error of spelling if some file is not covered, which would go into the target.
+/// A mapping that covers no file is an error of spelling if some file is not covered, which would go into the
+/// target.
 #[test]
 fn a_mapping_that_covers_nothing() {
     let world = World::new();
@@ -580,7 +581,8 @@ fn beside_the_repository() {
     assert!(listing(&world.path("repo")) == before);
 }
 
-/// Files outside of the target are replaced only if they belong to the data directory in it, and nobody uses them.
+/// Files outside of the target are replaced only if they belong to the data directory in it, and nobody uses
+/// them.
 #[test]
 fn mapped_files_that_exist() {
     let world = World::new();
@@ -623,8 +625,8 @@ fn mapped_files_that_exist() {
     assert_eq!(fs::read(&theirs).unwrap(), files["db/y.MYD"].content);
 }
 
-/// A file that somebody puts into a mapped place after it was looked at is not the restore's, however often that is
-/// run again.
+/// A file that somebody puts into a mapped place after it was looked at is not the restore's, however often
+/// that is run again.
 #[test]
 fn mapped_files_that_appear() {
     let world = World::new();
@@ -886,8 +888,8 @@ fn delta_onto_a_stale_directory() {
     assert!(report.written.bytes_written < 200_000, "{:?}", report.written);
 }
 
-/// Whatever happened to the directory, delta makes it right, and never writes through a link or into a file that has
-/// another name elsewhere.
+/// Whatever happened to the directory, delta makes it right, and never writes through a link or into a file
+/// that has another name elsewhere.
 #[test]
 fn delta_onto_a_spoiled_directory() {
     let world = World::new();

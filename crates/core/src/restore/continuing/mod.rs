@@ -1,5 +1,5 @@
-//! How a restored server goes on: the position that it is at, and the statements with which it replicates from
-//! there or continues its own binlog.
+//! How a restored server goes on: the position that it is at, and the statements with which it replicates
+//! from there or continues its own binlog.
 
 pub(super) mod primaries;
 

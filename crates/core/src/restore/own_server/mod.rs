@@ -153,8 +153,8 @@ impl<'a> PrivateFiles<'a> {
         Ok(ServerRun { binary, arguments, stdin, scratch, run_as, time_zone, writes: self.writes() })
     }
 
-    /// What is replayed is what a backup or an archive says. So the server writes to its files only, unless options of
-    /// the user or keys may have it write elsewhere.
+    /// What is replayed is what a backup or an archive says. So the server writes to its files only, unless
+    /// options of the user or keys may have it write elsewhere.
     fn writes(&self) -> Option<Vec<PathBuf>> {
         let may_need_more = !self.options.prepare_options.is_empty()
             || self.options.keyring.is_some()

@@ -1,8 +1,8 @@
 //! How the target leads to files in mapped places: `.isl` files, and links.
 //!
-//! A MariaDB table with DATA DIRECTORY has an `.isl` file in the place of its `.ibd`, with the path in it. Recovery,
-//! however, opens what the redo names, which after relocation is the `.ibd` itself; so while the server recovers there
-//! is a link in that place.
+//! A MariaDB table with DATA DIRECTORY has an `.isl` file in the place of its `.ibd`, with the path in it.
+//! Recovery, however, opens what the redo names, which after relocation is the `.ibd` itself; so while the
+//! server recovers there is a link in that place.
 
 use std::{io::Write, os::unix::ffi::OsStrExt};
 

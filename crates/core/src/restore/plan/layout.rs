@@ -70,8 +70,8 @@ impl Place {
 /// How the target leads to a file in a mapped place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pointer {
-    /// An `.isl` file in the place of this path's `.ibd`; a link in that place while the server recovers, because the
-    /// redo leads there.
+    /// An `.isl` file in the place of this path's `.ibd`; a link in that place while the server recovers,
+    /// because the redo leads there.
     Isl { data: ItemPath, isl: ItemPath },
     /// An `.isl` file as well, but from the beginning: encrypted redo leads to the mapped place itself.
     IslOnly { isl: ItemPath },

@@ -10,8 +10,8 @@ use crate::restore::target::Tree;
 /// More than a path can have.
 const ISL_BYTES_MAX: u64 = 8 << 10;
 
-/// Where the data directory in the target leads now instead of having the file itself. What cannot be read leads
-/// nowhere.
+/// Where the data directory in the target leads now instead of having the file itself. What cannot be read
+/// leads nowhere.
 pub(super) fn leads(tree: &Tree, pointer: &Pointer) -> Vec<PathBuf> {
     let (link, isl) = match pointer {
         Pointer::Isl { data, isl } => (Some(data), Some(isl)),

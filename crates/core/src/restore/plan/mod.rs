@@ -60,7 +60,8 @@ pub(super) struct Plan {
     pub(super) delete: Vec<ItemPath>,
     /// Files in mapped places.
     pub(super) mapped: Vec<MappedFile>,
-    /// Directories of mapped places that are not there yet, or that this restore made before it was interrupted.
+    /// Directories of mapped places that are not there yet, or that this restore made before it was
+    /// interrupted.
     pub(super) made: Vec<PathBuf>,
     pub(super) binary: Option<ServerBinary>,
 }
@@ -208,8 +209,8 @@ pub(super) fn check_options(options: &RestoreOptions) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a target that holds the repository, or is in it: a restore deletes what is not the backup's. And a mapping
-/// into it.
+/// Refuses a target that holds the repository, or is in it: a restore deletes what is not the backup's. And a
+/// mapping into it.
 pub(super) fn refuse_repository(repo: &Repo, options: &RestoreOptions) -> Result<()> {
     let Some(root) = repo.store().local_root() else { return Ok(()) };
     let (root, target) = (real_path(root)?, real_path(&options.target_dir)?);
@@ -220,7 +221,8 @@ pub(super) fn refuse_repository(repo: &Repo, options: &RestoreOptions) -> Result
     refuse_into_repository(repo, [target.as_path()].into_iter().chain(maps))
 }
 
-/// Refuses places in the repository. A mapped place may be around it, and a file in it be mapped to the repository.
+/// Refuses places in the repository. A mapped place may be around it, and a file in it be mapped to the
+/// repository.
 fn refuse_into_repository<'a>(repo: &Repo, places: impl Iterator<Item = &'a Path>) -> Result<()> {
     let Some(root) = repo.store().local_root() else { return Ok(()) };
     let root = real_path(root)?;

@@ -145,8 +145,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// A mapping that covers nothing may be misspelled, if a table that was to go there went into the target. If none
-    /// did, it is for other backups.
+    /// A mapping that covers nothing may be misspelled, if a table that was to go there went into the target.
+    /// If none did, it is for other backups.
     pub(super) fn refuse_unused_mappings(&self) -> Result<()> {
         if self.unmapped.is_empty() {
             return Ok(());
@@ -175,9 +175,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Without its provider a server cannot recover or read a compressed table. If the file does not tell which
-    /// provider that is, it can be any that the source had, to which it leaves new pages, or that its pages told:
-    /// a source may have been started without it.
+    /// Without its provider a server cannot recover or read a compressed table. If the file does not tell
+    /// which provider that is, it can be any that the source had, to which it leaves new pages, or that its
+    /// pages told: a source may have been started without it.
     fn note_providers(&mut self, item: &Item) {
         let server = &self.opened.server;
         let geometry = |tablespace: Tablespace| {
@@ -219,8 +219,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A file in a mapped place may exist already only if it is ours, or if it belongs to the data directory in the
-    /// target, the user wants that replaced, and the redo is not encrypted. Nobody may use it.
+    /// A file in a mapped place may exist already only if it is ours, or if it belongs to the data directory
+    /// in the target, the user wants that replaced, and the redo is not encrypted. Nobody may use it.
     fn check_mapped(&self, goes_to: &Path, pointer: &Pointer) -> Result<Option<Found>> {
         let found = Found::at(goes_to).map_err(|error| io_failed("look at", goes_to, error))?;
         if found.is_none() {

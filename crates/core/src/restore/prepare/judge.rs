@@ -64,7 +64,8 @@ pub(crate) fn judge(log: &str, expected: &Expected) -> Result<Recovered, Refused
     let rows = sum_after(log, "which must be rolled back or cleaned up in total ");
     let lsn = match expected.flavor {
         Flavor::MariaDb => {
-            // A log without changes after its checkpoint needs no recovery, and the first line is then not written.
+            // A log without changes after its checkpoint needs no recovery, and the first line is then not
+            // written.
             last_number(log, "End of log at LSN=")
                 .or_else(|| last_number(log, "InnoDB: log sequence number "))
                 .ok_or(Refused::NoEnd)?

@@ -1,8 +1,8 @@
 //! Lets the server recover the restored files: its own crash recovery, once, with nothing else.
 //!
 //! The server runs as [`super::own_server`] says, without the user's plugins, as the user who owns the files.
-//! What it logged is then judged ([`judge`](mod@judge)): recovery must have ended exactly where the backup ends.
-//! If the process is killed here, it leaves a directory on which no server starts.
+//! What it logged is then judged ([`judge`](mod@judge)): recovery must have ended exactly where the backup
+//! ends. If the process is killed here, it leaves a directory on which no server starts.
 
 mod judge;
 mod standstill;
@@ -60,8 +60,8 @@ fn init_file(server: &ServerFacts, position: &Position) -> Vec<u8> {
     statements.flat_map(|statement| format!("{statement};\n").into_bytes()).collect()
 }
 
-/// The setting of MySQL with which a recovery hardly ever comes to a standstill. It costs time: pages are then
-/// recovered by one thread.
+/// The setting of MySQL with which a recovery hardly ever comes to a standstill. It costs time: pages are
+/// then recovered by one thread.
 const ONE_READER: &str = "--innodb-read-io-threads=1";
 /// How often a recovery is started with that setting and all the memory that it may have. Each takes some
 /// progress along: the pages that the one before it has written.
@@ -135,10 +135,10 @@ pub(super) fn run(
     })
 }
 
-/// Runs the server until it has ended by itself. If it comes to a standstill, starts it again with a setting that
-/// makes that rare, and with more memory if the user has left that to us, a few times. It starts over then: of
-/// what it has done, pages are left that hold a part of their redo, like after any crash. No page is torn, since a
-/// server that stands still writes nothing.
+/// Runs the server until it has ended by itself. If it comes to a standstill, starts it again with a setting
+/// that makes that rare, and with more memory if the user has left that to us, a few times. It starts over
+/// then: of what it has done, pages are left that hold a part of their redo, like after any crash. No page is
+/// torn, since a server that stands still writes nothing.
 fn recover(
     files: &PrivateFiles<'_>,
     (opened, plan): (&Opened, &Plan),

@@ -1,10 +1,10 @@
 //! Recognises a recovery of MySQL that has come to a standstill.
 //!
-//! MySQL keeps parsed redo in the buffer pool, and takes several passes if it takes up too much of it. Records
-//! that reorganise a page need another page of the pool while they are applied, by the threads that complete
-//! reads. Without a free one all of these threads wait for each other, forever, while the server logs
-//! `MY-011959` hundreds of times per second. How often that happens, and with which settings it does not, is
-//! in `docs/guide/restore.md`.
+//! MySQL keeps parsed redo in the buffer pool, and takes several passes if it takes up too much of it.
+//! Records that reorganise a page need another page of the pool while they are applied, by the threads that
+//! complete reads. Without a free one all of these threads wait for each other, forever, while the server
+//! logs `MY-011959` hundreds of times per second. How often that happens, and with which settings it does
+//! not, is in `docs/guide/restore.md`.
 
 use std::time::{Duration, Instant};
 

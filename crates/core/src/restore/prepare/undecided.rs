@@ -1,16 +1,16 @@
 //! MariaDB: transactions that were prepared for a commit with a binlog, which the backup does not have.
 //!
-//! A replica's parallel appliers leave such ones: they prepare, and then wait for earlier transactions to commit.
-//! A backup does not wait for them, because they have let go of the lock that it takes against commits. All
-//! transactions that its position includes are committed. So these have to be rolled back, and a server that is
-//! told nothing refuses to start. What an external coordinator has prepared (`XA PREPARE`) stays undecided in any
-//! case.
+//! A replica's parallel appliers leave such ones: they prepare, and then wait for earlier transactions to
+//! commit. A backup does not wait for them, because they have let go of the lock that it takes against
+//! commits. All transactions that its position includes are committed. So these have to be rolled back, and a
+//! server that is told nothing refuses to start. What an external coordinator has prepared (`XA PREPARE`)
+//! stays undecided in any case.
 //!
-//! Without a binlog, and with InnoDB as its only engine that can prepare, MariaDB 10.11 does so if it is told to by
-//! an option. Since 11.2 there is always a second such engine, which makes the server keep a log of its decisions
-//! instead. With that option it would then roll back and end without having shut down in good order, but it takes
-//! decisions from such a log: one without any has it roll everything back, and continue (verified on 10.11.19 and
-//! 11.8.9).
+//! Without a binlog, and with InnoDB as its only engine that can prepare, MariaDB 10.11 does so if it is told
+//! to by an option. Since 11.2 there is always a second such engine, which makes the server keep a log of its
+//! decisions instead. With that option it would then roll back and end without having shut down in good
+//! order, but it takes decisions from such a log: one without any has it roll everything back, and continue
+//! (verified on 10.11.19 and 11.8.9).
 
 use std::{ffi::OsString, os::unix::fs::FileExt, path::PathBuf};
 
@@ -37,8 +37,8 @@ const DECISIONS_BYTES: u64 = 3 << 16;
 /// From this version on the server has two engines that can prepare.
 const TWO_ENGINES_SINCE: (u16, u16) = (11, 2);
 
-/// Whether a backup may have such transactions. Elsewhere they would mean that the backup is not what it says, and
-/// the recovering server may refuse them.
+/// Whether a backup may have such transactions. Elsewhere they would mean that the backup is not what it
+/// says, and the recovering server may refuse them.
 pub(crate) fn may_be_undecided(opened: &Opened) -> bool {
     opened.server.flavor() == Flavor::MariaDb && !opened.position.replica_of.is_empty()
 }

@@ -116,8 +116,8 @@ fn load_into(
     Ok((report, in_memory(&mut session)?))
 }
 
-/// What to tell about full-text indexes, if there are any and the user has given no options for them: they hold the
-/// words that the settings of the server that builds them let in.
+/// What to tell about full-text indexes, if there are any and the user has given no options for them: they
+/// hold the words that the settings of the server that builds them let in.
 fn full_text(session: &mut Session, options: &RestoreOptions) -> Result<Option<String>> {
     let is_about_words =
         |option: &String| option.contains("ft_") || option.contains("ft-") || option.contains("ngram");

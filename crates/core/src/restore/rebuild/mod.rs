@@ -6,9 +6,10 @@
 //!
 //! - Everything is made in a directory below the target in which no other server looks for data, and is moved
 //!   to its place when it is at the requested moment.
-//! - The rows are read again and equal the backup before anything is replayed. Nothing has to be adapted, since
-//!   the server is of the source's series; nothing is left out unless the user says so.
-//! - A restore that was interrupted begins again, since nothing tells how much of a server's files is durable.
+//! - The rows are read again and equal the backup before anything is replayed. Nothing has to be adapted,
+//!   since the server is of the source's series; nothing is left out unless the user says so.
+//! - A restore that was interrupted begins again, since nothing tells how much of a server's files is
+//!   durable.
 
 mod backup;
 mod load;

@@ -125,8 +125,8 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
     Ok(Plan { shown, survey, owner, binary, held, redo: own_path(REDO_MARIADB)? })
 }
 
-/// Whether something that an interrupted restore left is removed: not the obstacles in place of the files without
-/// which no server starts.
+/// Whether something that an interrupted restore left is removed: not the obstacles in place of the files
+/// without which no server starts.
 pub(super) fn is_removed(path: &ItemPath, held: &[ItemPath]) -> bool {
     path.as_bytes() != MARKER.as_bytes() && !held.contains(path)
 }

@@ -1,9 +1,9 @@
 //! Fills the server's tables of time zones, which are empty in a new data directory. Events and replayed
 //! statements name zones: on MySQL the beginning of any transaction of a session that has set one.
 //!
-//! Layout: `time_zone_name` gives a zone's number; `time_zone_transition_type` its offsets from UTC, of which the
-//! first that is no summer time holds before the first transition; `time_zone_transition` the seconds since 1970
-//! from which an offset holds (MySQL 9.7 manual, 7.1.15; MariaDB: `mysql.time_zone Table`).
+//! Layout: `time_zone_name` gives a zone's number; `time_zone_transition_type` its offsets from UTC, of which
+//! the first that is no summer time holds before the first transition; `time_zone_transition` the seconds
+//! since 1970 from which an offset holds (MySQL 9.7 manual, 7.1.15; MariaDB: `mysql.time_zone Table`).
 
 use jiff::{Timestamp, tz};
 

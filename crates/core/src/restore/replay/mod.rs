@@ -158,8 +158,8 @@ pub(super) fn run(
     Ok(Replayed { reached, bytes: logs.bytes(), ms, events_disabled })
 }
 
-/// Tables that providers of managed servers keep in `mysql` and write to all the time. Logical backups have no
-/// tables of that schema.
+/// Tables that providers of managed servers keep in `mysql` and write to all the time. Logical backups have
+/// no tables of that schema.
 const OF_PROVIDERS: [&str; 4] =
     [r"mysql.rds\_%", r"mysql.aurora\_%", r"mysql.ro\_replica\_%", r"mysql.\_\_az%"];
 

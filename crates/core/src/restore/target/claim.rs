@@ -8,8 +8,8 @@
 //! - The marker is durable before anything else changes, and is removed last; it is locked, so that two
 //!   restores never work on one target.
 //! - What is there when the marker is locked is what was planned for.
-//! - Before the final names are given, with which a server can be started, the marker says so, and what the files
-//!   are then. From there on no restore writes to them without a delta.
+//! - Before the final names are given, with which a server can be started, the marker says so, and what the
+//!   files are then. From there on no restore writes to them without a delta.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,8 +43,8 @@ const DATA_DIRECTORY_SIGNS: [&str; 6] =
 /// Content of what takes the place of a file set aside, for anyone who looks into it.
 /// Much shorter than any such file.
 const OBSTACLE: &str = "holdfast: the restore into this directory is not complete; run it again\n";
-/// How long to wait for the server of a restore that was killed. It is killed too, and holds its locks until the
-/// system has all of its memory back.
+/// How long to wait for the server of a restore that was killed. It is killed too, and holds its locks until
+/// the system has all of its memory back.
 const SERVER_ENDS_MAX: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// A report tells no secrets, and monitoring may want to read it.
@@ -62,7 +62,8 @@ pub(crate) struct Marker {
     /// Directories of mapped places that it has made.
     #[serde(default)]
     pub(crate) made: Vec<PathBuf>,
-    /// Whether what was there before is still as it was: a server can be started on it, and it is nobody's leftover.
+    /// Whether what was there before is still as it was: a server can be started on it, and it is nobody's
+    /// leftover.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) untouched: bool,
     /// Nothing was missing but final names and the report.
@@ -93,8 +94,8 @@ impl Named {
     }
 }
 
-/// Tells whether any file was written to, made or removed in between, whatever their names are. `but`: names of files
-/// that do not count.
+/// Tells whether any file was written to, made or removed in between, whatever their names are. `but`: names
+/// of files that do not count.
 fn state_of(found: &BTreeMap<ItemPath, Found>, but: &[ItemPath]) -> String {
     let is_own = |path: &ItemPath| [MARKER, NEW_MARKER, REPORT].map(str::as_bytes).contains(&path.as_bytes());
     let counts = |(path, found): &(&ItemPath, &Found)| {
@@ -215,8 +216,8 @@ fn another_restore(target: &Path) -> Error {
     Error::new(ErrorKind::Active, format!("another restore is writing to {}", target.display()))
 }
 
-/// Waits until no file is locked any more, but not for ever: another server may have been started. Returns whether
-/// any was.
+/// Waits until no file is locked any more, but not for ever: another server may have been started. Returns
+/// whether any was.
 fn wait_for_its_server(tree: &Tree, found: &BTreeMap<ItemPath, Found>) -> Result<bool> {
     let begin = Instant::now();
     let mut has_waited = false;
@@ -283,8 +284,8 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Makes the target if it does not exist, and puts the marker into it. Fails if the target is not as it was
-    /// found. `held` are the files without which no server starts.
+    /// Makes the target if it does not exist, and puts the marker into it. Fails if the target is not as it
+    /// was found. `held` are the files without which no server starts.
     pub(crate) fn take(target: &Path, marker: Marker, survey: &Survey, held: &[ItemPath]) -> Result<Self> {
         create_durably(target)?;
         let tree = Tree::open(target).map_err(|error| io_failed("open", target, error))?;
@@ -337,8 +338,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Says in the marker that everything is durable, and that nothing is missing but the report and final names:
-    /// those in `unnamed` disappear, and what is in the places of `held` is replaced.
+    /// Says in the marker that everything is durable, and that nothing is missing but the report and final
+    /// names: those in `unnamed` disappear, and what is in the places of `held` is replaced.
     pub(crate) fn record(
         &mut self,
         report: &RestoreReport,
@@ -431,8 +432,8 @@ impl Claim {
     }
 }
 
-/// Whether the target is as it was found, apart from the marker, which is open in `file`. Opens no other file: closing
-/// one would give up the locks on it.
+/// Whether the target is as it was found, apart from the marker, which is open in `file`. Opens no other
+/// file: closing one would give up the locks on it.
 fn is_as_found(tree: &Tree, file: &File, survey: &Survey) -> io::Result<bool> {
     let mut text = String::new();
     file.take(OWN_BYTES_MAX).read_to_string(&mut text)?;
@@ -576,8 +577,8 @@ mod tests {
 
     const LOCK: &str = "HOLDFAST_TEST_LOCK";
 
-    /// Not a test by itself: holds the lock on a file until its standard input ends. A process has no quarrel with
-    /// locks of its own.
+    /// Not a test by itself: holds the lock on a file until its standard input ends. A process has no quarrel
+    /// with locks of its own.
     #[test]
     #[ignore = "a process for the tests of this module"]
     fn holds_a_lock() {

@@ -1,11 +1,13 @@
 //! Whether another process has a file open.
 //!
-//! Its locks tell, and a lease, which the kernel grants only on a file that nobody else has open. What neither tells:
+//! Its locks tell, and a lease, which the kernel grants only on a file that nobody else has open. What
+//! neither tells:
 //! - a file that a server does not have open at the moment, such as a MyISAM table that nobody uses;
 //! - a process on another host of a network filesystem;
-//! - anything, except for locks, where there are no leases: for files of other users unless we are root, and on
-//!   filesystems that do not have any, or that another program answers for. NFS and CIFS grant them only if their
-//!   server has handed the file over, and otherwise say the same as if it were open: they are not asked.
+//! - anything, except for locks, where there are no leases: for files of other users unless we are root, and
+//!   on filesystems that do not have any, or that another program answers for. NFS and CIFS grant them only
+//!   if their server has handed the file over, and otherwise say the same as if it were open: they are not
+//!   asked.
 
 use std::{
     fs::{File, OpenOptions},
@@ -45,7 +47,7 @@ pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
 }
 
 fn has_leases(file: &File) -> io::Result<bool> {
-    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a type has 32 bits")]
+    // A type has 32 bits.
     let kind = fstatfs(file)?.f_type as u32;
     Ok(!WITHOUT_LEASES.contains(&kind))
 }
@@ -60,8 +62,8 @@ fn is_lease_refused(file: &File) -> bool {
             _ => Ok(()),
         }
     };
-    // Who opens the file while we have the lease makes the kernel send us a signal. The usual one would end us; this
-    // one does nothing.
+    // Who opens the file while we have the lease makes the kernel send us a signal. The usual one would end
+    // us; this one does nothing.
     let lease = || {
         fcntl(F_SETSIG, libc::SIGURG)?;
         fcntl(libc::F_SETLEASE, libc::F_WRLCK)?;

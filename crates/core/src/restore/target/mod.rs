@@ -34,8 +34,9 @@ use rustix::{
 
 use crate::error::{Error, ErrorKind};
 
-/// Whether something in a data directory, at its top, is no server's, and is to be left alone: it is of a file system
-/// (`lost+found`, `.snapshot`, which nobody can write to), or of the user whose home this is (`.ssh`).
+/// Whether something in a data directory, at its top, is no server's, and is to be left alone: it is of a
+/// file system (`lost+found`, `.snapshot`, which nobody can write to), or of the user whose home this is
+/// (`.ssh`).
 pub(super) fn is_no_servers(path: &[u8]) -> bool {
     let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
     top == b"lost+found" || top.starts_with(b".")
@@ -96,8 +97,8 @@ impl Found {
         }
     }
 
-    /// Whether nobody has written to it in between. Anything else may change by itself: to open a file of an image for
-    /// writing, as taking locks does, makes overlayfs copy it.
+    /// Whether nobody has written to it in between. Anything else may change by itself: to open a file of an
+    /// image for writing, as taking locks does, makes overlayfs copy it.
     pub(super) fn is_unchanged(&self, since: &Self) -> bool {
         let told = |found: &Self| (found.kind, found.size_bytes, found.modified_ns);
         told(self) == told(since)
@@ -392,8 +393,8 @@ fn permissions(mode: u16) -> Mode {
     Mode::from_raw_mode(u32::from(mode) & 0o777)
 }
 
-/// Makes a directory, and all above it, if missing, and makes the names that may be new durable. Only the directory's
-/// owner and group may enter it; whoever that will be may have to pass through those above. An
+/// Makes a directory, and all above it, if missing, and makes the names that may be new durable. Only the
+/// directory's owner and group may enter it; whoever that will be may have to pass through those above. An
 /// unreadable directory above is not synced, because we can have made nothing there;
 /// and some filesystems do not sync directories.
 pub(super) fn create_durably(path: &Path) -> Result<(), Error> {
@@ -470,7 +471,8 @@ mod tests {
         (dir, tree)
     }
 
-    /// A link planted anywhere on the way, or in the place itself, is an error, and what it leads to stays as it is.
+    /// A link planted anywhere on the way, or in the place itself, is an error, and what it leads to stays as
+    /// it is.
     #[test]
     fn planted_links() {
         let (dir, tree) = tree();
