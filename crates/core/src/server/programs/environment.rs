@@ -61,8 +61,9 @@ fn restrict(dirs: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
     let writes = AccessFs::from_write(ABI::V5);
     let devices = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let restricted = Ruleset::default()
-        // Without this right (Linux before 5.19) no file could be moved to another directory, not even within `dirs`, as
-        // a server does that renames a table to another schema. Without the other (before 6.2) any could be cut off.
+        // Without the first right (Linux before 5.19) no file could be moved to another directory, not even within
+        // `dirs`, as a server does that renames a table to another schema. Without the other (before 6.2) any file
+        // could be cut off.
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::Refer | AccessFs::Truncate)?
         .set_compatibility(CompatLevel::BestEffort)
