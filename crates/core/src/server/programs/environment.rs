@@ -11,6 +11,9 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 /// `PATH` of the process: enough for a wrapper script.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Devices that any program may use. Not all of `/dev`: it has memory that others share, as files.
+const DEVICES: [&str; 4] = ["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+
 /// Whether the process could reach the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Network {
@@ -46,7 +49,7 @@ pub(super) fn leave_network() -> Network {
     }
 }
 
-/// Lets this thread and what it starts write below `dirs` only, and to devices. With no `dirs`, nothing changes.
+/// Lets this thread and what it starts write below `dirs` only, and to some devices. With no `dirs`, nothing changes.
 pub(super) fn confine_writes(dirs: Option<&[PathBuf]>) -> Writes {
     let Some(dirs) = dirs else { return Writes::Anywhere(None) };
     match restrict(dirs) {
@@ -70,7 +73,7 @@ fn restrict(dirs: &[PathBuf]) -> Result<RulesetStatus, RulesetError> {
         .handle_access(writes)?
         .create()?
         .add_rules(path_beneath_rules(dirs, writes))?
-        .add_rules(path_beneath_rules(["/dev"], devices))?
+        .add_rules(path_beneath_rules(DEVICES, devices))?
         .restrict_self()?;
     Ok(restricted.ruleset)
 }

@@ -179,10 +179,10 @@ fn a_key_without_a_share_is_named() {
     assert_eq!(named(&root), [] as [String; 0]);
 
     let (store, _, clock) = new_repo_with_clock();
-    clock.advance(Duration::from_secs(3600));
+    clock.advance(Duration::from_secs(2 * 3600));
     let elsewhere = copy_of(&store, clock.clone());
     rotate(&by_password(&elsewhere, "root").unwrap()).unwrap();
-    clock.set_back(Duration::from_secs(3600));
+    clock.set_back(Duration::from_secs(2 * 3600));
     let path = object_path("rotations/001");
     let record = read_all(&elsewhere, &path, 1 << 20).unwrap();
     let to = store.clone();
