@@ -112,7 +112,7 @@ pub fn run_and_replay(
     log: &LogName,
     which: RunNo,
     options: &RestoreOptions,
-    transactions: Option<&mut dyn Transactions>,
+    mut transactions: Option<&mut dyn Transactions>,
     listener: &dyn Listener,
     cancel: &Cancel,
 ) -> Result<RestoreReport> {
@@ -127,7 +127,6 @@ pub fn run_and_replay(
     let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
     warn(&opened, &plan, options, listener);
     point("restore.planned");
-    let mut transactions = transactions;
     if let Some(report) = finish::run(&plan.shown, &plan.survey, options, transactions.as_deref_mut())? {
         return Ok(report);
     }

@@ -39,8 +39,8 @@ impl OutsideFiles {
         let inside = facts.resolved(Path::new(""));
         let real = |path: &Path| options.map_path(path).canonicalize().ok();
         // A link may lead to the data directory, and an option name what it leads to.
-        let is_inside =
-            |dir: &Path| dir.starts_with(&inside) || real(dir).is_some_and(|dir| Some(dir) == real(&inside));
+        let really = real(&inside);
+        let is_inside = |dir: &Path| dir.starts_with(&inside) || really.is_some() && real(dir) == really;
         let is_outside = |dir: &PathBuf| !is_inside(dir);
         let is_file_outside = |file: &PathBuf| !file.parent().is_some_and(is_inside);
         let mut found = Self::default();

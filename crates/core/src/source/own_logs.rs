@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{key_files::KeyFiles, server::ServerFacts, source::files::path_text};
+use crate::{key_files::KeyFiles, no_servers::is_no_servers, server::ServerFacts, source::files::path_text};
 
 /// Patterns of files that are never part of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,14 +98,9 @@ fn is_log_suffix(suffix: &str) -> bool {
     (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit())) || ["index", "state"].contains(&suffix)
 }
 
-/// What a restore writes about itself, the folder that a file system keeps for itself, often unreadable, and what is
-/// hidden: servers give no file such a name. It is of file systems (`.snapshot`), or of a user whose home this is, with
-/// keys and passwords.
+/// What a restore writes about itself, and what is no server's.
 fn is_left_behind(name: &str) -> bool {
-    name == "lost+found"
-        || name.starts_with('.')
-        || name.starts_with("holdfast-restore.")
-        || name.starts_with("#holdfast-")
+    is_no_servers(name.as_bytes()) || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }
 
 fn is_replica_state(name: &str) -> bool {

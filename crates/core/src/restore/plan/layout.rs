@@ -25,15 +25,13 @@ use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
 use super::paths::join;
 use crate::error::{Error, ErrorKind, Result};
+use crate::no_servers::is_no_servers;
 use crate::real_path::real_path;
 use crate::restore::{
     opened::Opened,
     options::RestoreOptions,
     part::{FLAG_SHARED, Part},
-    target::{
-        is_no_servers,
-        names::{MARKER, PARTIAL, REDO_MARIADB, REDO_MYSQL_DIR, REPORT, is_of_a_restore},
-    },
+    target::names::{MARKER, PARTIAL, REDO_MARIADB, REDO_MYSQL_DIR, REPORT, is_of_a_restore},
 };
 
 /// MySQL: prefix of the paths, in a backup, of files from outside of the data directory.

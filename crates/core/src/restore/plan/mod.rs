@@ -218,18 +218,23 @@ pub(super) fn refuse_repository(repo: &Repo, options: &RestoreOptions) -> Result
         return Err(touches_repository(&target, "contains", &root));
     }
     let maps = options.maps.iter().map(|(_, to)| to.as_path());
-    refuse_into_repository(repo, [target.as_path()].into_iter().chain(maps))
+    refuse_below(&root, [target.as_path()].into_iter().chain(maps))
 }
 
 /// Refuses places in the repository. A mapped place may be around it, and a file in it be mapped to the
 /// repository.
 fn refuse_into_repository<'a>(repo: &Repo, places: impl Iterator<Item = &'a Path>) -> Result<()> {
-    let Some(root) = repo.store().local_root() else { return Ok(()) };
-    let root = real_path(root)?;
+    match repo.store().local_root() {
+        Some(root) => refuse_below(&real_path(root)?, places),
+        None => Ok(()),
+    }
+}
+
+fn refuse_below<'a>(root: &Path, places: impl Iterator<Item = &'a Path>) -> Result<()> {
     for place in places {
         let place = real_path(place)?;
-        if place.starts_with(&root) {
-            return Err(touches_repository(&place, "is in", &root));
+        if place.starts_with(root) {
+            return Err(touches_repository(&place, "is in", root));
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -112,10 +114,8 @@ impl<'a> Planner<'a> {
                 self.keep_with_parents(&place.path, false)?;
                 let goes_to = join(&self.target, &place.path);
                 self.external(item, &goes_to);
-                if is_table(item)
-                    && let Some(dir) = self.external.last().filter(|_| item.outside.is_some())
-                {
-                    self.unmapped.extend(dir.was.parent().map(Path::to_owned));
+                if is_table(item) {
+                    self.unmapped.extend(was_outside(item).and_then(|was| Some(was.parent()?.to_owned())));
                 }
                 if held {
                     self.check_held(&place.path, &goes_to)?;
@@ -198,10 +198,8 @@ impl<'a> Planner<'a> {
     }
 
     fn external(&mut self, item: &Item, goes_to: &Path) {
-        use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
-        if let Some(outside) = &item.outside {
-            let was = PathBuf::from(OsStr::from_bytes(outside));
-            self.external.push(ExternalFile { was, goes_to: goes_to.to_owned() });
+        if let Some(was) = was_outside(item) {
+            self.external.push(ExternalFile { was: was.to_owned(), goes_to: goes_to.to_owned() });
         }
     }
 
@@ -353,6 +351,11 @@ impl<'a> Planner<'a> {
 /// Whether a file can be corrected in place: a file with several names belongs to somebody else as well.
 pub(in crate::restore) fn is_reusable(found: &Found) -> bool {
     found.kind == FoundKind::File && found.links == 1
+}
+
+/// Where a file was that was outside of the source's data directory.
+fn was_outside(item: &Item) -> Option<&Path> {
+    Some(Path::new(OsStr::from_bytes(item.outside.as_deref()?)))
 }
 
 /// The error for a file in a mapped place. If the redo is encrypted, such a file is never replaced, and

@@ -61,12 +61,11 @@ pub(super) fn run(
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),
     options: &RestoreOptions,
-    transactions: Option<&mut dyn Transactions>,
+    mut transactions: Option<&mut dyn Transactions>,
     watch: &Watch<'_>,
     cancel: &Cancel,
 ) -> Result<RestoreReport> {
     let (backup, plan) = look(repo, base, options, transactions.is_some(), watch)?;
-    let mut transactions = transactions;
     if let Some(report) = finish::run(&plan.shown, &plan.survey, options, transactions.as_deref_mut())? {
         return Ok(report);
     }

@@ -97,7 +97,7 @@ impl Named {
 /// Tells whether any file was written to, made or removed in between, whatever their names are. `but`: names
 /// of files that do not count.
 fn state_of(found: &BTreeMap<ItemPath, Found>, but: &[ItemPath]) -> String {
-    let is_own = |path: &ItemPath| [MARKER, NEW_MARKER, REPORT].map(str::as_bytes).contains(&path.as_bytes());
+    let is_own = |path: &ItemPath| is_marker(path) || path.as_bytes() == REPORT.as_bytes();
     let counts = |(path, found): &(&ItemPath, &Found)| {
         found.kind == FoundKind::File && !is_own(path) && !but.contains(path)
     };

@@ -32,15 +32,10 @@ use rustix::{
     process::{FlockType, fcntl_getlk},
 };
 
-use crate::error::{Error, ErrorKind};
-
-/// Whether something in a data directory, at its top, is no server's, and is to be left alone: it is of a
-/// file system (`lost+found`, `.snapshot`, which nobody can write to), or of the user whose home this is
-/// (`.ssh`).
-pub(super) fn is_no_servers(path: &[u8]) -> bool {
-    let top = path.split(|byte| *byte == b'/').next().unwrap_or_default();
-    top == b"lost+found" || top.starts_with(b".")
-}
+use crate::{
+    error::{Error, ErrorKind},
+    no_servers::is_no_servers,
+};
 
 /// An open directory.
 pub(super) struct Tree {

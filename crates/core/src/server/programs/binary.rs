@@ -111,16 +111,15 @@ impl ServerBinary {
                 Err(error) => Err(error.to_string()),
             }
         };
+        // The target itself will belong to that user.
+        let above = target.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
+        let Err(why) = runs_in(above) else { return Ok(()) };
         let Err(why) = runs_in(Path::new("/")) else {
-            // The target itself will belong to that user.
-            let above = target.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(Path::new("/"));
-            return runs_in(above).map_err(|why| {
-                let text =
-                    format!("user {uid}, whose the files will be, cannot enter {}: {why}", above.display());
-                Error::new(ErrorKind::Usage, text).hinted(
-                    "let that user pass through each directory above the target, or restore to another place",
-                )
-            });
+            let text =
+                format!("user {uid}, whose the files will be, cannot enter {}: {why}", above.display());
+            return Err(Error::new(ErrorKind::Usage, text).hinted(
+                "let that user pass through each directory above the target, or restore to another place",
+            ));
         };
         let text = format!("user {uid}, whose the files will be, cannot run {}: {why}", self.path.display());
         Err(Error::new(ErrorKind::Usage, text).hinted(

@@ -62,10 +62,7 @@ impl Backup {
 
     /// Opens the backup of run `run` with an existing source of chunks.
     pub fn open_with(source: Arc<ChunkSource>, history: &History, run: RunNo) -> Result<Self, RepoError> {
-        let json = source.head(history, run)?;
-        let head = Head::decode(&json).map_err(|error| {
-            RepoError::damaged(source.log().outcome(run), Damage::unknown("a manifest head", &error))
-        })?;
+        let head = source.head(history, run)?;
         let mut roots: Vec<RootEntry> = Vec::new();
         for place in &head.roots {
             let chunk = place.chunk();

@@ -20,6 +20,7 @@ use crate::{
     error::{Damage, RepoError},
     format::{
         columns::PageEntry,
+        manifest::Head,
         names::{ChunkRef, LogName, PackId, RunNo},
         object::{HEADER_BYTES, ObjectKind, Place},
         pack::{ChunkKind, ChunkRow, Directory, PackRows},
@@ -98,12 +99,15 @@ impl ChunkSource {
         Self { local, ..self }
     }
 
-    /// The manifest head of a backup, as JSON.
-    pub(crate) fn head(&self, history: &History, run: RunNo) -> Result<Vec<u8>, RepoError> {
-        match self.local.as_ref().and_then(|local| local.head(history, run)) {
-            Some(head) => Ok(head.to_vec()),
-            None => history.head(&self.repo, run),
-        }
+    /// The manifest head of a backup.
+    pub(crate) fn head(&self, history: &History, run: RunNo) -> Result<Head, RepoError> {
+        let json = match self.local.as_ref().and_then(|local| local.head(history, run)) {
+            Some(head) => head.to_vec(),
+            None => history.head(&self.repo, run)?,
+        };
+        Head::decode(&json).map_err(|error| {
+            RepoError::damaged(self.log.outcome(run), Damage::unknown("a manifest head", &error))
+        })
     }
 
     /// The repository.

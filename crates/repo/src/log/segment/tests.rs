@@ -355,16 +355,23 @@ fn what_nobody_signed_is_no_segment() {
     assert!(is_followed(&repo, &history, RunNo(1)).unwrap());
 }
 
+/// A repository in which two runs have ended.
+fn after_two_runs() -> (MemStore, ManualClock, Arc<Repo>) {
+    let clock = ManualClock::default();
+    let store = MemStore::with_clock(clock.clone());
+    let repo = Arc::new(Repo::init(Arc::new(store.clone()), &Protection::None).unwrap());
+    for _ in 0..2 {
+        begin(&repo).abandon("test").unwrap();
+    }
+    (store, clock, repo)
+}
+
 /// An archiver has died, and the outcome before its run is lost: its segments continue an outcome that nothing else
 /// names, and stay readable.
 #[test]
 fn a_repair_of_the_outcome_before_them_leaves_segments_readable() {
     for (is_gone, lost) in [(false, 2), (true, 2), (true, 1)] {
-        let clock = ManualClock::default();
-        let store = MemStore::with_clock(clock.clone());
-        let repo = Arc::new(Repo::init(Arc::new(store.clone()), &Protection::None).unwrap());
-        begin(&repo).abandon("test").unwrap();
-        begin(&repo).abandon("test").unwrap();
+        let (store, clock, repo) = after_two_runs();
         let run = begin(&repo);
         write(&run, &[b"one", b"two"]);
         std::mem::forget(run);
@@ -397,11 +404,7 @@ fn a_repair_of_the_outcome_before_them_leaves_segments_readable() {
 /// The outcomes before an archiver's run and of it are lost: segments alone show that there was the one before.
 #[test]
 fn segments_stay_readable_when_the_outcome_of_their_run_is_lost_too() {
-    let clock = ManualClock::default();
-    let store = MemStore::with_clock(clock.clone());
-    let repo = Arc::new(Repo::init(Arc::new(store.clone()), &Protection::None).unwrap());
-    begin(&repo).abandon("test").unwrap();
-    begin(&repo).abandon("test").unwrap();
+    let (store, clock, repo) = after_two_runs();
     let run = begin(&repo);
     write(&run, &[b"one"]);
     run.abandon("test").unwrap();

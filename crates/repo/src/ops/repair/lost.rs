@@ -13,7 +13,7 @@ use crate::{
     },
     ops::repair::RepairError,
     repo::Repo,
-    store::{locks::Beneath, read_all},
+    store::{ObjectPath, locks::Beneath, read_all},
 };
 
 /// Checks that none of these objects, as findings name them, is hidden or covered in a store that keeps versions.
@@ -29,15 +29,13 @@ pub(super) fn require_nothing_beneath(
     let log = history.log();
     let beneath = outcomes_beneath(repo, log)?;
     if let Some((run, it)) = beneath.range(history.next_run()..).find(|(_, it)| it.is_hidden) {
-        let object = log.outcome(*run).to_string();
-        return Err(RepairError::Beneath { object, is_hidden: true, since: Some(it.since) });
+        return Err(beneath_error(&log.outcome(*run), it));
     }
     let mut finder = BeneathFinder::new(repo, log);
     for named in named {
         interrupt.check()?;
-        if let Some((object, Beneath { is_hidden, since })) = finder.look(named)? {
-            let object = object.to_string();
-            return Err(RepairError::Beneath { object, is_hidden, since: Some(since) });
+        if let Some((object, it)) = finder.look(named)? {
+            return Err(beneath_error(&object, &it));
         }
     }
     Ok(())
@@ -104,10 +102,9 @@ fn require_no_signer_beneath(repo: &Repo) -> Result<(), RepairError> {
             first.get_or_insert((path, beneath));
         })
         .map_err(RepoError::from)?;
-    match first {
-        Some((path, Beneath { is_hidden, since })) => {
-            Err(RepairError::Beneath { object: path.to_string(), is_hidden, since: Some(since) })
-        }
-        None => Ok(()),
-    }
+    first.map_or(Ok(()), |(object, it)| Err(beneath_error(&object, &it)))
+}
+
+fn beneath_error(object: &ObjectPath, Beneath { is_hidden, since }: &Beneath) -> RepairError {
+    RepairError::Beneath { object: object.to_string(), is_hidden: *is_hidden, since: Some(*since) }
 }

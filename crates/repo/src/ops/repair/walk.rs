@@ -9,11 +9,10 @@ use holdfast_pipe::PageHash;
 
 use crate::{
     data::reader::{Backup, ChunkSource},
-    error::{Damage, RepoError},
+    error::RepoError,
     format::{
         columns::PageEntry,
         item::{Item, ItemMap},
-        manifest::Head,
         names::{ChunkRef, PackId, RunNo},
         refs::{BackupRefs, ChunkNeed, NeededPack},
         rows::{DefinitionText, TableRows},
@@ -81,11 +80,7 @@ impl Walk<'_> {
     }
 
     fn backup(&mut self, history: &History, run: RunNo) -> Result<(), RepoError> {
-        let json = self.source.head(history, run);
-        let Some(json) = self.read(json)? else { return Ok(()) };
-        let head = Head::decode(&json).map_err(|error| {
-            RepoError::damaged(self.source.log().outcome(run), Damage::unknown("a manifest head", &error))
-        });
+        let head = self.source.head(history, run);
         let Some(head) = self.read(head)? else { return Ok(()) };
         for place in &head.roots {
             self.refer(place.chunk(), None, Content::Plain(place.page_hash()));
