@@ -19,7 +19,7 @@ use crate::{
     repo::Repo,
 };
 
-/// The moves of all prunes, as of the last look. Can be shared between threads.
+/// The moves of all prunes that concern what stood when reading began, as of the last look. Can be shared between threads.
 #[derive(Debug)]
 pub struct Moves {
     /// As of the last look.
@@ -68,7 +68,9 @@ impl Moves {
             return Ok(true);
         }
         let next = history.next_run();
-        let renewed = history.renewed(repo).and_then(|renewed| Ok((renewed.prunes(repo)?, renewed)));
+        let renewed = history.renewed(repo).and_then(|renewed| {
+            Ok((renewed.prunes_since(repo, known)?, renewed))
+        });
         let (prunes, renewed) = match renewed {
             Ok(renewed) => renewed,
             // A damaged history explains nothing: what is missing stays missing.

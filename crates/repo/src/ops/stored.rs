@@ -55,7 +55,7 @@ struct Needs<'a> {
 impl<'a> Needs<'a> {
     fn read(repo: &'a Repo, history: &'a History) -> Result<Self, RepoError> {
         // Chunks moved by a prune whose own record is damaged seem missing.
-        Ok(Self { repo, history, prunes: history.prunes_or(repo, &mut |_, _| Ok(()))? })
+        Ok(Self { repo, history, prunes: history.all_prunes_or(repo, &mut |_, _| Ok(()))? })
     }
 
     /// The packs that the backup needs, with their sizes as far as it has recorded them; `None` if its refs are

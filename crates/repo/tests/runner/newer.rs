@@ -127,7 +127,7 @@ fn assert_left(world: &World, what: &str) {
 }
 
 fn is_dead(world: &World, pack: PackId) -> bool {
-    world.history().prunes(&world.repo).unwrap().is_dead(pack)
+    world.history().all_prunes(&world.repo).unwrap().is_dead(pack)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use holdfast_pipe::Suite;
 use holdfast_repo::{
     ChunkRef, Folder, PackId, Repo, RunNo,
     data::{
-        reader::ChunkSource,
+        reader::{Backup, ChunkSource},
         writer::{BackupWriter, ChunkRewriter, Foundation, WriterOptions},
     },
     format::{
@@ -95,7 +95,7 @@ fn world_of_three_in(world: World, packs: fn() -> WriterOptions) -> (World, Sour
 
 /// The number of existing packs that a prune has declared dead.
 fn dead_packs(world: &World) -> usize {
-    let prunes = world.history().prunes(&world.repo).unwrap();
+    let prunes = world.history().all_prunes(&world.repo).unwrap();
     let packs = packs(world);
     packs.iter().filter(|pack| prunes.is_dead(**pack)).count()
 }
@@ -355,6 +355,64 @@ fn what_moves_while_it_is_read_is_found_where_it_went() {
             assert!(read_whole(&unread, &item).unwrap() == source[&item.path.to_string()].bytes);
         }
     }
+}
+
+/// As above, of a backup that was dropped meanwhile: moves are followed from where they were when it stood.
+#[test]
+fn what_has_moved_twice_is_found_by_those_who_read_what_was_dropped() {
+    let world = World::new(Suite::X25519Aes256Gcm);
+    let mut random = Random::new(31);
+    let mut source = Source::new();
+    source.insert("big".into(), SourceFile::random(&mut random, 1024, 4_000 * 1024));
+    source.insert("kept".into(), SourceFile::random(&mut random, 1024, 8 * 1024));
+    let mut change_and_backup = |pages: std::ops::Range<u64>| {
+        pages.for_each(|page| source.get_mut("big").unwrap().change(&mut random, page));
+        world.backup(&source, large_packs()).0
+    };
+    let first = change_and_backup(0..0);
+    let second = change_and_backup(0..3_000);
+    drop_backups(&world, &[first]);
+    assert!(prune_all(&world) > 0);
+    let kept = |backup: &Backup| {
+        backup.items().map(Result::unwrap).find(|item| item.path.to_string() == "kept").unwrap()
+    };
+    let reader = world.open(second).unwrap();
+    let item = kept(&reader);
+    let third = change_and_backup(2_000..4_000);
+    drop_backups(&world, &[second]);
+    assert!(prune_all(&world) > 0);
+    prune_all(&world);
+    let whole = &source["kept"].bytes;
+    assert!(read_whole(&reader, &item).unwrap() == *whole);
+    let stands = world.open(third).unwrap();
+    assert!(read_whole(&stands, &kept(&stands)).unwrap() == *whole);
+}
+
+/// What a prune has moved concerns only backups that are older than it.
+#[test]
+fn a_prune_before_the_oldest_backup_that_stands_is_asked_only_by_those_who_delete() {
+    let (world, source) = world_of_three();
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    assert!(prune_all(&world) > 0);
+    let record = world.log.refs(world.history().outcomes().last().unwrap().run);
+    let (run, _) = world.backup(&source, small_packs());
+    let older = copy(&world, &objects(&world));
+    older.store.delete(std::slice::from_ref(&record)).unwrap();
+    assert!(older.open(RunNo(3)).is_err());
+
+    drop_backups(&world, &[RunNo(3)]);
+    for _ in 0..2 {
+        prune_all(&world);
+        world.assert_is(run, &source);
+    }
+    world.assert_sound();
+    world.store.delete(&[record]).unwrap();
+    world.assert_is(run, &source);
+    let (next, totals) = world.backup(&source, small_packs());
+    assert_eq!(totals.bytes_new, 0);
+    world.assert_is(next, &source);
+    assert!(try_prune(&world, &world.repo, large_packs()).is_err());
+    assert!(!world.check_all().findings.is_empty());
 }
 
 /// Others drop backups, move data that is still needed and delete unneeded data, at any point of the check.

@@ -239,7 +239,7 @@ impl Course {
 /// The row of each object.
 fn rows(world: &World, objects: &Objects) -> BTreeMap<String, &'static str> {
     let history = world.history();
-    let prunes = history.prunes(&world.repo).unwrap();
+    let prunes = history.all_prunes(&world.repo).unwrap();
     let last = history.outcomes().last().unwrap().run;
     let own = world.repo.keys().key_id().to_string();
     let needed: BTreeSet<PackId> = history

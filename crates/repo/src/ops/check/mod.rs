@@ -177,7 +177,7 @@ fn check_once(
         report.stops_runs = true;
         report.findings.push(Finding { remedy: Remedy::Outcome, ..Finding::of(&error, Severity::Lost) });
     })?;
-    let prunes = history.prunes_or(repo, &mut |_, error| {
+    let prunes = history.all_prunes_or(repo, &mut |_, error| {
         let backups = history.standing().map(|outcome| outcome.run).collect();
         report.stops_runs = true;
         let finding = Finding::of(&error, Severity::Lost);

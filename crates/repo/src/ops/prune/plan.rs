@@ -127,7 +127,7 @@ impl PrunePlan {
         rewrite: Option<&mut dyn Rewrite>,
     ) -> Result<Self, RepoError> {
         let log = history.log();
-        let prunes = history.prunes(repo)?;
+        let prunes = history.all_prunes(repo)?;
         let mut packs = BTreeMap::new();
         for ((run, part), info) in repo.list_folder(log, Folder::Packs)? {
             if run < history.next_run() {

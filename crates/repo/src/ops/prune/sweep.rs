@@ -52,9 +52,8 @@ pub struct Swept {
 /// Deletes what earlier prunes declared dead, after the grace, in the order of dependencies: packs, index
 /// parts, refs and reports, segments whose bytes are in packs, leases. `history` may be outdated.
 pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<Swept, RepoError> {
-    let prunes = history.prunes(repo)?;
+    let prunes = history.all_prunes(repo)?;
     let now = repo.store().now()?;
-    let targets = prunes.targets();
     // If a run's outcome was hidden, and another one covers it by now, then
     // what the run stored may be needed by it.
     let spared_to = match repo.info().object_lock {
@@ -63,7 +62,7 @@ pub fn sweep(repo: &Repo, history: &History, options: &PruneOptions) -> Result<S
     };
     let is_dead = |pack: PackId| {
         let due = prunes.dead_since(pack).and_then(|since| since.checked_add(options.grace));
-        due.is_some_and(|due| due <= now) || (is_for_nobody(history, pack.run) && !targets.contains(&pack))
+        due.is_some_and(|due| due <= now) || (is_for_nobody(history, pack.run) && !prunes.is_target(pack))
     };
     let sweep = Sweep { repo, history, interrupt: &options.interrupt, spared_to };
     let mut swept = Swept::default();

@@ -437,7 +437,7 @@ impl<'a> Planning<'a> {
                 lost_hold = Some(*run);
             }
         }
-        history.prunes_or(repo, &mut |run, error| {
+        history.all_prunes_or(repo, &mut |run, error| {
             if error.is_unknown() {
                 return Err(error);
             }
@@ -467,14 +467,14 @@ impl<'a> Planning<'a> {
     /// Checks the log, with everything that has been rebuilt so far.
     fn look(&self, proven: &mut Proven) -> Result<CheckReport, RepoError> {
         let history = self.history.with_planned(self.made.clone());
-        let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
+        let prunes = history.all_prunes_or(self.repo, &mut |_, _| Ok(()))?;
         let (options, report) = (&self.options, CheckReport::default());
         check_history(self.repo, history, prunes, report, options, proven).map(|(report, _)| report)
     }
 
     fn source(&self) -> Result<Arc<ChunkSource>, RepoError> {
         let history = self.history.with_planned(self.made.clone());
-        let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
+        let prunes = history.all_prunes_or(self.repo, &mut |_, _| Ok(()))?;
         Ok(Arc::new(ChunkSource::with_prunes(Arc::clone(self.repo), &history, prunes, CACHE_BYTES)))
     }
 
@@ -502,7 +502,7 @@ impl<'a> Planning<'a> {
             return Ok(());
         }
         let history = self.history.with_planned(self.made.clone());
-        let prunes = history.prunes_or(self.repo, &mut |_, _| Ok(()))?;
+        let prunes = history.all_prunes_or(self.repo, &mut |_, _| Ok(()))?;
         let mut needed = BTreeSet::new();
         let mut is_known = true;
         history.all_backup_refs(self.repo, |_, refs| {
