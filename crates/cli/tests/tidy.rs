@@ -127,3 +127,18 @@ fn no_module_imports_itself_through_others() {
         assert_eq!(circles, BTreeSet::new(), "{name}");
     }
 }
+
+/// A hint is one line, whatever the width of its source: its reader's terminal breaks it.
+#[test]
+fn no_hint_is_cut_in_mid_sentence() {
+    for name in CRATES {
+        let modules = modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"));
+        for (module, source) in modules {
+            for (at, start) in source.match_indices("HINT: &str = \"") {
+                let (hint, _) = source[at + start.len()..].split_once("\";").unwrap();
+                let cut = hint.lines().rev().skip(1).find(|line| !line.ends_with('\\'));
+                assert_eq!(cut, None, "{name}: {module}");
+            }
+        }
+    }
+}

@@ -36,27 +36,31 @@ pub enum ErrorKind {
 
 /// Hint for [`RepoError::History`], which fails every run of a source.
 pub const HISTORY_HINT: &str = "\
-put the object back from a copy of the repository; without one, \"holdfast repair\" says what can be rebuilt and what
-would be dropped. What stands can still be listed, checked and restored, and new backups can use another name (backup --name NEW)";
+put the object back from a copy of the repository; without one, \"holdfast repair\" says what can be rebuilt \
+and what would be dropped. What stands can still be listed, checked and restored, and new backups can use \
+another name (backup --name NEW)";
 
 /// Hint for an object that is damaged or missing.
 const DAMAGE_HINT: &str = "\
-put the object back from a copy of the repository; other backups may be whole: \"holdfast check --read-data\" says which,
-and \"holdfast repair\" what can be rebuilt";
+put the object back from a copy of the repository; other backups may be whole: \"holdfast check \
+--read-data\" says which, and \"holdfast repair\" what can be rebuilt";
 
 /// Hint for an object that cannot be read.
 const UNREADABLE_HINT: &str = "\
-what a disk cannot read now may be readable later, or once the file system was checked. \"holdfast check --read-data\" says
-which backups need it; if it stays so, remove the object: \"holdfast repair\" then says what is lost";
+what a disk cannot read now may be readable later, or once the file system was checked. \"holdfast check \
+--read-data\" says which backups need it; if it stays so, remove the object: \"holdfast repair\" then says \
+what is lost";
 
 /// Hint for an object in an archive class.
 const ARCHIVED_HINT: &str = "\
-have the service bring it back from the archive first, and keep rules of the bucket from moving objects of a repository";
+have the service bring it back from the archive first, and keep rules of the bucket from moving objects of a \
+repository";
 
 /// Hint for when somebody has hidden or covered what seems lost.
 pub const BENEATH_HINT: &str = "\
-somebody with access to the bucket has hidden or overwritten objects: drop nothing; delete the delete marker, or the version on top
-(aws s3api delete-object with its --version-id), or read with --as-of the time before (docs/guide/stores.md)";
+somebody with access to the bucket has hidden or overwritten objects: drop nothing; delete the delete \
+marker, or the version on top (aws s3api delete-object with its --version-id), or read with --as-of the time \
+before (docs/guide/stores.md)";
 
 /// Hint for a key that does not permit what was requested.
 const KEY_HINT: &str =

@@ -38,11 +38,11 @@ use crate::{
 
 /// Hint for when backups have lost data.
 const LOST_HINT: &str = "\
-take a new backup, which stores the lost data again (backup --full reuses nothing of earlier ones),
-check again, then drop the backups listed here (expire ID; or \"holdfast repair\", which shows its plan)";
+take a new backup, which stores the lost data again (backup --full reuses nothing of earlier ones), check \
+again, then drop the backups listed here (expire ID; or \"holdfast repair\", which shows its plan)";
 /// Hint for when only a later version can tell whether an object is good.
 const NEWER_HINT: &str = "\
-check with the newest version that writes to this repository, and with a key that has been given the keys of
+check with the newest version that writes to this repository, and with a key that has been given the keys of \
 all rotations; until then nothing of this need be lost: drop none of these backups for it";
 /// Hint for when damage exists, but no backup has lost data.
 const REPAIR_HINT: &str = "no backup has lost data; \"holdfast repair\" shows what it would rebuild";
@@ -55,7 +55,7 @@ const VERSIONS_TOLD: usize = 4;
 const SUSPICIOUS: &str = "suspicious";
 /// Hint for when someone has tampered with the bucket.
 const OVERWRITTEN_HINT: &str = "\
-somebody with access to the bucket has overwritten objects that Holdfast never overwrites: find out who, and
+somebody with access to the bucket has overwritten objects that Holdfast never overwrites: find out who, and \
 read the repository as of an earlier time with --as-of (docs/guide/stores.md)";
 
 /// Severity of objects whose locks have ended.
@@ -66,7 +66,7 @@ const UNLOCKED_HINT: &str = "run \"holdfast lock --extend\", and have it run onc
 const LOCKS_END_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Hint for when the store does not reveal whether missing objects are only hidden.
 const UNSEEN_HINT: &str = "\
-the missing objects may only be hidden: before you drop anything, allow s3:ListBucketVersions and
+the missing objects may only be hidden: before you drop anything, allow s3:ListBucketVersions and \
 s3:GetBucketVersioning, and check again (docs/guide/stores.md)";
 
 /// For at most this many seemingly lost objects, the store is asked whether they are only hidden.

@@ -32,9 +32,9 @@ use crate::{
 
 /// What former holders of a key can still do; printed when a key is removed.
 const NOT_UNDONE: &str = "\
-Anyone who has a copy of an operator's key can read everything stored so far, and everything stored until
+Anyone who has a copy of an operator's key can read everything stored so far, and everything stored until \
 \"holdfast key rotate\". Rotate the keys to protect later backups; what the key could read stays readable.
-Backups that it added remain, and later ones build on them: if the key was stolen, expire the backups that are
+Backups that it added remain, and later ones build on them: if the key was stolen, expire the backups that are \
 not yours and take the next one with --full.";
 
 /// A key.

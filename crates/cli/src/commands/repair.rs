@@ -275,7 +275,8 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
 }
 
 /// Hint for when a hold may be lost.
-pub(super) const MAY_BE_HELD_HINT: &str = "set the holds again with \"holdfast hold\"; if there were none, \"holdfast release\" of any backup says so";
+pub(super) const MAY_BE_HELD_HINT: &str = "\
+set the holds again with \"holdfast hold\"; if there were none, \"holdfast release\" of any backup says so";
 
 fn of_repair(error: RepairError) -> Error {
     match error {
