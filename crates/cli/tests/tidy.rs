@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// None of their modules import each other, directly or not.
+/// None of their modules import each other, directly or not. Those of `bench` do: its arguments name its suites, the
+/// suites their scenarios, and those take the arguments.
 const CRATES: [&str; 7] = ["cli", "core", "formats", "pipe", "repo", "stores", "testkit"];
 
 /// The modules of a crate, by path, each with its source up to its unit tests.

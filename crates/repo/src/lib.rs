@@ -5,7 +5,7 @@
 //! Below the modules that all others use, each module depends only on those above it, with two exceptions:
 //! `format` and `keys` know each other, since objects are sealed for keys, and keys are stored under names
 //! and hashes like everything else; and the functions that add, remove and rotate keys (`keys::manage`,
-//! `keys::rotate`) work on an opened repository, and look how far its logs have come.
+//! `keys::rotation`) work on an opened repository, and look how far its logs have come.
 
 // Used by all others.
 pub mod error;

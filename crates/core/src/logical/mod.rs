@@ -3,8 +3,8 @@
 //! [`run_to`] takes one, into one repository or several. What it does is in the folders, of which each uses those
 //! before it:
 //!
-//! 1. `sql`: text of statements. [`selection`]: what is wanted.
-//! 2. [`stored`]: what a backup holds.
+//! 1. `sql`: text of statements. [`selection`]: what is wanted. `crew`: several sessions on one task.
+//! 2. [`stored`]: what a backup holds. `excluded`: what one of everything left out, by name.
 //! 3. `catalog`: what is on a server, and how it is described.
 //! 4. `view`: one moment for several connections, by one of the methods of [`Method`].
 //! 5. `reading`: the rows of all tables in key order, as the server sends them, into the repository.
