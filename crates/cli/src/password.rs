@@ -12,7 +12,7 @@ use std::{
 };
 
 use holdfast_core::{Context as _, Error, ErrorKind, Result, server::Secret};
-use holdfast_repo::keys::Identity;
+use holdfast_repo::{Password, keys::Identity};
 use holdfast_stores::SECRET_VARIABLES;
 use signal_hook::consts::SIGINT;
 use zeroize::Zeroizing;
@@ -146,13 +146,22 @@ fn ask_twice(question: &str) -> Result<Secret> {
         let again = if attempt == 0 { "" } else { "they differ; once more: " };
         let first = ask(&format!("{again}{question}"))?;
         if first.reveal().is_empty() {
-            return Err(Error::new(ErrorKind::Usage, "an empty password protects nothing"));
+            return Err(empty());
         }
         if first == ask("the same again: ")? {
             return Ok(first);
         }
     }
     Err(Error::new(ErrorKind::Usage, "the two passwords differ"))
+}
+
+/// Converts a password to the library's type.
+pub(crate) fn for_repository(secret: Secret) -> Result<Password> {
+    Password::new(secret.reveal().to_owned()).ok_or_else(empty)
+}
+
+fn empty() -> Error {
+    Error::new(ErrorKind::Usage, "an empty password protects nothing")
 }
 
 fn terminal_or(kind: ErrorKind, give: &str) -> Result<()> {

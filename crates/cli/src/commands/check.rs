@@ -26,7 +26,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository, select};
+use super::{Context, key_errors, repository, select};
 use crate::{
     args::{
         check::CheckArgs,
@@ -457,7 +457,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, damage.to_string())),
     );
     let mut worst: Option<Error> = None;
-    match manage::without_share(&repo).map_err(repository::of_store) {
+    match manage::without_share(&repo).map_err(key_errors::of_store) {
         Ok(keys) => {
             checked.findings.extend(keys.into_iter().map(|(object, what)| Found::of_key(object, what)));
         }

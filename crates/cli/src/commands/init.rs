@@ -13,7 +13,7 @@ use holdfast_repo::{
 };
 use serde::Serialize;
 
-use super::{Context, repository};
+use super::{Context, key_errors, repository};
 use crate::{
     args::init::InitArgs,
     exit::Exit,
@@ -69,7 +69,7 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
         None
     } else {
         let given = password::given(context.global.password_file.as_deref(), &context.config)?;
-        Some(repository::password_of(match given {
+        Some(password::for_repository(match given {
             Some(password) => password,
             None => password::ask_for_new()?,
         })?)
@@ -81,9 +81,9 @@ pub(super) fn run(args: &InitArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let store = repository::new_store(&location, context)?;
     let creation = writers::examine(&*store)
-        .map_err(|error| repository::of_store(error).context(format_args!("the repository {location}")))?;
+        .map_err(|error| key_errors::of_store(error).context(format_args!("the repository {location}")))?;
     let repo = Repo::init_locked(store, &protection, object_lock)
-        .map_err(|error| repository::of_keys(error, &location))?;
+        .map_err(|error| key_errors::of_keys(error, &location))?;
     let info = repo.info();
     let made = Made {
         repository_id: info.repository_id.to_string(),

@@ -19,7 +19,7 @@ use holdfast_repo::{
 };
 use serde::Serialize;
 
-use super::{Context, repository};
+use super::{Context, key_errors, repository};
 use crate::{
     args::key::{AddArgs, ChangeArgs, GenerateArgs, KeyAction, KeyArgs, NewSlotArgs, RemoveArgs},
     exit::Exit,
@@ -236,7 +236,7 @@ pub(super) fn run(args: &KeyArgs, context: &Context<'_>) -> Result<Exit> {
 
 fn list(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
-    let list = manage::list(&repo).map_err(repository::of_keys_in(&repo))?;
+    let list = manage::list(&repo).map_err(key_errors::of_keys_in(&repo))?;
     let problems = |named: Vec<(String, String)>| {
         named.into_iter().map(|(object, problem)| Problem { object, problem }).collect::<Vec<_>>()
     };
@@ -272,7 +272,7 @@ fn behind(args: &NewSlotArgs) -> Result<Behind> {
         Some(typed) => public_key(typed).map(Behind::Public),
         None => {
             let password = password::new_of_key(args.new_password_file.as_deref())?;
-            repository::password_of(password).map(Behind::Password)
+            password::for_repository(password).map(Behind::Password)
         }
     }
 }
@@ -314,7 +314,7 @@ fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
     let new = NewKey { role: args.role, sources: args.sources.clone(), label: args.label.clone() };
-    let key = manage::add(&repo, &new, behind.slot()).map_err(repository::of_keys_in(&repo))?;
+    let key = manage::add(&repo, &new, behind.slot()).map_err(key_errors::of_keys_in(&repo))?;
     let trusted = manage::trusted(&repo);
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced: None, may_end: Vec::new() };
     context.output.result(Exit::Done, &made);
@@ -334,7 +334,7 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
     let (key, trusted, removed) =
-        manage::change(&repo, behind.slot()).map_err(repository::of_keys_in(&repo))?;
+        manage::change(&repo, behind.slot()).map_err(key_errors::of_keys_in(&repo))?;
     let replaced = Some(repo.keys().key_id().to_string());
     let may_end = removed.may_end.iter().map(|(log, run)| log.backup_id(*run)).collect();
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced, may_end };
@@ -384,7 +384,7 @@ impl Removed {
         let own = repo.keys().key_id();
         let (own, others): (Vec<&KeyId>, Vec<&KeyId>) = ids.iter().partition(|id| **id == own);
         for id in others.into_iter().chain(own) {
-            let removed = manage::remove(repo, *id, under_way).map_err(repository::of_keys_in(repo))?;
+            let removed = manage::remove(repo, *id, under_way).map_err(key_errors::of_keys_in(repo))?;
             if warn_of_late(&removed, context) == Exit::Finding {
                 exit = Exit::Finding;
             }
@@ -402,7 +402,7 @@ impl Removed {
 
 fn rotated(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open_for(context, Act::ManageKeys, "rotating keys")?;
-    let Rotated { number, keys, without_share } = rotate(&repo).map_err(repository::of_keys_in(&repo))?;
+    let Rotated { number, keys, without_share } = rotate(&repo).map_err(key_errors::of_keys_in(&repo))?;
     for id in &without_share {
         context.output.warning(format!(
             "the key {id} has no share in the rotation, and opens nothing stored from now on: \

@@ -10,7 +10,7 @@ use crate::{
     context::{Context, search_path},
     exit::Exit,
     output::Output,
-    reach::{repository, select, server},
+    reach::{key_errors, repository, select, server},
 };
 
 mod backup;

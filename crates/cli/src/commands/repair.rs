@@ -17,7 +17,7 @@ use holdfast_repo::{
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::{Context, repository, select};
+use super::{Context, key_errors, repository, select};
 use crate::{
     args::repair::RepairArgs,
     exit::{Exit, is_worse},
@@ -213,7 +213,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         ..chosen
     };
     let names = select::logs_named(&repo, args.name.as_ref())?;
-    let keys = manage::list(&repo).map_err(repository::of_keys_in(&repo))?.problems.into_iter();
+    let keys = manage::list(&repo).map_err(key_errors::of_keys_in(&repo))?.problems.into_iter();
     let keys =
         keys.map(|(object, problem)| Lost { object, problem, files: Vec::new(), files_more: 0 }).collect();
     let mut repaired = Repaired { dry_run: !args.yes, logs: Vec::new(), keys, hints: Vec::new() };

@@ -4,12 +4,13 @@ use std::{path::Path, sync::Arc};
 
 use holdfast_core::{Error, ErrorKind, Result, server::Secret};
 use holdfast_repo::{
-    Act, KeyError, Password, Repo,
+    Act, KeyError, Repo,
     keys::{KeyId, Unlock},
-    store::{Store, StoreError, writers},
+    store::{Store, writers},
 };
 use holdfast_stores::{BadLocation, Location, OpenStoreError, StoreOptions, create_store, open_store};
 
+use super::key_errors::{NOT_THERE_HINT, of_keys, of_store};
 use crate::{
     args::{copy::OtherArgs, store::StoreArgs},
     config::OtherRepository,
@@ -72,7 +73,7 @@ fn of_opening(error: OpenStoreError, doing: &str) -> Error {
             let error = of_store(error).context(doing);
             match error.hint() {
                 Some(_) => error,
-                None => error.hinted("is the place mounted? \"holdfast init\" makes a new repository"),
+                None => error.hinted(NOT_THERE_HINT),
             }
         }
     }
@@ -203,8 +204,8 @@ fn not_by_name(context: &Context<'_>, typed: &str, error: Error) -> Error {
     }
     let names: Vec<&str> = context.config.repository.iter().map(|it| it.name.as_str()).collect();
     let hint = match names.is_empty() {
-        true => "write its location (/directory, s3://bucket/prefix, az://container/prefix, sftp://user@host/directory), or give \
-                 it a name in a [[repository]] of the configuration file"
+        true => "write its location (/directory, s3://bucket/prefix, az://container/prefix, \
+                 sftp://user@host/directory), or give it a name in a [[repository]] of the configuration file"
             .to_owned(),
         false => format!("the configuration file has {}; or write a location", names.join(", ")),
     };
@@ -244,11 +245,11 @@ fn with_password(
     (which, give): (&str, &str),
 ) -> Result<Repo> {
     let location = store.location();
-    let given = given.map(password_of).transpose()?;
+    let given = given.map(password::for_repository).transpose()?;
     let unlock = given.as_ref().map_or(Unlock::Nothing, Unlock::Password);
     match Repo::unlock(Arc::clone(&store), unlock, only) {
         Err(KeyError::PasswordNeeded { .. }) => {
-            let password = password_of(password::ask_for_repository(which, give)?)?;
+            let password = password::for_repository(password::ask_for_repository(which, give)?)?;
             Repo::unlock(store, Unlock::Password(&password), only)
         }
         opened => opened,
@@ -260,137 +261,4 @@ fn with_identity(store: Arc<dyn Store>, path: &Path, only: Option<KeyId>) -> Res
     let identity = password::identity(path)?;
     let location = store.location();
     Repo::unlock(store, Unlock::Identity(&identity), only).map_err(|error| of_keys(error, &location))
-}
-
-/// Converts the password to the library's type.
-pub(crate) fn password_of(secret: Secret) -> Result<Password> {
-    Password::new(secret.reveal().to_owned())
-        .ok_or_else(|| Error::new(ErrorKind::Usage, "an empty password protects nothing"))
-}
-
-/// Converts a store's error to an operation's error.
-pub(crate) fn of_store(error: StoreError) -> Error {
-    holdfast_repo::RepoError::from(error).into()
-}
-
-/// Converts errors with the keys of an open repository.
-pub(crate) fn of_keys_in(repo: &Repo) -> impl FnOnce(KeyError) -> Error {
-    let location = repo.store().location();
-    move |error| of_keys(error, &location)
-}
-
-/// Converts an error in creating or opening the repository at `location`, or with its keys, to an operation's
-/// error.
-pub(crate) fn of_keys(error: KeyError, location: &str) -> Error {
-    let text = error.to_string();
-    let trust;
-    let (kind, hint) = match error {
-        KeyError::Store(error) => return of_store(error).context(format_args!("the repository {location}")),
-        KeyError::NotARepository { location } if location.starts_with("s3://") => (
-            ErrorKind::Store,
-            Some(
-                "\"holdfast init\" makes a new repository; one whose objects were deleted is read with --as-of, if the bucket keeps versions (docs/guide/stores.md)",
-            ),
-        ),
-        KeyError::NotARepository { location } if location.starts_with("az://") => (
-            ErrorKind::Store,
-            Some(
-                "\"holdfast init\" makes a new repository; blobs that were deleted can be brought back for as long as the account's soft delete keeps them (docs/guide/stores.md)",
-            ),
-        ),
-        KeyError::NotARepository { .. } => {
-            (ErrorKind::Store, Some("is the place mounted? \"holdfast init\" makes a new repository"))
-        }
-        KeyError::NotEmpty { object, .. } if object == "holdfast.json" => {
-            (ErrorKind::Failed, Some("a repository exists there already: use it, or name another place"))
-        }
-        KeyError::NotEmpty { .. } => (ErrorKind::Failed, Some("name an empty or a new directory")),
-        KeyError::NoLocks { location, .. } if !location.starts_with("s3://") => (
-            ErrorKind::Failed,
-            Some(
-                "Object Lock is for s3:// only; docs/guide/stores.md says how others are protected; without \
-                 --object-lock the repository is made without it",
-            ),
-        ),
-        KeyError::NoLocks { .. } => (
-            ErrorKind::Failed,
-            Some(
-                "Object Lock is switched on when a bucket is made, or later by its owner: docs/guide/stores.md says how; without --object-lock the repository is made without it",
-            ),
-        ),
-        KeyError::NewerFormat { .. } => {
-            (ErrorKind::Failed, Some("use the version of holdfast that wrote it, or a later one"))
-        }
-        KeyError::OlderFormat { .. } => (
-            ErrorKind::Failed,
-            Some(
-                "it was made by a version before the first release: make a new repository, and keep this one \
-                 with the version that wrote it",
-            ),
-        ),
-        KeyError::WrongPassword { .. } => (
-            ErrorKind::Key,
-            Some(
-                "is it the password of this repository? if so, an object below keys/ is damaged: put that back from a copy",
-            ),
-        ),
-        KeyError::PasswordNeeded { .. } => (ErrorKind::Key, None),
-        KeyError::WrongIdentity { .. } => {
-            (ErrorKind::Key, Some("an operator adds a key for it: \"holdfast key add --public-key\""))
-        }
-        KeyError::Untrusted { trusted, .. } => {
-            trust = format!(
-                "compare with what \"holdfast key add\" printed where the key was added; if it is the same, add this line to the identity file:\n{trusted}"
-            );
-            (ErrorKind::Key, Some(trust.as_str()))
-        }
-        KeyError::Removed { .. } | KeyError::NotOperator { .. } => {
-            (ErrorKind::Key, Some("open the repository with an operator's key (--password-file, --identity)"))
-        }
-        KeyError::LastOperator { .. } => (
-            ErrorKind::Failed,
-            Some("add another operator's key first, or change this one: \"holdfast key change\""),
-        ),
-        KeyError::NoSuchKey { .. } => (ErrorKind::Usage, Some("\"holdfast key list\" shows the keys")),
-        KeyError::TooManyLogs { .. } => (
-            ErrorKind::Failed,
-            Some(
-                "with --at-once, only logs with finished runs count; are there stray folders below sources/?",
-            ),
-        ),
-        KeyError::TooMany { .. } => (ErrorKind::Failed, Some("remove one that is no longer used")),
-        KeyError::NothingToProtect { .. } | KeyError::BadLabel { .. } | KeyError::OperatorOfSources => {
-            (ErrorKind::Usage, None)
-        }
-        KeyError::NoExchange { .. } => (
-            ErrorKind::Failed,
-            Some("put another in its place first: \"holdfast key change\", or key add and key remove"),
-        ),
-        KeyError::RotatedOut { .. } => {
-            let hint = "make a new repository, and keep this one until its backups are no longer needed";
-            (ErrorKind::Failed, Some(hint))
-        }
-        KeyError::RotationRefused { .. } => (
-            ErrorKind::Damaged,
-            Some(
-                "delete this object, which nobody can use, and run it again with the key of an operator who \
-                 stays",
-            ),
-        ),
-        KeyError::NoShare { .. } => (ErrorKind::Failed, None),
-        KeyError::Crowded => (ErrorKind::Failed, Some("run it again")),
-        KeyError::NotEncrypted { .. } => (
-            ErrorKind::Key,
-            Some("if it should not be encrypted, omit the password; if it should, find out who replaced it"),
-        ),
-        KeyError::Damaged { .. } | KeyError::Kdf { .. } => {
-            (ErrorKind::Damaged, Some("put this object back from a copy of the repository"))
-        }
-        KeyError::NoRandom(_) => (ErrorKind::Failed, None),
-    };
-    let it = Error::new(kind, text);
-    match hint {
-        Some(hint) => it.hinted(hint),
-        None => it,
-    }
 }
