@@ -40,6 +40,11 @@ put the object back from a copy of the repository; without one, \"holdfast repai
 and what would be dropped. What stands can still be listed, checked and restored, and new backups can use \
 another name (backup --name NEW)";
 
+/// Hint for when only a later version can tell whether an object is good.
+pub const NEWER_HINT: &str = "\
+run it again with the newest version that writes to this repository, and with a key that has been given the \
+keys of all rotations; until then nothing of this need be lost: drop no backup for it";
+
 /// Hint for an object that is damaged or missing.
 const DAMAGE_HINT: &str = "\
 put the object back from a copy of the repository; other backups may be whole: \"holdfast check \

@@ -44,7 +44,7 @@ pub mod restore;
 pub mod copy;
 pub mod doctor;
 
-pub use error::{BENEATH_HINT, Context, Error, ErrorKind, HISTORY_HINT, Result};
+pub use error::{BENEATH_HINT, Context, Error, ErrorKind, HISTORY_HINT, NEWER_HINT, Result};
 pub use event::{Cancel, Event, Listener};
 pub use taking::{REPORT_SCHEMA, RunReport, StageTime, await_housekeeping};
 pub use watch::PhaseTime;

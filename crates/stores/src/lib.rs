@@ -52,6 +52,15 @@ pub enum OpenStoreError {
     Store(#[from] StoreError),
 }
 
+impl OpenStoreError {
+    /// `place` cannot be read as of an earlier time.
+    fn no_versions(place: &str) -> Self {
+        Self::BadOption(format!(
+            "{place} keeps no versions of its objects, so an earlier state cannot be read"
+        ))
+    }
+}
+
 /// Opens a store that exists.
 pub fn open_store(location: &str, options: &StoreOptions) -> Result<Arc<dyn Store>, OpenStoreError> {
     connect(location, options, Missing::IsAnError)
@@ -75,18 +84,17 @@ fn connect(
     missing: Missing,
 ) -> Result<Arc<dyn Store>, OpenStoreError> {
     let place = Location::parse(location)?;
-    let bad = |what| Err(OpenStoreError::BadOption(what));
     if let Some(time) = options.as_of {
         let past = match place {
             Location::Bucket { service: Service::S3, bucket, prefix } => {
                 bucket::PastBucket::open(&bucket, &prefix, &options.bucket, time)?
             }
             Location::Bucket { .. } => {
-                return bad(format!("{location} cannot be read as of a time: that is for s3:// only"));
+                let what = format!("{location} cannot be read as of a time: that is for s3:// only");
+                return Err(OpenStoreError::BadOption(what));
             }
             Location::Directory(_) | Location::Sftp(_) => {
-                let what = "keeps no versions of its objects, so an earlier state cannot be read";
-                return bad(format!("{location} {what}"));
+                return Err(OpenStoreError::no_versions(location));
             }
         };
         return Ok(limited::limited(Arc::new(past), options.limits));

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use holdfast_core::{BENEATH_HINT, Error, ErrorKind, HISTORY_HINT, Result};
+use holdfast_core::{BENEATH_HINT, Error, ErrorKind, HISTORY_HINT, NEWER_HINT, Result};
 use holdfast_repo::{
     Act, LogName, Repo, RepoError, Role,
     keys::manage,
@@ -40,10 +40,6 @@ use crate::{
 const LOST_HINT: &str = "\
 take a new backup, which stores the lost data again (backup --full reuses nothing of earlier ones), check \
 again, then drop the backups listed here (expire ID; or \"holdfast repair\", which shows its plan)";
-/// Hint for when only a later version can tell whether an object is good.
-const NEWER_HINT: &str = "\
-check with the newest version that writes to this repository, and with a key that has been given the keys of \
-all rotations; until then nothing of this need be lost: drop none of these backups for it";
 /// Hint for when damage exists, but no backup has lost data.
 const REPAIR_HINT: &str = "no backup has lost data; \"holdfast repair\" shows what it would rebuild";
 

@@ -225,10 +225,7 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo, to: &Repo) -> Res
     let mut sources: Vec<_> = logs.iter().map(|log| &log.source).collect();
     sources.dedup();
     match (sources.len(), name, &args.as_name) {
-        (0, Some(name), _) => {
-            return Err(Error::failed(format!("the repository contains nothing of {name}"))
-                .hinted("\"holdfast list\" shows the names"));
-        }
+        (0, Some(name), _) => return Err(select::holds_nothing_of(name)),
         (2.., _, Some(_)) => {
             let text = "several sources cannot be copied to one name";
             return Err(Error::new(ErrorKind::Usage, text).hinted("name one with --name"));

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_core::{BENEATH_HINT, Error, ErrorKind, Result};
+use holdfast_core::{BENEATH_HINT, Error, ErrorKind, NEWER_HINT, Result};
 use holdfast_repo::{
     Act, LogName,
     keys::manage,
@@ -32,9 +32,6 @@ no backup needs the damaged part; once less than half of the pack is needed, pru
 needed elsewhere and deletes the pack";
 const AGAIN_HINT: &str = "run it again: one repair rebuilds only as much as fits into one object";
 const LOST_HINT: &str = "its content cannot be rebuilt: put the object back from a copy of the repository";
-const NEWER_HINT: &str = "\
-repair with the newest version that writes to this repository, and with a key that has been given the keys of \
-all rotations";
 const KEYS_HINT: &str = "\
 a key cannot be rebuilt: add another (holdfast key add) and remove the lost one (holdfast key remove)";
 
@@ -302,8 +299,10 @@ fn of_repair(error: RepairError) -> Error {
         gap @ RepairError::Gap { .. } => Error::new(ErrorKind::Damaged, gap.to_string()),
         unsteady @ RepairError::Unsteady { .. } => Error::new(ErrorKind::Damaged, unsteady.to_string()),
         intact @ RepairError::Intact { .. } => {
-            let hint = "if a newer version has written here, repair with that; else put the objects back from a copy";
-            Error::new(ErrorKind::Damaged, intact.to_string()).hinted(hint)
+            let else_put_back =
+                "if no newer version has written here, put it back from a copy of the repository";
+            Error::new(ErrorKind::Damaged, intact.to_string())
+                .hinted(format!("{NEWER_HINT}\n{else_put_back}"))
         }
     }
 }

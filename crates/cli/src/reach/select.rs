@@ -82,7 +82,8 @@ pub(crate) fn logs_named(repo: &Repo, name: Option<&SourceName>) -> Result<Vec<L
     Ok(logs)
 }
 
-fn holds_nothing_of(name: &SourceName) -> Error {
+/// The error for a name that no log has.
+pub(crate) fn holds_nothing_of(name: &SourceName) -> Error {
     Error::failed(format!("the repository contains nothing of {name}"))
         .hinted("\"holdfast list\" shows the names")
 }

@@ -50,9 +50,7 @@ impl PastBucket {
         let (versions, now) = answered;
         let place = format!("s3://{bucket}");
         if versions == KeptVersions::None {
-            let what =
-                format!("{place} keeps no versions of its objects, so an earlier state cannot be read");
-            return Err(OpenStoreError::BadOption(what));
+            return Err(OpenStoreError::no_versions(&place));
         }
         let it = Self { inner, time, known: Mutex::default() };
         if let Some(now) = now.filter(|now| *now + LATER < time) {
