@@ -1,3 +1,5 @@
+//! `backup`, and which rows a logical backup takes.
+
 use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};

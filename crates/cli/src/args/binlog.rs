@@ -1,3 +1,5 @@
+//! `binlog` and its actions.
+
 use std::{path::PathBuf, str::FromStr};
 
 use clap::{Args, Subcommand, ValueEnum};

@@ -1,3 +1,5 @@
+//! `check`: how much of what is stored is read.
+
 use clap::Args;
 use holdfast_repo::SourceName;
 

@@ -1,3 +1,5 @@
+//! `doctor`.
+
 use clap::Args;
 use holdfast_repo::{Kind, SourceName};
 

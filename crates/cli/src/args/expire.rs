@@ -1,3 +1,5 @@
+//! `expire`, and the rules for what is kept.
+
 use clap::Args;
 use holdfast_repo::Kind;
 use serde::Deserialize;

@@ -1,3 +1,5 @@
+//! `hold` and `release`.
+
 use std::str::FromStr;
 
 use clap::Args;

@@ -1,3 +1,5 @@
+//! `init`.
+
 use clap::Args;
 use holdfast_repo::store::locks::LockMode;
 

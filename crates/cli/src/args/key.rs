@@ -1,3 +1,5 @@
+//! `key` and its actions.
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};

@@ -18,6 +18,7 @@ pub(crate) mod doctor;
 pub(crate) mod expire;
 pub(crate) mod export;
 pub(crate) mod global;
+mod help;
 pub(crate) mod hold;
 pub(crate) mod hooks;
 pub(crate) mod import;
@@ -26,6 +27,7 @@ pub(crate) mod inspect;
 pub(crate) mod key;
 pub(crate) mod load;
 pub(crate) mod lock;
+mod mistakes;
 pub(crate) mod moment;
 pub(crate) mod owner;
 pub(crate) mod prune;
@@ -223,8 +225,8 @@ impl Verb {
 #[derive(Args, Debug)]
 pub(crate) struct VersionArgs {}
 
-/// The whole command with its help options: `-?` and `--help` as in MySQL's clients, and `-h` too wherever it does
-/// not name a host.
+/// The whole command with its help options: `-?` and `--help` as in MySQL's clients, and `-h` too wherever it
+/// does not name a host.
 pub(crate) fn command() -> Command {
     let help = || {
         Arg::new("help")
@@ -243,132 +245,20 @@ pub(crate) fn command() -> Command {
         .display_order(101)
         .action(ArgAction::Version);
     let command = Cli::command().arg(help().short_alias('h')).arg(version).subcommand_help_heading("Verbs");
-    let command = with_help(command, &help);
+    let command = help::with_help(command, &help);
     command.disable_help_subcommand(false).after_long_help(format!("{EXAMPLES}\n\n{}", Exit::help()))
-}
-
-/// `restore` takes the options of a server, too, but it is the one that is loaded into; and those of what is read of a table
-/// mean nothing to it: typed, they are answered with a hint.
-fn of_a_target(verb: Command) -> Command {
-    without_files(verb).mut_args(|arg| match arg.get_help_heading() {
-        Some(source::HEADING) => arg.help_heading("Target server (--to-server)"),
-        _ if arg.get_id() == "filters" => arg.hide(true),
-        _ => arg,
-    })
-}
-
-/// Takes what leads to a server's files from the help of a verb that needs its connections only.
-fn without_files(verb: Command) -> Command {
-    verb.mut_args(|arg| match arg.get_id().as_str() {
-        "datadir" | "path_map" => arg.hide(true),
-        _ => arg,
-    })
-}
-
-/// Takes what spares a server that others use from the help of a verb that has one of its own; typed, it is answered with a
-/// hint.
-fn of_a_private_server(verb: Command) -> Command {
-    verb.mut_args(|arg| match arg.get_long() {
-        Some(name) if resources::OF_A_BUSY_SERVER.contains(&format!("--{name}").as_str()) => arg.hide(true),
-        _ => arg,
-    })
-}
-
-/// Gives each verb, and each action of a verb, its help option and the table of exit codes.
-fn with_help(command: Command, help: &dyn Fn() -> Arg) -> Command {
-    let verbs: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
-    verbs.into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |verb| {
-            let names_host = verb.get_arguments().any(|arg| arg.get_short() == Some('h'));
-            let arg = if names_host { help() } else { help().short_alias('h') };
-            let after = match verb.get_after_long_help() {
-                Some(examples) => format!("{examples}\n\n{}", Exit::help()),
-                None => Exit::help(),
-            };
-            let verb = match verb.get_name() {
-                "restore" => of_a_target(verb),
-                "archive" => without_files(verb),
-                "import" => of_a_private_server(verb),
-                _ => verb,
-            };
-            let verb = verb.disable_help_flag(true).disable_help_subcommand(true);
-            with_help(verb.arg(arg).after_long_help(after), help)
-        })
-    })
-}
-
-fn password_is_seen(command: &mut Command) -> clap::Error {
-    command.error(
-        clap::error::ErrorKind::ValueValidation,
-        "a password on the command line can be read by every user of this host\n\n  \
-         hint: use -p alone to be asked for it, --server-password-file, or an option file",
-    )
-}
-
-/// The usage of the verb that was typed. That of clap's errors has what the environment sets among what is required.
-fn with_usage(mut error: clap::Error, typed: &[OsString], command: &mut Command) -> clap::Error {
-    use clap::error::{ContextKind, ContextValue};
-
-    let mut verb = command;
-    let mut words = typed.iter().skip(1).filter_map(|word| word.to_str());
-    // A verb with actions, and the action.
-    for _ in 0..2 {
-        let Some(name) = words.by_ref().find(|word| verb.find_subcommand(word).is_some()) else { break };
-        let Some(found) = verb.find_subcommand_mut(name) else { return error };
-        verb = found;
-    }
-    if error.get(ContextKind::Usage).is_some() {
-        error.insert(ContextKind::Usage, ContextValue::StyledStr(verb.render_usage()));
-    }
-    error
-}
-
-/// What whoever typed this is to be told: where it can be seen what was meant, that.
-fn meant(error: clap::Error, typed: &[OsString], command: &mut Command) -> clap::Error {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
-
-    // Where -h is --host, it wants a value: whoever gives it none wants help.
-    if let [before @ .., last] = typed
-        && last == "-h"
-    {
-        let asked = before.iter().cloned().chain(["--help".into()]);
-        match command.try_get_matches_from_mut(asked) {
-            Err(help) if !help.use_stderr() => return help,
-            _ => return error,
-        }
-    }
-    let word =
-        match (error.kind(), error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidSubcommand)) {
-            (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), _) => word,
-            (ErrorKind::InvalidSubcommand, _, Some(ContextValue::String(word))) => word,
-            _ => return error,
-        };
-    let is_password =
-        |pair: &[OsString]| (pair[0] == "-p" || pair[0] == "--password") && pair[1] == word.as_str();
-    if typed.windows(2).any(is_password) {
-        return password_is_seen(command);
-    }
-    match word.as_str() {
-        "verify" | "validate" if error.kind() == ErrorKind::InvalidSubcommand => {
-            let text = format!(
-                "there is no verb {word}\n\n  hint: \"holdfast check\" looks whether backups are whole"
-            );
-            command.error(ErrorKind::InvalidSubcommand, text)
-        }
-        _ => error,
-    }
 }
 
 /// Reads the command line.
 pub(crate) fn parse(typed: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = command();
     if source::password_was_typed(typed) {
-        return Err(password_is_seen(&mut command));
+        return Err(mistakes::password_is_seen(&mut command));
     }
     let matches: ArgMatches = match command.try_get_matches_from_mut(typed) {
         Err(error) if error.use_stderr() => {
-            let error = with_usage(error, typed, &mut command);
-            return Err(meant(error, typed, &mut command));
+            let error = mistakes::with_usage(error, typed, &mut command);
+            return Err(mistakes::meant(error, typed, &mut command));
         }
         read => read?,
     };

@@ -1,3 +1,5 @@
+//! `prune`.
+
 use clap::Args;
 use holdfast_repo::SourceName;
 

@@ -1,3 +1,5 @@
+//! `repair`.
+
 use clap::Args;
 use holdfast_repo::SourceName;
 

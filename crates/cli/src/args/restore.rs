@@ -1,3 +1,5 @@
+//! `restore`, into a directory or into a running server.
+
 use std::path::PathBuf;
 
 use clap::Args;

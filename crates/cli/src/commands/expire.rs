@@ -255,8 +255,8 @@ fn under_way(repo: &Repo, logs: &[LogName]) -> Result<Option<Timestamp>> {
     Ok(first)
 }
 
-/// The kept backups after which something may be replayed. One that is kept for nothing but being the newest with
-/// its own list of exclusions does not count beside others: nobody replays binlogs after it any more.
+/// Kept backups from which recovery may continue. The newest of a list of exclusions, kept only as such, does
+/// not count.
 fn continued<'a>(history: &'a History, plan: &'a ExpirePlan) -> impl Iterator<Item = &'a expire::Kept> {
     let newest = history.newest_taken();
     let is_continued = move |kept: &&expire::Kept| {
