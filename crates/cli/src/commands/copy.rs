@@ -161,7 +161,7 @@ pub(super) fn run(args: CopyArgs, context: &Context<'_>) -> Result<Exit> {
         let copier = Copier::new(&from, &history, &to, name, options.clone());
         let copier = copier.map_err(|error| copy::failed(error, &from, &to));
         let copied = copier.and_then(|copier| {
-            let mut log = Log { from: &from, to: &to, history: &history, copier, context };
+            let mut log = LogCopy { from: &from, to: &to, history: &history, copier, context };
             log.copy(&runs, &args, &mut done.backups)
         });
         // A failure in one source must not keep the others from being copied.
@@ -266,7 +266,7 @@ fn chosen(args: &CopyArgs, context: &Context<'_>, from: &Repo, to: &Repo) -> Res
 }
 
 /// The copy of one log.
-struct Log<'a> {
+struct LogCopy<'a> {
     from: &'a Arc<Repo>,
     to: &'a Arc<Repo>,
     history: &'a History,
@@ -274,7 +274,7 @@ struct Log<'a> {
     context: &'a Context<'a>,
 }
 
-impl Log<'_> {
+impl LogCopy<'_> {
     /// Copies the backups that need copying, oldest first.
     /// A damaged backup does not keep later ones from being copied; a damaged run of a binlog archive does.
     fn copy(&mut self, runs: &[RunNo], args: &CopyArgs, done: &mut Vec<Backup>) -> Result<()> {

@@ -14,7 +14,7 @@ use holdfast_core::{
 use holdfast_repo::{Kind, Repo};
 use serde::Serialize;
 
-use super::{Context, backup, repository, select};
+use super::{Context, backup_options, repository, select};
 use crate::{
     args::doctor::DoctorArgs,
     exit::Exit,
@@ -91,7 +91,7 @@ pub(super) fn run(args: DoctorArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let repo = examine_repository(context, &asked, &mut examined)?;
     if !args.no_server {
-        match backup::doctor_options(args, context) {
+        match backup_options::of_doctor(args, context) {
             Ok(options) => examined.server = doctor::server(&options, repo.as_ref()),
             Err(error) => examined.configuration.push(error.into()),
         }

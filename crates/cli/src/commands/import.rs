@@ -17,7 +17,7 @@ use holdfast_core::{
 use holdfast_repo::{Act, Kind, LogName, RunNo};
 use serde::Serialize;
 
-use super::{Context, backup, report::Report, repository, search_path};
+use super::{Context, backup_options, report::Report, repository, search_path};
 use crate::{
     args::{import::ImportArgs, owner::Owner, resources::OF_A_BUSY_SERVER},
     exit::Exit,
@@ -85,7 +85,7 @@ fn options(args: ImportArgs, context: &Context<'_>) -> Result<(ImportOptions, Ba
     };
     let resources = args.resources.or(context.config.resources.clone());
     let usual = BackupOptions::new(ConnectOptions::default());
-    let backup = backup::stored(usual, args.name, args.tags, &resources, context)?;
+    let backup = backup_options::stored(usual, args.name, args.tags, &resources, context)?;
     Ok((import, backup))
 }
 

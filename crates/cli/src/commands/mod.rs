@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod backup;
+mod backup_options;
 mod binlog;
 mod cat;
 mod check;

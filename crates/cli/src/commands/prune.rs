@@ -43,7 +43,7 @@ impl From<UnreadablePack> for Found {
 
 /// What was done for one log, or would be.
 #[derive(Default, Serialize)]
-struct Log {
+struct PrunedLog {
     source: String,
     kind: String,
     /// Runs of an archiver that died, whose segments are in packs now, or would be.
@@ -90,7 +90,7 @@ impl Pruning<'_> {
     }
 }
 
-impl Log {
+impl PrunedLog {
     fn new(log: &LogName) -> Self {
         Self { source: log.source.to_string(), kind: log.kind.to_string(), ..Self::default() }
     }
@@ -182,13 +182,80 @@ impl Log {
         self.live_bytes = plan.live_bytes;
         self.findings.extend(plan.missing.into_iter().chain(plan.unreadable).map(Found::from));
     }
+
+    fn render(&self, out: &mut String, dry_run: bool, grace: Span) -> fmt::Result {
+        writeln!(out, "{}/{}", self.source, self.kind)?;
+        let packs = |n, bytes| format!("{}, {}", text::count(n, "pack"), ByteSize(bytes));
+        if !dry_run {
+            text::fact(out, "  deleted", packs(self.deleted_packs, self.deleted_bytes))?;
+        }
+        if self.locked_packs > 0 {
+            let until = match self.locked_until {
+                Some(until) => format!("locked in the bucket until {until:.0} at the latest"),
+                None => "the store refuses to delete them (s3:DeleteObjectVersion, \
+                         s3:GetObjectRetention)"
+                    .to_owned(),
+            };
+            text::fact(out, "  locked", format!("{}, {until}", packs(self.locked_packs, self.locked_bytes)))?;
+        }
+        if self.filed_runs > 0 {
+            let what = format!("segments of {} that died", text::count(self.filed_runs, "run"));
+            text::fact(out, "  filed", what)?;
+        }
+        if let Some(error) = &self.error {
+            text::fact(out, "  failed", error)?;
+            // Some work may have been done before the failure.
+            if self.dead_packs == 0 {
+                return Ok(());
+            }
+        }
+        text::fact(
+            out,
+            "  unneeded",
+            format!("{}, deleted after {grace}", packs(self.dead_packs, self.dead_bytes)),
+        )?;
+        if self.rewritten_packs > 0 {
+            let what = format!(
+                "{} of {}",
+                ByteSize(self.rewritten_bytes),
+                text::count(self.rewritten_packs, "pack")
+            );
+            text::fact(out, "  rewritten", what)?;
+        }
+        if self.postponed_bytes > 0 {
+            let what = format!(
+                "{} of mostly dead packs, beyond what one prune moves",
+                ByteSize(self.postponed_bytes)
+            );
+            text::fact(out, "  postponed", what)?;
+        }
+        if self.waiting_bytes > 0 {
+            text::fact(
+                out,
+                "  waiting",
+                format!("{}, declared dead by an earlier prune", ByteSize(self.waiting_bytes)),
+            )?;
+        }
+        if self.unfinished_bytes > 0 {
+            text::fact(
+                out,
+                "  unfinished",
+                format!("{}, kept for the next backup to continue", ByteSize(self.unfinished_bytes)),
+            )?;
+        }
+        text::fact(out, "  needed", ByteSize(self.live_bytes))?;
+        for Found { object, problem } in &self.findings {
+            text::fact(out, "  unreadable", format!("{object}: {problem}"))?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Serialize)]
 struct Pruned {
     dry_run: bool,
     grace_s: u64,
-    logs: Vec<Log>,
+    logs: Vec<PrunedLog>,
 }
 
 impl Render for Pruned {
@@ -198,73 +265,7 @@ impl Render for Pruned {
             writeln!(out, "nothing to free: the repository contains no backups yet")?;
         }
         for log in &self.logs {
-            writeln!(out, "{}/{}", log.source, log.kind)?;
-            let packs = |n, bytes| format!("{}, {}", text::count(n, "pack"), ByteSize(bytes));
-            if !self.dry_run {
-                text::fact(out, "  deleted", packs(log.deleted_packs, log.deleted_bytes))?;
-            }
-            if log.locked_packs > 0 {
-                let until = match log.locked_until {
-                    Some(until) => format!("locked in the bucket until {until:.0} at the latest"),
-                    None => "the store refuses to delete them (s3:DeleteObjectVersion, \
-                             s3:GetObjectRetention)"
-                        .to_owned(),
-                };
-                text::fact(
-                    out,
-                    "  locked",
-                    format!("{}, {until}", packs(log.locked_packs, log.locked_bytes)),
-                )?;
-            }
-            if log.filed_runs > 0 {
-                let what = format!("segments of {} that died", text::count(log.filed_runs, "run"));
-                text::fact(out, "  filed", what)?;
-            }
-            if let Some(error) = &log.error {
-                text::fact(out, "  failed", error)?;
-                // Some work may have been done before the failure.
-                if log.dead_packs == 0 {
-                    continue;
-                }
-            }
-            text::fact(
-                out,
-                "  unneeded",
-                format!("{}, deleted after {grace}", packs(log.dead_packs, log.dead_bytes)),
-            )?;
-            if log.rewritten_packs > 0 {
-                let what = format!(
-                    "{} of {}",
-                    ByteSize(log.rewritten_bytes),
-                    text::count(log.rewritten_packs, "pack")
-                );
-                text::fact(out, "  rewritten", what)?;
-            }
-            if log.postponed_bytes > 0 {
-                let what = format!(
-                    "{} of mostly dead packs, beyond what one prune moves",
-                    ByteSize(log.postponed_bytes)
-                );
-                text::fact(out, "  postponed", what)?;
-            }
-            if log.waiting_bytes > 0 {
-                text::fact(
-                    out,
-                    "  waiting",
-                    format!("{}, declared dead by an earlier prune", ByteSize(log.waiting_bytes)),
-                )?;
-            }
-            if log.unfinished_bytes > 0 {
-                text::fact(
-                    out,
-                    "  unfinished",
-                    format!("{}, kept for the next backup to continue", ByteSize(log.unfinished_bytes)),
-                )?;
-            }
-            text::fact(out, "  needed", ByteSize(log.live_bytes))?;
-            for Found { object, problem } in &log.findings {
-                text::fact(out, "  unreadable", format!("{object}: {problem}"))?;
-            }
+            log.render(out, self.dry_run, grace)?;
         }
         if self.dry_run {
             writeln!(out, "nothing was changed (dry run)")?;
@@ -292,7 +293,7 @@ pub(super) fn run(args: &PruneArgs, context: &Context<'_>) -> Result<Exit> {
     let mut pruned = Pruned { dry_run: args.dry_run, grace_s: args.grace.0.as_secs(), logs: Vec::new() };
     let mut worst: Option<Error> = None;
     for name in select::logs_named(&repo, args.name.as_ref())? {
-        let mut log = Log::new(&name);
+        let mut log = PrunedLog::new(&name);
         // A failure in one source must not keep the space of the others from being freed.
         let done = context.cancel.check().and_then(|()| log.prune(&name, &pruning));
         let is_over = done.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted);

@@ -77,7 +77,7 @@ struct Prune {
 
 /// What was done for one log, or would be.
 #[derive(Default, Serialize)]
-struct Log {
+struct RepairedLog {
     source: String,
     kind: String,
     lost_outcomes: Vec<Lost>,
@@ -92,7 +92,7 @@ struct Log {
     error: Option<String>,
 }
 
-impl Log {
+impl RepairedLog {
     fn failed(log: &LogName, error: &Error) -> Self {
         let (source, kind) = (log.source.to_string(), log.kind.to_string());
         Self { source, kind, error: Some(error.to_string()), ..Self::default() }
@@ -169,7 +169,7 @@ impl Log {
 #[derive(Serialize)]
 struct Repaired {
     dry_run: bool,
-    logs: Vec<Log>,
+    logs: Vec<RepairedLog>,
     /// Objects of keys, which cannot be rebuilt from anything.
     keys: Vec<Lost>,
     hints: Vec<&'static str>,
@@ -231,7 +231,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
             // Work already done on other logs must still be reported.
             Err(error) => {
                 let is_over = error.kind() == ErrorKind::Interrupted;
-                repaired.logs.push(Log::failed(&name, &error));
+                repaired.logs.push(RepairedLog::failed(&name, &error));
                 if is_over || is_worse(&error, worst.as_ref()) {
                     worst = Some(error.context(&name));
                 }
@@ -258,7 +258,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         };
         repaired.hints.extend(plan.left.iter().map(hint_of));
         if !plan.is_empty() || !plan.held.is_empty() || !plan.left.is_empty() {
-            repaired.logs.push(Log::new(&name, plan));
+            repaired.logs.push(RepairedLog::new(&name, plan));
         }
     }
     if !repaired.keys.is_empty() {
