@@ -1,5 +1,5 @@
-//! Binlog events one after another, and what is compressed in them: whatever comes, transactions begin before they end, and
-//! sets of transactions come back as they were.
+//! Binlog events one after another, and what is compressed in them: whatever comes, transactions begin before
+//! they end, and sets of transactions come back as they were.
 #![no_main]
 
 use holdfast_formats::binlog::{Body, Checksum, Event, HEADER_BYTES, Header, Part, Tracker, encode_set};

@@ -1,5 +1,5 @@
-//! Dumps of other tools: any text is read to an end, cut anywhere, and gives the same pieces; what pieces consist of lies in
-//! them.
+//! Dumps of other tools: any text is read to an end, cut anywhere, and gives the same pieces; what pieces
+//! consist of lies in them.
 #![no_main]
 
 use std::io::{self, Read};

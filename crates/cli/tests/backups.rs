@@ -476,7 +476,8 @@ fn doctor_tells_backups_that_are_too_old() {
 }
 
 /// Backups that exclude the same are a series, and the newest of these series is what the rules are about if nothing
-/// has everything: an older list is kept for as long as the new one does not reach back far enough, and one of it longer.
+/// has everything: an older list is kept for as long as the new one does not reach back far enough, and one
+/// of it longer.
 #[test]
 fn another_list_of_exclusions_takes_over_in_time() {
     let program = Program::with_repository();

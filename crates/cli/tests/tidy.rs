@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// None of their modules import each other, directly or not. Those of `bench` do: its arguments name its suites, the
-/// suites their scenarios, and those take the arguments.
+/// None of their modules import each other, directly or not. Those of `bench` do: its arguments name its
+/// suites, the suites their scenarios, and those take the arguments.
 const CRATES: [&str; 7] = ["cli", "core", "formats", "pipe", "repo", "stores", "testkit"];
 
 /// The modules of a crate, by path, each with its source up to its unit tests.
@@ -142,4 +142,45 @@ fn no_hint_is_cut_in_mid_sentence() {
             }
         }
     }
+}
+
+/// Files below `folder` with this extension, but for what is built, and the results that `bench` writes.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if path.is_dir() && !name.starts_with('.') && !["target", "results"].contains(&name) {
+            files.extend(self::files(&path, extension));
+        } else if path.is_file() && path.extension().is_some_and(|it| it == extension) {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// Prose is wrapped at about 110 columns. Tables, code, headings and what cannot be broken may be wider.
+#[test]
+fn prose_is_not_much_wider_than_code() {
+    const COLUMNS_MAX: usize = 120;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut wide = Vec::new();
+    for path in [files(&root, "md"), files(&root, "rs")].concat() {
+        let is_code = path.extension().is_some_and(|it| it == "rs");
+        let mut is_fenced = false;
+        for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            let start = line.trim_start();
+            is_fenced ^= start.starts_with("```");
+            let is_prose = match is_code {
+                true => start.starts_with("//"),
+                false => !is_fenced && !start.starts_with(['|', '#']),
+            };
+            // A link, or what is stored, as one long word.
+            let is_whole = line.contains("](") || start.starts_with("`{");
+            if is_prose && !is_whole && line.chars().count() > COLUMNS_MAX {
+                wide.push(format!("{}:{}", path.display(), at + 1));
+            }
+        }
+    }
+    assert_eq!(wide, Vec::<String>::new());
 }

@@ -16,7 +16,8 @@ pub(super) fn password_is_seen(command: &mut Command) -> clap::Error {
     )
 }
 
-/// Shows the usage of the verb that was typed. In that of clap's errors, what the environment sets is required.
+/// Shows the usage of the verb that was typed. In that of clap's errors, what the environment sets is
+/// required.
 pub(super) fn with_usage(mut error: clap::Error, typed: &[OsString], command: &mut Command) -> clap::Error {
     let mut verb = command;
     let mut words = typed.iter().skip(1).filter_map(|word| word.to_str());

@@ -59,8 +59,8 @@ fn plan(repo: &Arc<Repo>, history: &History) -> Result<Filed> {
     Ok(filed)
 }
 
-/// Files the segments that [`plan_filing`] finds, or those of as many runs as one should hold. Asks an archiver that is at work
-/// for room, and waits.
+/// Files the segments that [`plan_filing`] finds, or those of as many runs as one should hold. Asks an
+/// archiver that is at work for room, and waits.
 ///
 /// # Errors
 /// The key cannot read.

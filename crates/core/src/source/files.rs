@@ -25,8 +25,8 @@ use rustix::{
 
 use crate::error::{Context, Error, Result};
 
-/// File timestamps tick coarsely: a younger one may hide a later write. Every 4 ms on the kernels that were tried, 10 on
-/// others, and later if the host does not let the virtual processor run that keeps the time.
+/// File timestamps tick coarsely: a younger one may hide a later write. Every 4 ms on the kernels that were
+/// tried, 10 on others, and later if the host does not let the virtual processor run that keeps the time.
 pub(super) const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// How long a link may dangle.
 const DANGLES_MAX: Duration = Duration::from_millis(50);

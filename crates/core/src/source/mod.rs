@@ -1,8 +1,8 @@
 //! Where a backup's bytes come from.
 //!
 //! A [`Source`] pushes events, addressed by file id, into a [`Sink`]. It exposes neither file descriptors nor
-//! paths of the host, so that a source need not be on this host. The last write of (file, page) wins: a source may send a page, or a
-//! whole file, again.
+//! paths of the host, so that a source need not be on this host. The last write of (file, page) wins: a
+//! source may send a page, or a whole file, again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
 //! Definitions that change at the worst moments: before the files are listed, between that and the opening of a
-//! table's file, in the middle of it, and when everything has been copied. Each change has its own schema at each moment, and rows are changed
-//! afterwards, so that a copy without the necessary pages is detected.
+//! table's file, in the middle of it, and when everything has been copied. Each change has its own schema at
+//! each moment, and rows are changed afterwards, so that a copy without the necessary pages is detected.
 
 use std::time::Instant;
 

@@ -19,7 +19,8 @@ use crate::{
     repo::Repo,
 };
 
-/// The moves of all prunes that concern what stood when reading began, as of the last look. Can be shared between threads.
+/// The moves of all prunes that concern what stood when reading began, as of the last look. Can be shared
+/// between threads.
 #[derive(Debug)]
 pub struct Moves {
     /// As of the last look.

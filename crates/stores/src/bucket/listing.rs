@@ -1,8 +1,8 @@
 //! Names in a bucket.
 //!
-//! The library fails on a whole page if one name in it is none of its own, as with an empty part or a control character.
-//! Anybody who can write can make one, and whatever begins with a listing would fail. Then lists of S3 are read here,
-//! where names that are none of ours are passed over. (Azure has no such way.)
+//! The library fails on a whole page if one name in it is none of its own, as with an empty part or a control
+//! character. Anybody who can write can make one, and whatever begins with a listing would fail. Then lists
+//! of S3 are read here, where names that are none of ours are passed over. (Azure has no such way.)
 
 use std::time::SystemTime;
 

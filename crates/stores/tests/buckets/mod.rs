@@ -95,8 +95,8 @@ fn moto_keeps_the_contract() {
     keeps_the_contract(ObjectStorageKind::Moto);
 }
 
-/// Anybody who can write can make names that no path of this library is, and move objects into an archive. Neither keeps
-/// other objects from being listed and read.
+/// Anybody who can write can make names that no path of this library is, and move objects into an archive.
+/// Neither keeps other objects from being listed and read.
 fn what_others_make_hides_nothing(kind: ObjectStorageKind, odd: &[&str]) {
     let server = ObjectStorage::start(kind).unwrap();
     let place = place();

@@ -272,8 +272,8 @@ impl Archive {
         &self.stretches
     }
 
-    /// Calls `each` with the events of the stretches `range`, in order, and the position of their stretch, until it breaks.
-    /// Every byte is verified.
+    /// Calls `each` with the events of the stretches `range`, in order, and the position of their stretch,
+    /// until it breaks. Every byte is verified.
     pub fn events(&self, range: std::ops::Range<usize>, each: &mut EachEvent<'_>) -> Result<()> {
         let mut at = range.start;
         while at < range.end.min(self.stretches.len()) {
