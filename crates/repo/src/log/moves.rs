@@ -69,9 +69,8 @@ impl Moves {
             return Ok(true);
         }
         let next = history.next_run();
-        let renewed = history.renewed(repo).and_then(|renewed| {
-            Ok((renewed.prunes_since(repo, known)?, renewed))
-        });
+        let renewed =
+            history.renewed(repo).and_then(|renewed| Ok((renewed.prunes_since(repo, known)?, renewed)));
         let (prunes, renewed) = match renewed {
             Ok(renewed) => renewed,
             // A damaged history explains nothing: what is missing stays missing.

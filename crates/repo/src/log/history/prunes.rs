@@ -81,12 +81,7 @@ impl History {
         }
     }
 
-    fn declared_in(
-        &self,
-        repo: &Repo,
-        scope: Scope,
-        on_damage: OnDamage<'_>,
-    ) -> Result<Prunes, RepoError> {
+    fn declared_in(&self, repo: &Repo, scope: Scope, on_damage: OnDamage<'_>) -> Result<Prunes, RepoError> {
         let is_after = |run: RunNo, after| Some(run) > after || self.is_made_anew(run);
         let runs: Vec<RunNo> =
             self.runs_that_pruned().into_iter().filter(|run| is_after(*run, scope.after)).collect();
