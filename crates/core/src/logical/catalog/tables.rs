@@ -74,7 +74,7 @@ pub(crate) fn of_schema(
         session,
         &format!(
             "SELECT table_name AS t, column_name AS c, data_type AS d, column_type AS ct, \
-             character_set_name AS cs, generation_expression AS g, column_default AS df, extra AS x \
+             character_set_name AS cs, collation_name AS co, generation_expression AS g, column_default AS df, extra AS x \
              FROM information_schema.columns WHERE table_schema = {} ORDER BY table_name, ordinal_position",
             quoted_text(schema)
         ),
@@ -192,6 +192,14 @@ fn definition(
         }
     }
     let mut key = key(keys, &stored, engine.eq_ignore_ascii_case("MEMORY"));
+    if let Some((names, key)) = &mut key {
+        let is_misjudged = |row: &ByteRow| {
+            is_padded_only_in_the_index(session.flavor(), row)
+                || (is_date(row) && is_partitioned_by_expression(&String::from_utf8_lossy(&create.0)))
+        };
+        let of_key = columns.iter().filter(|row| row.text("c").is_ok_and(|c| names.iter().any(|it| it == c)));
+        key.is_comparable &= !of_key.into_iter().any(is_misjudged);
+    }
     if let Some(period) = &period {
         stored.extend([period.start.clone(), period.end.clone()]);
         if let Some(key) = &mut key {
@@ -353,6 +361,32 @@ fn is_comparable(column: &ColumnDefinition) -> bool {
         Form::Ascii => !column_type.starts_with("year"),
         Form::Float | Form::Json | Form::Members => false,
     }
+}
+
+/// MariaDB's InnoDB orders `CHAR` padded with spaces whatever the collation says; a collation that does not pad
+/// compares otherwise: `'a\t'` comes before `'a'` in the index and after it in a statement (10.11 and 11.8).
+fn is_padded_only_in_the_index(flavor: Flavor, column: &ByteRow) -> bool {
+    let collation = column.bytes_or_null("co").ok().flatten().unwrap_or_default().to_ascii_lowercase();
+    let collation = String::from_utf8_lossy(&collation);
+    flavor == Flavor::MariaDb
+        && column.text("d").is_ok_and(|data_type| data_type.eq_ignore_ascii_case("char"))
+        && ["nopad", "0900"].iter().any(|not_padding| collation.contains(not_padding))
+}
+
+fn is_date(column: &ByteRow) -> bool {
+    column.text("d").is_ok_and(|data_type| {
+        ["date", "datetime", "timestamp"].iter().any(|date| data_type.eq_ignore_ascii_case(date))
+    })
+}
+
+/// Whether rows are in partitions by an expression. For invalid dates (`2020-02-31`), servers look in other
+/// partitions than those in which such rows are.
+fn is_partitioned_by_expression(create: &str) -> bool {
+    let clauses = create.split("PARTITION BY ").skip(1);
+    clauses.map(str::trim_start).any(|clause| {
+        let kind = clause.split('(').next().unwrap_or_default();
+        !kind.contains("COLUMNS") && !kind.contains("KEY")
+    })
 }
 
 /// Whether a column's character set has four-byte characters, which servers cannot show in definitions.
