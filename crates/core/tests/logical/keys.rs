@@ -165,3 +165,46 @@ fn mariadb_10_11_keys_of_another_type_cut_nothing_off() {
 fn mysql_9_7_keys_of_another_type_cut_nothing_off() {
     keys_of_another_type(ServerKind::MySql97, "VARCHAR(45)", "INT UNSIGNED NOT NULL", "INET_ATON(b)");
 }
+
+/// What a statement finds beyond a key is not what comes after it in the index: no row is lost all the same.
+fn a_key_that_the_server_misjudges(kind: ServerKind, columns: &str, values: &str) {
+    let stage = Stage::new(kind);
+    create(&stage.source);
+    let mut conn = stage.source.conn().unwrap();
+    conn.query_drop(format!("CREATE TABLE keys_.misjudged {columns}")).unwrap();
+    conn.query_drop("SET SESSION sql_mode = 'ALLOW_INVALID_DATES'").unwrap();
+    conn.query_drop(format!("INSERT INTO keys_.misjudged SELECT {values}, v FROM keys_.no_key")).unwrap();
+    conn.query_drop("ANALYZE TABLE keys_.misjudged").unwrap();
+    let table = Selection { tables: vec!["keys_.misjudged".parse().unwrap()], ..Selection::default() };
+    for parallel in [1, 3] {
+        let options = BackupOptions { parallel, full: true, ..stage.options() };
+        let report = stage.back_up(&options, &table).unwrap();
+        assert_eq!(report.read.rows, u64::from(ROWS));
+    }
+}
+
+const NOT_PADDED: &str =
+    "IF(k % 2, CONCAT('k', LPAD(k DIV 2, 5, '0')), CONCAT('k', LPAD(k DIV 2, 5, '0'), CHAR(9), '1'))";
+
+#[test]
+fn mariadb_10_11_keys_that_are_padded_only_in_the_index() {
+    let columns = "(k CHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL PRIMARY KEY, \
+                    v VARCHAR(1000) CHARACTER SET latin1)";
+    a_key_that_the_server_misjudges(ServerKind::MariaDb1011, columns, NOT_PADDED);
+}
+
+#[test]
+fn mariadb_11_8_keys_that_are_padded_only_in_the_index() {
+    let columns = "(k CHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_0900_ai_ci NOT NULL PRIMARY KEY, \
+                    v VARCHAR(1000) CHARACTER SET latin1)";
+    a_key_that_the_server_misjudges(ServerKind::MariaDb118, columns, NOT_PADDED);
+}
+
+#[test]
+fn mysql_9_7_keys_with_dates_that_do_not_exist_in_partitions() {
+    let columns = "(d DATE NOT NULL, k INT NOT NULL, v VARCHAR(1000) CHARACTER SET latin1, PRIMARY KEY (d, k)) \
+                   PARTITION BY RANGE (TO_DAYS(d)) (PARTITION a VALUES LESS THAN (TO_DAYS('2020-03-01')), \
+                   PARTITION b VALUES LESS THAN MAXVALUE)";
+    let values = "IF(k < 10000, '2020-02-01', IF(k < 50000, '2020-02-31', '2020-04-01')), k";
+    a_key_that_the_server_misjudges(ServerKind::MySql97, columns, values);
+}
