@@ -176,10 +176,12 @@ fn a_key_that_the_server_misjudges(kind: ServerKind, columns: &str, values: &str
     conn.query_drop(format!("INSERT INTO keys_.misjudged SELECT {values}, v FROM keys_.no_key")).unwrap();
     conn.query_drop("ANALYZE TABLE keys_.misjudged").unwrap();
     let table = Selection { tables: vec!["keys_.misjudged".parse().unwrap()], ..Selection::default() };
-    for parallel in [1, 3] {
+    for parallel in [1, 4] {
         let options = BackupOptions { parallel, full: true, ..stage.options() };
-        let report = stage.back_up(&options, &table).unwrap();
-        assert_eq!(report.read.rows, u64::from(ROWS));
+        let held = HoldFirst::default();
+        let report = logical::run(&stage.repo, &options, &table, &held, &Cancel::default()).unwrap();
+        // Where a cut would lose rows is chance, so none may be made.
+        assert_eq!((report.read.rows, report.read.ranges), (u64::from(ROWS), 1));
     }
 }
 

@@ -3,7 +3,8 @@
 //! A place is written into statements as literals of the exact bytes that the server sent, so every
 //! comparison is the server's: this code never needs to know which of two keys is less. Two predicates made
 //! from one place complement each other whatever the collation: no row is on both sides, and none on neither if the
-//! server can compare the literals with the columns at all ([`Place::comparisons`]).
+//! server can compare the literals with the columns at all ([`Place::comparisons`]), and as its index orders them:
+//! keys where it does not are no comparable ones (`is_misjudged` in [`super::tables`]).
 
 use holdfast_repo::format::hex::to_hex;
 

@@ -74,7 +74,8 @@ pub(crate) fn of_schema(
         session,
         &format!(
             "SELECT table_name AS t, column_name AS c, data_type AS d, column_type AS ct, \
-             character_set_name AS cs, collation_name AS co, generation_expression AS g, column_default AS df, extra AS x \
+             character_set_name AS cs, collation_name AS co, generation_expression AS g, \
+             column_default AS df, extra AS x \
              FROM information_schema.columns WHERE table_schema = {} ORDER BY table_name, ordinal_position",
             quoted_text(schema)
         ),
@@ -193,12 +194,7 @@ fn definition(
     }
     let mut key = key(keys, &stored, engine.eq_ignore_ascii_case("MEMORY"));
     if let Some((names, key)) = &mut key {
-        let is_misjudged = |row: &ByteRow| {
-            is_padded_only_in_the_index(session.flavor(), row)
-                || (is_date(row) && is_partitioned_by_expression(&String::from_utf8_lossy(&create.0)))
-        };
-        let of_key = columns.iter().filter(|row| row.text("c").is_ok_and(|c| names.iter().any(|it| it == c)));
-        key.is_comparable &= !of_key.into_iter().any(is_misjudged);
+        key.is_comparable &= !is_misjudged(session.flavor(), names, columns, &create);
     }
     if let Some(period) = &period {
         stored.extend([period.start.clone(), period.end.clone()]);
@@ -363,6 +359,13 @@ fn is_comparable(column: &ColumnDefinition) -> bool {
     }
 }
 
+/// Whether a statement may find other rows beyond a value of the key `names` than come after it in the index.
+fn is_misjudged(flavor: Flavor, names: &[String], columns: &[ByteRow], create: &Sql) -> bool {
+    let of_key = || columns.iter().filter(|row| row.text("c").is_ok_and(|c| names.iter().any(|it| it == c)));
+    of_key().any(|row| is_padded_only_in_the_index(flavor, row))
+        || (of_key().any(is_date) && is_partitioned_by_expression(create))
+}
+
 /// MariaDB's InnoDB orders `CHAR` padded with spaces whatever the collation says; a collation that does not pad
 /// compares otherwise: `'a\t'` comes before `'a'` in the index and after it in a statement (10.11 and 11.8).
 fn is_padded_only_in_the_index(flavor: Flavor, column: &ByteRow) -> bool {
@@ -381,7 +384,8 @@ fn is_date(column: &ByteRow) -> bool {
 
 /// Whether rows are in partitions by an expression. For invalid dates (`2020-02-31`), servers look in other
 /// partitions than those in which such rows are.
-fn is_partitioned_by_expression(create: &str) -> bool {
+fn is_partitioned_by_expression(create: &Sql) -> bool {
+    let create = String::from_utf8_lossy(&create.0);
     let clauses = create.split("PARTITION BY ").skip(1);
     clauses.map(str::trim_start).any(|clause| {
         let kind = clause.split('(').next().unwrap_or_default();

@@ -194,7 +194,8 @@ pub struct KeyDefinition {
     pub index: String,
     /// One for each of its columns.
     pub directions: Vec<Direction>,
-    /// Whether key values can be written into a statement so that they mean the same to the server.
+    /// Whether key values can be written into a statement so that they mean the same to the server, and are
+    /// compared there as the index orders them.
     pub is_comparable: bool,
 }
 

@@ -90,10 +90,12 @@ impl History {
         self.in_order_of_refs(repo, &runs, open, |run, refs| {
             let added = refs.and_then(|(at, refs)| {
                 prunes.take_dead(at, &refs.dead);
-                prunes.take_targets(&refs.moves);
                 let taken = match is_after(run, scope.moves_after) {
                     true => prunes.take_moves(&refs.moves),
-                    false => Ok(()),
+                    false => {
+                        prunes.take_targets(&refs.moves);
+                        Ok(())
+                    }
                 };
                 taken.map_err(|what| RepoError::malformed(self.log.refs(run), what))
             });
