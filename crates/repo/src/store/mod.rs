@@ -26,6 +26,7 @@ pub mod fs;
 pub(crate) mod insistent;
 pub mod landmark;
 pub mod layout;
+pub(crate) mod listed;
 pub mod locks;
 pub mod mem;
 pub mod probe;
@@ -154,10 +155,11 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Whether there is an object of this name.
+/// Whether there is an object of this name, even one that cannot be read.
 pub fn exists(store: &dyn Store, path: &ObjectPath) -> Result<bool, StoreError> {
     match store.head(path) {
         Ok(_) => Ok(true),
+        Err(error) if error.is_unreadable() => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
