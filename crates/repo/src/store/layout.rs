@@ -26,10 +26,12 @@ pub fn is_temporary_name(name: &str) -> bool {
     name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether the folder `name` below `prefix` is one of those at the root that hold no objects.
+/// Whether objects may be in the folder `name` below `prefix`: it is none of those at the root that hold no objects,
+/// and a part of a name.
 #[must_use]
-pub fn is_own_folder(prefix: &str, name: &str) -> bool {
-    prefix.is_empty() && matches!(name, TEMPORARY | LOST_AND_FOUND)
+pub fn may_hold_objects(prefix: &str, name: &str) -> bool {
+    let is_own = prefix.is_empty() && matches!(name, TEMPORARY | LOST_AND_FOUND);
+    !is_own && ObjectPath::new(format!("{prefix}{name}")).is_some()
 }
 
 /// The folder of an object, and its name there.
