@@ -331,3 +331,26 @@ fn names_that_a_terminal_obeys_are_passed_over() {
     assert_eq!(store.list_folders("").unwrap(), ["signers"]);
     assert_eq!(store.list_folders("signers/").unwrap(), [""; 0]);
 }
+
+/// Whoever can write can make folders in folders without end: they lock nobody out.
+#[test]
+fn folders_deeper_than_any_object_are_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FsStore::create(folder.path()).unwrap();
+    let names = ["signers/a", "sources/a/physical/runs/0000000001/000001"];
+    names.iter().for_each(|name| drop(store.create_if_absent(&path(name), b"x").unwrap()));
+    for above in ["signers/", "", "sources/a/physical/runs/0000000001/"] {
+        let deep = folder.path().join(format!("{above}{}", "d/".repeat(1500)));
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("x"), b"x").unwrap();
+    }
+    let mut seen = Vec::new();
+    store
+        .list("", &mut |object| {
+            seen.push(object.path.to_string());
+            true
+        })
+        .unwrap();
+    assert_eq!(seen, names);
+    assert_eq!(store.list_folders("").unwrap(), ["signers", "sources"]);
+}
