@@ -27,6 +27,7 @@ use crate::{
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
         insistent::Insistent,
+        listed::Listed,
         locks::{self, Kept, ObjectLock},
         read_all, read_known,
     },
@@ -92,7 +93,15 @@ impl Repo {
 
     /// The same repository for work that gives up what is lost: an object that cannot be read at the moment fails it.
     pub(crate) fn insisting(&self) -> Self {
-        let store = Arc::new(Insistent(Arc::clone(&self.store)));
+        self.over(Arc::new(Insistent(Arc::new(Listed::new(Arc::clone(&self.store))))))
+    }
+
+    /// The same repository for work that tells what is missing: an object that is listed, but not delivered, is not.
+    pub(crate) fn listed(&self) -> Self {
+        self.over(Arc::new(Listed::new(Arc::clone(&self.store))))
+    }
+
+    fn over(&self, store: Arc<dyn Store>) -> Self {
         Self::sharing(store, Arc::clone(&self.keys), Arc::clone(&lock(&self.trust)))
     }
 

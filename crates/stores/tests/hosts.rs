@@ -50,6 +50,27 @@ fn openssh_keeps_the_contract() {
     assert!(it.free_bytes().unwrap().is_some_and(|free| free > 0));
 }
 
+/// Folders in folders without end, which anybody who can write can make, lock nobody out.
+#[test]
+fn folders_deeper_than_any_object_are_not_opened() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let it =
+        create_store(&format!("sftp://backup-host{}/a", folder.path().display()), &options(&server)).unwrap();
+    it.create_if_absent(&path("signers/a"), b"x").unwrap();
+    let deep = folder.path().join(format!("a/signers/{}", "d/".repeat(1500)));
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::write(deep.join("x"), b"x").unwrap();
+    std::fs::write(folder.path().join("a/signers/b\nwarning: c"), b"x").unwrap();
+    let mut seen = Vec::new();
+    let mut each = |object: holdfast_repo::store::ObjectInfo| {
+        seen.push(object.path.to_string());
+        true
+    };
+    it.list("", &mut each).unwrap();
+    assert_eq!(seen, ["signers/a"]);
+    assert_eq!(it.list_folders("").unwrap(), ["signers"]);
+}
+
 /// Without extensions, files are renamed instead of linked, and nothing can be made durable.
 #[test]
 fn a_server_without_extensions_keeps_the_contract() {

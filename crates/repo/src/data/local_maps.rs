@@ -21,6 +21,7 @@ use std::{
 };
 
 use holdfast_pipe::{HashKey, PageHash, lock::lock};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, open, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -42,6 +43,8 @@ const MAGIC: &[u8; 8] = b"HFMAPS1\n";
 const MAC_BYTES: usize = 32;
 const MAC_CONTEXT: &str = "holdfast 2026-11 local maps 1";
 const DESCRIPTION_BYTES_MAX: u64 = 4096;
+/// What the names of files that are being written begin with.
+const TEMPORARY: &str = "tmp-";
 const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
@@ -184,11 +187,14 @@ impl LocalMaps {
 
     fn forget_the_rest(&self) -> io::Result<()> {
         let kept: HashSet<String> = lock(&self.kept).iter().map(|hash| to_hex(&hash.0)).collect();
-        for entry in fs::read_dir(self.directory.join("maps"))? {
+        // Whoever could put a link in its place must not have deleted what is there.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let maps = open(self.directory.join("maps"), flags, Mode::empty())?;
+        for entry in Dir::read_from(&maps)? {
             let entry = entry?;
-            let is_kept = entry.file_name().to_str().is_some_and(|name| kept.contains(name));
-            if !is_kept {
-                fs::remove_file(entry.path())?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if is_own_name(name) && !kept.contains(name) {
+                unlinkat(&maps, name, AtFlags::empty())?;
             }
         }
         Ok(())
@@ -199,9 +205,12 @@ impl LocalMaps {
     fn write(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
         let maps = self.directory.join("maps");
         DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&maps)?;
+        if !fs::symlink_metadata(&maps)?.is_dir() {
+            return Err(io::Error::other(format!("{} is a link: remove it", maps.display())));
+        }
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(io::Error::other)?;
-        let temporary = maps.join(format!("tmp-{}", to_hex(&random)));
+        let temporary = maps.join(format!("{TEMPORARY}{}", to_hex(&random)));
         let written = || -> io::Result<()> {
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
@@ -212,6 +221,13 @@ impl LocalMaps {
             let _ = fs::remove_file(&temporary);
         })
     }
+}
+
+/// Whether a file among the maps is named as chunks are, or files that are being written.
+fn is_own_name(name: &str) -> bool {
+    let is_chunk = name.len() == 2 * size_of::<PageHash>()
+        && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_chunk || name.starts_with(TEMPORARY)
 }
 
 fn mac(key: &Secret32, parts: &[&[u8]]) -> [u8; MAC_BYTES] {

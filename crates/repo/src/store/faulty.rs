@@ -79,6 +79,8 @@ pub enum Fault {
     ShortRead,
     /// A read finds that the medium cannot read this object; other calls fail.
     Unreadable,
+    /// A read or a look finds no such object, though it is listed; other calls fail.
+    NotFound,
     /// One bit of what is read, or of what is being stored, is flipped; other calls fail.
     BitFlip {
         /// Taken modulo the length.
@@ -205,6 +207,9 @@ impl Inner {
         if fault == Some(Fault::Denied) {
             let kind = StoreErrorKind::Io(io::ErrorKind::PermissionDenied.into());
             return Err(StoreError::new(path, kind));
+        }
+        if fault == Some(Fault::NotFound) && matches!(op, Op::Read | Op::Head) {
+            return Err(StoreError::new(path, StoreErrorKind::NotFound));
         }
         Ok(fault)
     }

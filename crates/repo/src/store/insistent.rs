@@ -1,4 +1,5 @@
-//! A store in which an object that cannot be read is a failure of the store: nothing may be given up because of it.
+//! A store in which an object that cannot be read is a failure of the store: nothing may be given up because of it. One
+//! that is listed but not delivered is made such an object by [`Listed`](super::listed::Listed).
 
 use std::{io, path::Path, sync::Arc, time::Duration};
 

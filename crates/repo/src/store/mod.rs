@@ -26,6 +26,7 @@ pub mod fs;
 pub(crate) mod insistent;
 pub mod landmark;
 pub mod layout;
+pub(crate) mod listed;
 pub mod locks;
 pub mod mem;
 pub mod probe;
@@ -35,7 +36,8 @@ pub mod writers;
 pub use probe::{Creation, probe_creation};
 pub use remote::{RemoteCause, RemoteError};
 
-/// Name of an object: relative, with parts separated by `/`, none of them empty, `.` or `..`.
+/// Name of an object: relative, with parts separated by `/`, none of them empty, `.` or `..`. Without control
+/// characters: whoever can write could forge lines of output with them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectPath(String);
 
@@ -44,8 +46,8 @@ impl ObjectPath {
     #[must_use]
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
-        let good =
-            |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(['\0', '\\']);
+        let is_bad = |c: char| c.is_control() || c == '\\';
+        let good = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains(is_bad);
         (name.len() <= 512 && name.split('/').all(good)).then_some(Self(name))
     }
 
@@ -154,10 +156,11 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Whether there is an object of this name.
+/// Whether there is an object of this name, even one that cannot be read.
 pub fn exists(store: &dyn Store, path: &ObjectPath) -> Result<bool, StoreError> {
     match store.head(path) {
         Ok(_) => Ok(true),
+        Err(error) if error.is_unreadable() => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
         Err(error) => Err(error),
     }
@@ -304,4 +307,30 @@ pub enum StoreErrorKind {
     /// The same, for a store that is reached over a network.
     #[error("{0}")]
     Remote(#[source] RemoteError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_nothing_that_a_terminal_obeys() {
+        for good in ["a", "signers/a b", "x/\u{e9}/y"] {
+            assert!(ObjectPath::new(good).is_some(), "{good:?}");
+        }
+        for bad in [
+            "a\u{1b}[2J",
+            "a/b\nwarning: c",
+            "a\r",
+            "a\tb",
+            "a\u{7f}",
+            "a\u{9b}2J",
+            "a\0",
+            "a\\b",
+            "a/../b",
+            "",
+        ] {
+            assert!(ObjectPath::new(bad).is_none(), "{bad:?}");
+        }
+    }
 }

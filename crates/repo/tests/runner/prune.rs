@@ -628,3 +628,20 @@ fn a_pack_that_is_written_anew_is_asked_once_what_it_holds() {
     let asked = asked.0.lock().unwrap();
     assert!(plan.rewrite.iter().all(|pack| asked[world.log.pack(pack.pack).as_str()] == 1), "{asked:?}");
 }
+
+/// A plan can be made where nothing may be written, as of a copy that is mounted read-only; a prune is refused there.
+#[test]
+fn a_plan_needs_no_right_to_write() {
+    let (world, _) = world_of_three_in(World::new(Suite::X25519Aes256Gcm), small_packs);
+    drop_backups(&world, &[RunNo(1), RunNo(2)]);
+    let store = FaultyStore::new(Arc::new(world.store.clone()), |call| {
+        (call.op.changes() || matches!(call.op, Op::Put | Op::Now | Op::Sweep)).then_some(Fault::Denied)
+    });
+    let closed = world.through(store);
+    let (planned, wanted) = (try_plan(&closed), try_plan(&world));
+    assert!(!wanted.dead.is_empty(), "{wanted:?}");
+    assert_eq!(planned.dead, wanted.dead);
+    let before = objects(&world);
+    prune(&closed.repo, &closed.log, &at_once(), None, &run_options()).unwrap_err();
+    assert_eq!(objects(&world), before);
+}

@@ -1,4 +1,4 @@
-//! Objects that exist, but that the medium cannot read at the moment: each counts as damage of its own, so
+//! Objects that exist, but that the medium cannot read, or the store does not deliver, at the moment: each counts as damage of its own, so
 //! that it stops nothing else. But nothing is given up because of it.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -8,7 +8,7 @@ use holdfast_repo::{
     data::reader::Backup,
     log::{history::History, outcome::OutcomeType},
     ops::{
-        check::{Severity, check},
+        check::{Finding, Severity, check},
         prune::{PruneOptions, prune},
         repair::repair,
     },
@@ -24,11 +24,12 @@ use crate::{
     world::*,
 };
 
-/// The same repository on a medium that cannot read one object.
-fn sick(world: &World, object: &ObjectPath) -> World {
+/// The same repository on a medium that cannot read one object, or in a store that does not deliver it.
+fn sick(world: &World, object: &ObjectPath, fault: Fault) -> World {
     let object = object.to_string();
     world.through(FaultyStore::new(Arc::new(world.store.clone()), move |call| {
-        (call.op == Op::Read && call.path == object).then_some(Fault::Unreadable)
+        let is_of_fault = call.op == Op::Read || (fault == Fault::NotFound && call.op == Op::Head);
+        (is_of_fault && call.path == object).then_some(fault)
     }))
 }
 
@@ -44,7 +45,7 @@ fn whatever_object_is_unreadable_stops_nothing_else_and_is_not_given_up() {
         }
         let kind = name.split('/').nth(3).unwrap();
         let world = copy(&pristine, &names);
-        let sick = sick(&world, path);
+        let sick = sick(&world, path, Fault::Unreadable);
         let before = bytes_of(&world);
         let found =
             check(&sick.repo, &sick.log, all()).unwrap_or_else(|error| panic!("{name}: {error}")).findings;
@@ -109,4 +110,36 @@ fn whatever_object_is_unreadable_stops_nothing_else_and_is_not_given_up() {
         seen.insert((kind, found.is_empty()));
     }
     println!("{seen:?}");
+}
+
+/// A store that has lost a disk may list an object and say that there is none of that name.
+#[test]
+fn whatever_object_is_listed_but_not_delivered_is_not_missing_and_not_given_up() {
+    let (pristine, backups) = world_of_all(Suite::None);
+    let names = objects(&pristine);
+    let mut refused = 0;
+    for (path, _) in &names {
+        let name = path.as_str();
+        if !name.starts_with(&pristine.log.prefix()) || name.contains("/runs/") {
+            continue;
+        }
+        let world = copy(&pristine, &names);
+        let sick = sick(&world, path, Fault::NotFound);
+        let before = bytes_of(&world);
+        let found = check(&sick.repo, &sick.log, all()).unwrap().findings;
+        let is_missing = |it: &Finding| it.object.contains(name) && it.problem.contains("missing");
+        assert!(!found.iter().any(is_missing), "{name}: {found:?}");
+        match repair(&sick.repo, &sick.log, &all(), &mut |_| true, &run_options()) {
+            Ok(plan) => assert!(plan.is_empty() && found.is_empty(), "{name}: {plan:?} {found:?}"),
+            Err(error) => {
+                assert!(error.to_string().contains(name), "{name}: {error}");
+                assert!(error.to_string().contains("does not deliver it"), "{name}: {error}");
+                refused += 1;
+            }
+        }
+        assert!(bytes_of(&world) == before, "{name}: nothing is given up");
+        assert!(findings(&world).findings.is_empty(), "{name}");
+        backups.iter().for_each(|(run, source)| world.assert_is(*run, source));
+    }
+    assert!(refused > 5, "{refused}");
 }

@@ -258,6 +258,38 @@ fn what_was_kept_is_lost_damaged_or_anothers_and_no_page_is_wrong() {
     }
 }
 
+/// Whoever can put a link in the place of the maps has nothing deleted or written where it leads; and of what lies
+/// among the maps, only what is named as they are is deleted.
+#[test]
+fn nothing_that_is_not_a_writers_own_is_deleted() {
+    let mut random = Random::new(18);
+    let roles = Roles::new();
+    let mut source = source(&mut random);
+    roles.back_up(&source);
+    let maps = roles.local().directory().join("maps");
+    let (chunk, begun) = (maps.join("0123456789abcdef".repeat(2)), maps.join("tmp-0123456789abcdef"));
+    [&chunk, &begun, &maps.join("note.txt")].iter().for_each(|path| fs::write(path, b"x").unwrap());
+    change(&mut source, &mut random);
+    roles.back_up(&source);
+    assert!(maps.join("note.txt").exists() && !chunk.exists() && !begun.exists());
+
+    let elsewhere = tempfile::tempdir().unwrap();
+    let theirs = elsewhere.path().join("0123456789abcdef".repeat(2));
+    fs::write(&theirs, b"x").unwrap();
+    fs::remove_dir_all(&maps).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &maps).unwrap();
+    change(&mut source, &mut random);
+    let local = roles.local();
+    let foundation = |history: &_| Foundation::remembered(history, local);
+    let refused = roles.writer.try_backup_on(foundation, small_packs(), |it| give_all(it, &source, 2));
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("is a link"), "{refused}");
+    assert!(theirs.exists());
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+    let newest = roles.operator.history().standing().map(|it| it.run).max().unwrap();
+    roles.operator.assert_is(newest, &source);
+}
+
 #[test]
 fn a_writer_does_not_build_on_what_was_dropped_or_moved() {
     let mut random = Random::new(19);

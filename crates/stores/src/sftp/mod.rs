@@ -28,7 +28,7 @@ use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{
     ObjectInfo, ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind, Upload,
     landmark::{Landmark, is_gone},
-    layout::{TEMPORARY, is_own_folder, is_temporary_name, split, temporary_name},
+    layout::{TEMPORARY, is_temporary_name, may_hold_objects, split, temporary_name},
 };
 use russh_sftp::protocol::StatusCode;
 use tokio::runtime::Runtime;
@@ -285,7 +285,7 @@ impl Inner {
     fn entries(&self, prefix: &str) -> Result<Vec<(String, Found)>, StoreError> {
         let entries = self.runtime.block_on(self.pool.entries(&self.at(prefix)));
         let mut entries = entries.map_err(|failure| self.error(failure, prefix))?.unwrap_or_default();
-        entries.retain(|(name, found)| (found.is_file || found.is_folder) && !is_own_folder(prefix, name));
+        entries.retain(|(name, found)| found.is_file || (found.is_folder && may_hold_objects(prefix, name)));
         let key =
             |(name, found): &(String, Found)| if found.is_folder { format!("{name}/") } else { name.clone() };
         entries.sort_by_cached_key(key);

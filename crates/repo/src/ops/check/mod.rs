@@ -137,7 +137,9 @@ pub fn check(repo: &Arc<Repo>, log: &LogName, options: CheckOptions) -> Result<C
     let mut whole = Proven::default();
     let mut passes = 1;
     loop {
-        let (report, history) = check_once(repo, log, &options, &mut whole)?;
+        // Anew for each pass: others may have deleted what the last one saw.
+        let listed = Arc::new(repo.listed());
+        let (report, history) = check_once(&listed, log, &options, &mut whole)?;
         if report.findings.is_empty() || passes == PASSES_MAX || !has_dropped_since(repo, &history)? {
             return Ok(report);
         }

@@ -12,7 +12,11 @@
 //! Only outcomes and refs are read, so a keeper, who can read no backup, can prune. Rewriting chunks takes a
 //! [`Rewrite`], and an operator.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use thiserror::Error;
 
@@ -102,8 +106,23 @@ pub enum PruneError {
 
 /// What a prune would declare now. Others may change the log meanwhile: packs that they have deleted no
 /// longer count as missing once their outcomes are seen. Packs that are still missing then free nothing, and
-/// do not keep anything else from being freed.
+/// do not keep anything else from being freed. Writes nothing but what the store's clock is read from; in a store
+/// that refuses that, this host's clock is taken.
 pub fn plan_prune(
+    repo: &Repo,
+    history: &mut History,
+    options: &PruneOptions,
+    rewrite: Option<&mut dyn Rewrite>,
+) -> Result<PrunePlan, RepoError> {
+    let now = match repo.store().now() {
+        Err(error) if error.is_refused() => SystemTime::now(),
+        now => now?,
+    };
+    plan_at(now, repo, history, options, rewrite)
+}
+
+fn plan_at(
+    now: SystemTime,
     repo: &Repo,
     history: &mut History,
     options: &PruneOptions,
@@ -113,7 +132,7 @@ pub fn plan_prune(
     const LOOKS_MAX: u32 = 3;
     let mut looks = 0;
     loop {
-        let planned = PrunePlan::make(repo, history, options, reborrow(&mut rewrite));
+        let planned = PrunePlan::make(now, repo, history, options, reborrow(&mut rewrite));
         looks += 1;
         let misses = match &planned {
             Ok(plan) => !plan.missing.is_empty() && looks < LOOKS_MAX,
@@ -155,7 +174,9 @@ pub fn declare(
     // The remains of a dead run are garbage only once it is known to be dead.
     end_if_dead(repo, history, &run_options.client)?;
     history.refresh(repo)?;
-    let mut plan = plan_prune(repo, history, options, reborrow(&mut rewrite))?;
+    // What is declared is decided by the store's clock alone.
+    let now = repo.store().now().map_err(RepoError::from)?;
+    let mut plan = plan_at(now, repo, history, options, reborrow(&mut rewrite))?;
     if plan.declares_nothing() {
         return Ok(plan);
     }
@@ -164,7 +185,8 @@ pub fn declare(
         // From here on no other backup can appear that counts. If one has
         // appeared since the plan was made, plan again.
         if run.no() != history.next_run() {
-            plan = PrunePlan::make(repo, run.history(), options, reborrow(&mut rewrite))?;
+            plan =
+                PrunePlan::make(repo.store().now()?, repo, run.history(), options, reborrow(&mut rewrite))?;
         }
         write_declaration(&run, plan, options, rewrite)
     };

@@ -121,6 +121,7 @@ impl PrunePlan {
 
     /// Makes the plan from outcomes, refs and names only. Packs of runs without an outcome are ignored.
     pub(super) fn make(
+        now: SystemTime,
         repo: &Repo,
         history: &History,
         options: &PruneOptions,
@@ -145,7 +146,7 @@ impl PrunePlan {
             plan.missing.push(UnreadablePack::damaged(*pack, &RepoError::damaged(log.pack(*pack), damage)));
             false
         });
-        let kept_for_resume = kept_for_resume(history, options, repo.store().now()?);
+        let kept_for_resume = kept_for_resume(history, options, now);
         // Missing packs may have been moved by a prune whose outcome is lost, into packs that look like the
         // remains of an unfinished run: a repair finds them there.
         let oldest_missing = plan.missing.iter().map(|it| it.pack.run).min();

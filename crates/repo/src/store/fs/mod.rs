@@ -37,7 +37,7 @@ use self::{
 use super::{
     ObjectInfo, ObjectPath, Store, StoreError, StoreErrorKind, Upload,
     landmark::{Landmark, is_gone},
-    layout::{TEMPORARY, is_own_folder, is_temporary_name, split, temporary_name},
+    layout::{TEMPORARY, is_temporary_name, may_hold_objects, split, temporary_name},
 };
 
 mod append;
@@ -362,7 +362,7 @@ impl Inner {
         for entry in folder.entries().map_err(failed)? {
             let name = format!("{prefix}{}", entry.name);
             if !entry.is_file {
-                if !is_own_folder(prefix, &entry.name) && !self.walk(&(name + "/"), each)? {
+                if may_hold_objects(prefix, &entry.name) && !self.walk(&(name + "/"), each)? {
                     return Ok(false);
                 }
                 continue;
@@ -383,7 +383,10 @@ impl Inner {
         let mut names = Vec::new();
         let Some(folder) = Folder::find(&self.root, prefix)? else { return Ok(names) };
         for Entry { name, is_file } in folder.entries()? {
-            if !is_file && !is_own_folder(prefix, &name) && self.holds_objects(&format!("{prefix}{name}/"))? {
+            if !is_file
+                && may_hold_objects(prefix, &name)
+                && self.holds_objects(&format!("{prefix}{name}/"))?
+            {
                 names.push(name);
             }
         }
@@ -394,7 +397,14 @@ impl Inner {
     fn holds_objects(&self, prefix: &str) -> io::Result<bool> {
         let Some(folder) = Folder::find(&self.root, prefix)? else { return Ok(false) };
         for entry in folder.entries()? {
-            if entry.is_file || self.holds_objects(&format!("{prefix}{}/", entry.name))? {
+            let holds = match entry.is_file {
+                true => ObjectPath::new(format!("{prefix}{}", entry.name)).is_some(),
+                false => {
+                    may_hold_objects(prefix, &entry.name)
+                        && self.holds_objects(&format!("{prefix}{}/", entry.name))?
+                }
+            };
+            if holds {
                 return Ok(true);
             }
         }

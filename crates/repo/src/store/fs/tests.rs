@@ -307,3 +307,50 @@ fn links_and_strangers_are_no_objects() {
     assert_eq!(seen, []);
     assert_eq!(store.list_folders("").unwrap(), Vec::<String>::new());
 }
+
+/// Neither a file nor a folder whose name has control characters shows up, or is named in an error.
+#[test]
+fn names_that_a_terminal_obeys_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FsStore::create(folder.path()).unwrap();
+    store.create_if_absent(&path("signers/a"), b"x").unwrap();
+    fs::write(folder.path().join("signers/a\u{1b}[2J\nwarning: b"), b"x").unwrap();
+    for above in ["signers/c\nd", "e\u{9b}2J", "f"] {
+        fs::create_dir(folder.path().join(above)).unwrap();
+    }
+    fs::write(folder.path().join("signers/c\nd/x"), b"x").unwrap();
+    fs::write(folder.path().join("f/\u{7}"), b"x").unwrap();
+    let mut seen = Vec::new();
+    store
+        .list("", &mut |object| {
+            seen.push(object.path);
+            true
+        })
+        .unwrap();
+    assert_eq!(seen, [path("signers/a")]);
+    assert_eq!(store.list_folders("").unwrap(), ["signers"]);
+    assert_eq!(store.list_folders("signers/").unwrap(), [""; 0]);
+}
+
+/// Whoever can write can make folders in folders without end: they lock nobody out.
+#[test]
+fn folders_deeper_than_any_object_are_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = FsStore::create(folder.path()).unwrap();
+    let names = ["signers/a", "sources/a/physical/runs/0000000001/000001"];
+    names.iter().for_each(|name| drop(store.create_if_absent(&path(name), b"x").unwrap()));
+    for above in ["signers/", "", "sources/a/physical/runs/0000000001/"] {
+        let deep = folder.path().join(format!("{above}{}", "d/".repeat(1500)));
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("x"), b"x").unwrap();
+    }
+    let mut seen = Vec::new();
+    store
+        .list("", &mut |object| {
+            seen.push(object.path.to_string());
+            true
+        })
+        .unwrap();
+    assert_eq!(seen, names);
+    assert_eq!(store.list_folders("").unwrap(), ["signers", "sources"]);
+}
