@@ -32,6 +32,8 @@ pub(crate) struct Config {
     pub(crate) identity: Option<PathBuf>,
     /// As `--key`.
     pub(crate) key: Option<KeyId>,
+    /// Whether the repository is meant to be unencrypted: nothing warns of that.
+    pub(crate) no_encryption: bool,
     /// As `--name`.
     #[serde(deserialize_with = "name")]
     pub(crate) name: Option<SourceName>,
@@ -65,6 +67,8 @@ pub(crate) struct OtherRepository {
     pub(crate) identity: Option<PathBuf>,
     /// As `--to-key`.
     pub(crate) key: Option<KeyId>,
+    /// Whether it is meant to be unencrypted.
+    pub(crate) no_encryption: bool,
     /// Whether backups go there as well, as with `--also-to`.
     pub(crate) backup: bool,
     /// How it is reached, if it is beyond a network.

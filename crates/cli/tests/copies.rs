@@ -99,6 +99,23 @@ fn what_is_in_the_way_of_a_copy_is_told_with_the_repository_that_it_is_about() {
     at_other(&program, &["check", "--read-data"]).expect_code(0);
 }
 
+/// A copy of which the target has lost a pack is not told as one that is there: the others are, and the code is that of
+/// damage.
+#[test]
+fn a_copy_that_is_damaged_in_the_target_is_told() {
+    let program = scene();
+    copy(&program, &["--all"]).expect_code(0);
+    let pack = program.path("other").join("sources/db1/physical/packs/0000000003-000000");
+    fs::remove_file(pack).unwrap();
+    let damaged = copy(&program, &["--all", "--json"]).expect_code(7);
+    let lines = damaged.json();
+    let item = lines.iter().find(|line| line["type"] == "item").unwrap();
+    assert_eq!(states(item), ["was-there", "was-there", "there-damaged"], "{item}");
+    let one = copy(&program, &["3"]).expect_code(7);
+    assert!(one.out.contains("db1#3 exists there already, as db1#3, but is damaged there"), "{one:#?}");
+    assert!(one.err.contains("repair") && !one.out.contains("completed OK"), "{one:#?}");
+}
+
 #[test]
 fn a_repository_of_the_configuration_is_known_by_its_name() {
     let program = scene();

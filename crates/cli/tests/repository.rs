@@ -1,3 +1,5 @@
+use serde_json::Value;
+
 use crate::program::{Program, bare, run};
 
 const READERS: [&[&str]; 3] = [&["list"], &["check"], &["prune", "--dry-run"]];
@@ -63,6 +65,42 @@ fn a_repository_without_encryption_asks_for_no_password_and_takes_none() {
     run(&mut with(&["list"])).expect_code(0);
     let it = run(with(&["list"]).env("HOLDFAST_PASSWORD", "x")).expect_code(6);
     assert!(it.err.contains("not encrypted"), "{it:#?}");
+}
+
+/// Whoever writes the store can put a repository without encryption in the place of an encrypted one: each verb tells,
+/// unless the configuration says that it is meant.
+#[test]
+fn a_repository_without_encryption_is_told_unless_it_is_meant() {
+    let program = Program::new();
+    let home = program.path("");
+    let with = |words: &[&str]| {
+        let mut command = bare(&home);
+        command.args(words).arg("--repo").arg(program.repository());
+        command
+    };
+    run(&mut with(&["init", "--no-encryption"])).expect_code(0);
+    let warning = format!("the repository {} is not encrypted", program.repository().display());
+    for words in [&["list"][..], &["check"], &["prune"], &["key", "list"], &["doctor", "--no-server"]] {
+        let it = run(&mut with(words));
+        let told = it.err.lines().filter(|line| line.contains(&warning)).count();
+        assert!(told == 1 && it.err.contains("warning: "), "{words:?}: {it:#?}");
+    }
+    let lines = run(&mut with(&["list", "--json"])).expect_code(0).json();
+    let is_it =
+        |line: &&Value| line["type"] == "warning" && line["text"].as_str().unwrap().contains(&warning);
+    assert_eq!(lines.iter().filter(is_it).count(), 1, "{lines:#?}");
+
+    let config = program.write("holdfast.toml", "no-encryption = true\n").display().to_string();
+    let it = run(&mut with(&["list", "--config", &config])).expect_code(0);
+    assert!(!it.err.contains("encrypted"), "{it:#?}");
+    // As the target of a copy.
+    let from = Program::with_repository();
+    let to = format!("[[repository]]\nname = \"plain\"\nrepo = \"{}\"\n", program.repository().display());
+    for (meant, told) in [("", 1), ("no-encryption = true\n", 0)] {
+        let config = from.write("to.toml", &format!("{to}{meant}")).display().to_string();
+        let it = from.run(&["copy", "--all", "--to", "plain", "--config", &config]).expect_code(0);
+        assert_eq!(it.err.matches(&warning).count(), told, "{it:#?}");
+    }
 }
 
 #[test]

@@ -58,6 +58,10 @@ pub fn failed(error: CopyError, from: &Repo, to: &Repo) -> Error {
         CopyError::Unknown { .. } => at_from(Error::failed(error.to_string())),
         CopyError::Older { .. } => Error::failed(error.to_string())
             .hinted("copy each backup before the next one; or copy it under another name (--as)"),
+        CopyError::ThereDamaged { .. } => at_to(
+            Error::damaged(error.to_string())
+                .hinted("\"holdfast check\" and \"holdfast repair\" the other repository, then copy again"),
+        ),
         CopyError::NoSuchBackup { .. } => {
             Error::failed(error.to_string()).hinted("\"holdfast list\" shows the backups")
         }

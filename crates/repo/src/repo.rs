@@ -33,6 +33,10 @@ use crate::{
     },
 };
 
+/// What a look at the keys found that began after something was listed; nothing as long as nobody has looked.
+#[derive(Default)]
+pub(crate) struct Looked(Mutex<Option<Arc<Trust>>>);
+
 /// A store and the keys to it. Can be shared between threads.
 pub struct Repo {
     store: Arc<dyn Store>,
@@ -250,6 +254,23 @@ impl Repo {
             }
         }
         Ok(trust.author(signer, log, run, outcome))
+    }
+
+    /// Sees to it that the signer of an object listed before `looked` was made is known, or known to be a stranger.
+    /// Whoever could have signed it was vouched for by then, so one look is enough for all that was listed.
+    pub(crate) fn meet(&self, signer: Hex<32>, looked: &Looked) -> Result<(), StoreError> {
+        if lock(&self.trust).knows(signer) || lock(&self.strangers).contains(&signer) {
+            return Ok(());
+        }
+        let mut looked = lock(&looked.0);
+        let trust = match &*looked {
+            Some(trust) => trust,
+            None => looked.insert(self.look_again()?),
+        };
+        if !trust.knows(signer) {
+            lock(&self.strangers).insert(signer);
+        }
+        Ok(())
     }
 
     /// The last run of a log that has an outcome, according to the removals of keys.

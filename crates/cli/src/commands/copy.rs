@@ -75,6 +75,8 @@ enum State {
     ToCopy,
     /// Copied by an earlier run.
     WasThere,
+    /// Copied by an earlier run, and damaged since.
+    ThereDamaged,
     /// Older than the newest backup in the target.
     Older,
     /// Dropped in the source repository since the copy began.
@@ -110,6 +112,9 @@ impl Render for Backup {
             ),
             (State::Copied | State::ToCopy, _) => writeln!(out, "{} is to be copied", self.id),
             (State::WasThere, _) => writeln!(out, "{} exists there already, as {there}{word}", self.id),
+            (State::ThereDamaged, _) => {
+                writeln!(out, "{} exists there already, as {there}, but is damaged there{word}", self.id)
+            }
             (State::Older, _) => {
                 writeln!(out, "{} is not copied: {there} in the target is newer{word}", self.id)
             }
@@ -297,6 +302,13 @@ impl LogCopy<'_> {
             match verdict {
                 Verdict::IsThere(_) => backup.stays(&self.copier, verdict),
                 Verdict::Older(_) if !is_asked_for => backup.stays(&self.copier, verdict),
+                Verdict::ThereDamaged(there) => {
+                    backup.stays(&self.copier, verdict);
+                    let error = CopyError::ThereDamaged { log: self.copier.log().clone(), there };
+                    let error = failed(error);
+                    backup.error = Some(error.to_string());
+                    worst = Some(error);
+                }
                 _ if args.dry_run => {}
                 _ => {
                     if let Err(error) = self.copy_one(run, &mut backup) {
@@ -347,6 +359,7 @@ impl Backup {
         let (state, there) = match verdict {
             Verdict::Copy => return,
             Verdict::IsThere(run) => (State::WasThere, run),
+            Verdict::ThereDamaged(run) => (State::ThereDamaged, run),
             Verdict::Older(newest) => (State::Older, newest),
         };
         self.state = state;

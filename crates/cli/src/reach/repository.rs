@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use holdfast_core::{Error, ErrorKind, Result, server::Secret};
+use holdfast_pipe::Suite;
 use holdfast_repo::{
     Act, KeyError, Repo,
     keys::{KeyId, Unlock},
@@ -108,8 +109,26 @@ pub(crate) fn warn_of_keys(context: &Context<'_>, repo: &Repo) {
     }
 }
 
+/// Warns that nothing is encrypted, unless that `is_meant`: without a password there is nothing to tell by that
+/// somebody has put another repository in the place of an encrypted one.
+fn warn_of_no_encryption(context: &Context<'_>, repo: &Repo, is_meant: bool) {
+    if repo.info().suite == Suite::None && !is_meant {
+        let location = repo.store().location();
+        context.output.warning(format!(
+            "the repository {location} is not encrypted: whoever can read it can read all backups (if that is \
+             meant, say \"no-encryption = true\" in the configuration file)"
+        ));
+    }
+}
+
 /// Like [`open`], but does not take over signals yet, so that further passwords can be asked for.
 pub(crate) fn unlock(context: &Context<'_>) -> Result<Repo> {
+    let repo = unlock_main(context)?;
+    warn_of_no_encryption(context, &repo, context.config.no_encryption);
+    Ok(repo)
+}
+
+fn unlock_main(context: &Context<'_>) -> Result<Repo> {
     let store = existing_store(&location(context)?, options(context))?;
     let (global, config) = (&context.global, &context.config);
     let only = global.key.or(config.key);
@@ -235,7 +254,9 @@ fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
     if let (None, Some(path)) = (&given, known.and_then(|known| known.identity.as_ref())) {
         return with_identity(store, path, only).map_err(at);
     }
-    with_password(store, given, only, (location, password::GIVE_TO)).map_err(at)
+    let repo = with_password(store, given, only, (location, password::GIVE_TO)).map_err(at)?;
+    warn_of_no_encryption(context, &repo, known.is_some_and(|known| known.no_encryption));
+    Ok(repo)
 }
 
 fn with_password(

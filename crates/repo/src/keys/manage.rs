@@ -124,7 +124,7 @@ pub fn list(repo: &Repo) -> Result<KeyList, KeyError> {
         }
     }
     for path in paths {
-        match slot::read(&**repo.store(), &path) {
+        match slot::read_sound(&**repo.store(), &path, repo.info()) {
             Ok(object) => match described(repo, &trust, &object) {
                 Ok(key) => list.keys.push(key),
                 Err(what) => list.problems.push((path.to_string(), what.to_owned())),
@@ -431,10 +431,20 @@ fn may_end(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<Vec<(LogName, Ru
     Ok(may_end)
 }
 
+/// Whether the key has an object that its holder can open, as far as that can be told without.
+fn can_be_opened(repo: &Repo, key: &Signer) -> Result<bool, KeyError> {
+    match slot::read_sound(&**repo.store(), &key_path(key.key_id), repo.info()) {
+        Ok(object) => Ok(object.role == key.role),
+        Err(KeyError::Damaged { .. }) => Ok(false),
+        Err(KeyError::Store(error)) if error.is_not_found() => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
 fn has_other_operator(repo: &Repo, trust: &Trust, key_id: KeyId) -> Result<bool, KeyError> {
     for other in trust.standing().map(|known| &known.signer) {
         let counts = other.role == Role::Operator && other.key_id != key_id;
-        if counts && has_object(repo, other.key_id)? {
+        if counts && can_be_opened(repo, other)? {
             return Ok(true);
         }
     }

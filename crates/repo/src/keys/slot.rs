@@ -1,6 +1,7 @@
 //! Key objects: key material behind a password, or sealed for a public key
 //! (`docs/reference/repository.md` section 4).
 
+use holdfast_pipe::Suite;
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
     signature::{ED25519, UnparsedPublicKey},
@@ -181,6 +182,35 @@ pub(super) fn read(store: &dyn Store, path: &ObjectPath) -> Result<KeyObject, Ke
     let object: KeyObject = serde_json::from_slice(&bytes).map_err(|error| damaged(path, error))?;
     if object.format != FORMAT || path.file_name() != object.key_id.to_string() {
         return Err(damaged(path, "format or key id contradicts its name"));
+    }
+    Ok(object)
+}
+
+/// Reads a key object that could be opened by whoever has its password or identity, as far as that can be told
+/// without.
+pub(super) fn read_sound(
+    store: &dyn Store,
+    path: &ObjectPath,
+    info: &RepositoryInfo,
+) -> Result<KeyObject, KeyError> {
+    let object = read(store, path)?;
+    let sealed = from_hex(&object.sealed).ok_or_else(|| damaged(path, "not hex"))?;
+    match &object.slot {
+        Slot::Password { kdf, .. } if kdf != "argon2id" => {
+            return Err(damaged(path, format!("unknown key derivation \"{kdf}\"")));
+        }
+        Slot::Password { params, .. } => params.check().map_err(|error| damaged(path, error))?,
+        Slot::Public { recipient, enc, by, signature } => {
+            let associated = associated_data(info.repository_id, object.key_id, object.role);
+            let message = slot_message(&of_public(associated, *recipient), *enc, &sealed);
+            if UnparsedPublicKey::new(&ED25519, by.0).verify(&message, &signature.0).is_err() {
+                return Err(damaged(path, "its signature is wrong"));
+            }
+        }
+        Slot::None {} => {}
+    }
+    if matches!(object.slot, Slot::None {}) != (info.suite == Suite::None) {
+        return Err(damaged(path, "its slot contradicts the repository's suite"));
     }
     Ok(object)
 }

@@ -381,6 +381,39 @@ fn what_the_target_has_lost_is_copied_again() {
     to.assert_is(RunNo(2), &states[1]);
 }
 
+/// A backup of which the target has lost something is told as damaged there, whether a pack is plainly missing or a
+/// check has found it damaged; the others are there. Once a repair has given it up, it is copied again.
+#[test]
+fn what_is_damaged_in_the_target_is_not_there() {
+    for is_recorded in [false, true] {
+        let (from, states) = four_backups_of(Suite::None, None, 8);
+        let to = World::new(Suite::X25519Aes256Gcm);
+        copied(&from, &to, 1);
+        copied(&from, &to, 2);
+        let pack = to.log.pack(PackId { run: RunNo(2), part: 0 });
+        if is_recorded {
+            // Of the size that it had.
+            assert!(to.store.damage(&pack, |bytes| bytes[300] ^= 1));
+            assert_eq!(plan(&from, &to)[1].1, Verdict::IsThere(RunNo(2)), "nobody has looked");
+            assert!(!to.check_all().findings.is_empty());
+        } else {
+            to.store.delete(&[pack]).unwrap();
+        }
+        let found = plan(&from, &to);
+        assert_eq!(
+            found[..2],
+            [(1, Verdict::IsThere(RunNo(1))), (2, Verdict::ThereDamaged(RunNo(2)))],
+            "recorded: {is_recorded}"
+        );
+        let error = copy(&from, &to, 2).unwrap_err();
+        assert!(matches!(error, CopyError::ThereDamaged { there: RunNo(2), .. }), "{error}");
+        drop_backup(&to, 2);
+        assert_eq!(plan(&from, &to)[1].1, Verdict::Copy);
+        let report = copied(&from, &to, 2);
+        to.assert_is(RunNo(report.backup), &states[1]);
+    }
+}
+
 /// A copy is a run like any other: it does not wait for an active run, and is lost if another has ended it.
 #[test]
 fn a_copy_is_a_run_of_the_target() {

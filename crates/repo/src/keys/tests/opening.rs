@@ -113,6 +113,36 @@ fn passwords_come_and_go_and_the_last_operator_stays() {
     assert_eq!(list(&by_password(&store, "third").unwrap()).unwrap().keys.len(), 1);
 }
 
+/// An operator's key whose object is damaged opens nothing: it does not keep the last good one from being the last, and
+/// the list names it.
+#[test]
+fn a_damaged_object_is_no_other_operators_key() {
+    let identity = Identity::generate();
+    let second = password("second");
+    for (slot, from, to) in [
+        (behind(&second), "\"key_id\"", "\"key_\""),
+        (behind(&second), "\"sealed\":\"", "\"sealed\":\"x"),
+        (behind(&second), "argon2id", "argon2ie"),
+        (behind(&second), "19456", "8"),
+        (behind(&second), "\"role\":\"operator\"", "\"role\":\"keeper\""),
+        (NewSlot::Public(identity.public()), "\"sealed\":\"", "\"sealed\":\"00"),
+    ] {
+        let (store, root) = new_repo();
+        let own = root.keys().key_id();
+        let info = add(&root, &key(Role::Operator, &[]), slot).unwrap();
+        let path = object_path(&format!("keys/{}", info.key_id));
+        assert!(list(&root).unwrap().problems.is_empty());
+        edit(&store, &path, from, to);
+        let error = remove(&root, own).unwrap_err();
+        assert!(matches!(error, KeyError::LastOperator { .. }), "{to}: {error}");
+        let listed = list(&root).unwrap();
+        assert_eq!((listed.keys.len(), listed.problems.len()), (1, 1), "{to}: {listed:?}");
+        assert_eq!(listed.problems[0].0, path.to_string(), "{to}");
+        // It can be removed itself.
+        remove(&root, info.key_id).unwrap();
+    }
+}
+
 #[test]
 fn a_removed_key_object_that_is_put_back_opens_nothing() {
     let (store, root) = new_repo();

@@ -12,6 +12,8 @@
 //!   at hand may build on it: no hash in the source tells what a writer's key has put into the target.
 //! - Copies are in the order in which the backups were taken: nothing older than the newest is ever copied,
 //!   so that "latest" stays the latest.
+//! - A backup that the target has, but needs packs there that are missing or that a check has found damaged,
+//!   does not pass for one that is there, with a key that can tell.
 //! - An item of a type that this version does not know fails the copy, with the item's name.
 
 use std::{path::PathBuf, sync::Arc, time::Instant};
@@ -41,6 +43,7 @@ use crate::{
         outcome::{CopyOf, Outcome},
         run::{BeginError, Ending, FinishError, Run, RunOptions, stored_outcome},
     },
+    ops::stored::Stored,
     repo::Repo,
     steps::Steps,
 };
@@ -161,6 +164,16 @@ pub enum CopyError {
         /// The newest backup in the target.
         newest: RunNo,
     },
+    /// The target has the backup, but has lost some of it.
+    #[error(
+        "backup {there} of {log}, which is this backup, is damaged: it needs data that is damaged or gone"
+    )]
+    ThereDamaged {
+        /// The log in the target.
+        log: LogName,
+        /// The backup in the target.
+        there: RunNo,
+    },
     /// The backup does not stand.
     #[error("{log} has no backup {run}")]
     NoSuchBackup {
@@ -193,6 +206,8 @@ pub enum Verdict {
     Copy,
     /// Nothing: the target has it, as this backup.
     IsThere(RunNo),
+    /// Nothing before a repair: the target has it, as this backup, but has lost some of it.
+    ThereDamaged(RunNo),
     /// Nothing: the target's newest backup, this one, is younger.
     Older(RunNo),
 }
@@ -274,17 +289,47 @@ impl<'a> Copier<'a> {
     pub fn word_of(&self, verdict: Verdict) -> Option<KeyId> {
         let outcome = match verdict {
             Verdict::Copy => None,
-            Verdict::IsThere(run) => self.there.outcome(run).filter(|outcome| outcome.copy_of.is_some()),
+            Verdict::IsThere(run) | Verdict::ThereDamaged(run) => {
+                self.there.outcome(run).filter(|outcome| outcome.copy_of.is_some())
+            }
             Verdict::Older(newest) => self.there.outcome(newest),
         };
         let by_others = outcome.filter(|outcome| !self.to.may_build_on(&outcome.author));
         by_others.map(|outcome| outcome.author.key_id)
     }
 
-    /// What to do with each of `runs`, as the target is now.
+    /// What to do with each of `runs`, as the target is now. Reads the refs of those that are there, with a
+    /// key that can.
     pub fn plan(&mut self, runs: &[RunNo]) -> Result<Vec<(RunNo, Verdict)>, CopyError> {
         self.there()?;
-        runs.iter().map(|run| Ok((*run, self.verdict(self.backup(*run)?, &self.there)))).collect()
+        let mut stored = None;
+        let verdict = |run: &RunNo| {
+            let verdict = self.verdict(self.backup(*run)?, &self.there);
+            Ok((*run, self.looked_at(verdict, &self.there, &mut stored)?))
+        };
+        runs.iter().map(verdict).collect()
+    }
+
+    /// The verdict after a look at what is stored of a backup that is there. A key that cannot read refs has only
+    /// the outcome to go by.
+    fn looked_at<'t>(
+        &'t self,
+        verdict: Verdict,
+        there: &'t History,
+        stored: &mut Option<Stored<'t>>,
+    ) -> Result<Verdict, CopyError> {
+        let Verdict::IsThere(run) = verdict else { return Ok(verdict) };
+        if !self.to.can_read() {
+            return Ok(verdict);
+        }
+        let stored = match stored {
+            Some(stored) => stored,
+            None => stored.insert(Stored::look(self.to, there).map_err(CopyError::To)?),
+        };
+        match stored.has_all_of(run).map_err(CopyError::To)? {
+            true => Ok(verdict),
+            false => Ok(Verdict::ThereDamaged(run)),
+        }
     }
 
     fn backup(&self, run: RunNo) -> Result<&'a Outcome, CopyError> {
@@ -326,9 +371,10 @@ impl<'a> Copier<'a> {
     }
 
     fn decided(&self, backup: &Outcome, there: &History) -> Result<Option<Copied>, CopyError> {
-        match self.verdict(backup, there) {
+        match self.looked_at(self.verdict(backup, there), there, &mut None)? {
             Verdict::Copy => Ok(None),
             Verdict::IsThere(run) => Ok(Some(Copied::WasThere(run))),
+            Verdict::ThereDamaged(there) => Err(CopyError::ThereDamaged { log: self.log.clone(), there }),
             Verdict::Older(newest) => {
                 Err(CopyError::Older { log: self.history.log().clone(), run: backup.run, newest })
             }
@@ -464,7 +510,8 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// What to do with `backup`, of `history` in `from`, given the history `there` of a log of `to`.
+/// What to do with `backup`, of `history` in `from`, given the history `there` of a log of `to`: whether what is
+/// there is whole, it does not tell.
 #[must_use]
 pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, there: &History) -> Verdict {
     let origin = backup.origin(from, history.log());
