@@ -12,13 +12,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use holdfast_formats::{Flavor, SpaceId, table_name};
-use holdfast_repo::format::item::{Item, ItemPath};
+use holdfast_formats::{Flavor, SpaceId, table_name, tablespace::is_shared};
+use holdfast_repo::format::item::{Item, ItemPath, Tablespace};
 
 use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};
-
-/// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
-pub(super) const FLAG_SHARED: u32 = 1 << 11;
 
 /// Some tables of a backup.
 #[derive(Clone, Debug)]
@@ -69,8 +66,8 @@ impl Part {
     /// Whether the file of an item, which is at `home` in the data directory, belongs to the part.
     pub(super) fn has(&self, item: &Item, home: &ItemPath) -> bool {
         let tablespace = item.tablespace;
-        let is_shared = |flags: u32| self.flavor == Flavor::MySql && flags & FLAG_SHARED != 0;
-        if tablespace.is_some_and(|it| self.spaces.contains(&it.space) || is_shared(it.flags)) {
+        let is_needed = |it: Tablespace| self.spaces.contains(&it.space) || is_shared(self.flavor, it.flags);
+        if tablespace.is_some_and(is_needed) {
             return true;
         }
         // So new that its first page was not written yet: the redo makes it,
