@@ -9,7 +9,7 @@
 //!   restored leads outside: no path of the manifest, no link in the target, not the redo, and no file that
 //!   the source kept elsewhere ([`target`], [`plan::layout`], [`redo`]).
 //! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup,
-//!   or on request, and never while a server runs on it ([`target::claim`]).
+//!   or on request, and never while a server runs on it ([`target::survey`]).
 //! - No server starts on a half-restored directory, whenever the restore stops: until the recovery has been
 //!   judged, the files without which no server starts have other names, and something else is in their places
 //!   ([`target::claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
@@ -53,7 +53,7 @@ use self::{
     own_server::PrivateFiles,
     plan::{MappedFile, Plan, refuse_repository},
     roots::Roots,
-    target::claim::{Claim, Marker},
+    target::{claim::Claim, marker::Marker},
     warnings::warn,
 };
 use crate::{

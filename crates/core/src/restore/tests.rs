@@ -29,8 +29,8 @@ use super::{
     Piece, Reached, RestoreMode, RestoreOptions, RestoreReport, Transactions,
     assemble::least_bytes,
     target::{
-        claim::survey,
         names::{MARKER, REPORT},
+        survey::survey,
     },
 };
 use crate::{

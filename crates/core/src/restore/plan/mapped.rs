@@ -11,9 +11,9 @@ use crate::{
         options::RestoreOptions,
         target::{
             Found, Tree,
-            claim::{Standing, Survey, changed},
             in_use::is_open_elsewhere,
             io_failed,
+            survey::{Standing, Survey, changed},
         },
     },
 };

@@ -29,8 +29,9 @@ use super::{
     options::RestoreOptions,
     redo::{RedoLayout, lay_out},
     target::{
-        claim::{Marker, Standing, Survey, changed, survey},
+        marker::Marker,
         names::partial_of,
+        survey::{Standing, Survey, changed, survey},
     },
 };
 use layout::{IN_THE_TARGET, Pointer};

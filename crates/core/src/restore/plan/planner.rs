@@ -32,8 +32,8 @@ use crate::{
         server_options,
         target::{
             Found, FoundKind,
-            claim::Survey,
             names::{MARKER, partial_of},
+            survey::Survey,
         },
     },
 };

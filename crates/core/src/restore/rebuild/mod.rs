@@ -31,8 +31,9 @@ use super::{
     replay,
     target::{
         DIRECTORY_MODE, Tree,
-        claim::{Claim, Marker},
+        claim::Claim,
         io_failed,
+        marker::Marker,
         names::{PRIVATE, own_path, private_of},
     },
     warnings::warn_of_root,

@@ -17,8 +17,8 @@ use super::{
         server_options::{new_options, system_files},
         target::{
             Tree,
-            claim::{Standing, Survey, survey},
             names::{MARKER, REDO_MARIADB, own_path},
+            survey::{Standing, Survey, survey},
         },
     },
     backup::LogicalBackup,
