@@ -33,6 +33,7 @@ pub mod files;
 mod imported;
 pub mod inventory;
 mod keys;
+mod listing;
 mod log_tables;
 pub mod mariadb;
 pub mod mysql;

@@ -34,6 +34,7 @@ use crate::{
         inventory::Spaces,
         plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
+        rewritten::catch_up,
         tablespace::TablespaceEntry,
         workers::Buffers,
     },
@@ -129,7 +130,7 @@ impl Capture<'_> {
                 relies_on_logs || matches!(when, When::AriaControl | When::AriaLog)
             })?;
             self.copier.context.restore_limits(self.options.read_bytes_per_s_max);
-            let rewritten = self.catch_up()?;
+            let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;

@@ -25,6 +25,7 @@ use crate::{
         imported::Imported,
         inventory::Spaces,
         redo::mysql::Start,
+        rewritten::catch_up,
         tablespace::TablespaceEntry,
     },
 };
@@ -132,7 +133,7 @@ impl Capture<'_> {
             drop(lock);
             self.copier.context.restore_limits(self.options.read_bytes_per_s_max);
             again.wait(self.copier.context.cancel)?;
-            let rewritten = self.catch_up()?;
+            let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
