@@ -128,7 +128,7 @@ pub(super) fn run(
     Ok(Prepared {
         program: files.binary.path.clone(),
         version: files.binary.version.to_string(),
-        lsn: recovered.lsn.0,
+        lsn: recovered.lsn,
         binlog: recovered.binlog,
         rows_rolled_back: recovered.rows_rolled_back,
         ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),

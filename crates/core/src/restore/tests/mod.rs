@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use holdfast_formats::{PageSize, SpaceId, checksum};
+use holdfast_formats::{Lsn, PageSize, SpaceId, checksum};
 use holdfast_repo::{
     Kind, LogName, Protection, Repo, RunNo,
     data::writer::{BackupWriter, FileSpec, Foundation, WriterOptions},
@@ -158,7 +158,7 @@ impl World {
         let data = writer.finish(&run).unwrap();
         let position = Position {
             precision: Precision::Exact,
-            lsn: redo.stop_lsn().0,
+            lsn: redo.stop_lsn(),
             binlog: Some(BinlogPosition { file: "binlog.000007".into(), offset: 1234 }),
             gtid: Some("0-1-99".into()),
             replica_gtid: None,
@@ -248,9 +248,9 @@ fn redo() -> (CapturedRedo, Vec<u8>) {
     let crc = checksum::crc32c(&header[..508]);
     header[508..].copy_from_slice(&crc.to_be_bytes());
     let redo = CapturedRedo::MariaDb {
-        checkpoint_lsn: lsn,
-        checkpoint_end_lsn: lsn,
-        stop_lsn: lsn + bytes.len() as u64,
+        checkpoint_lsn: Lsn(lsn),
+        checkpoint_end_lsn: Lsn(lsn),
+        stop_lsn: Lsn(lsn + bytes.len() as u64),
         source_size_bytes: LOG_BYTES,
         header: header.iter().map(|byte| format!("{byte:02x}")).collect(),
         encrypted: false,

@@ -207,7 +207,7 @@ impl Capture<'_> {
         };
         Ok(Position {
             precision: Precision::Exact,
-            lsn: status.lsn.0,
+            lsn: status.lsn,
             binlog: status.binlog,
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
@@ -401,8 +401,8 @@ pub(super) fn as_precise_as(
 /// What a restore must know about the captured redo.
 pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo {
     CapturedRedo::MySql {
-        begin_lsn: start.begin.0,
-        checkpoint_lsn: start.checkpoint.0,
+        begin_lsn: start.begin,
+        checkpoint_lsn: start.checkpoint,
         stop_lsn: position.lsn,
         header: to_hex(&start.header),
         encrypted: start.encrypted,
@@ -429,7 +429,7 @@ mod tests {
     fn only_what_was_tried_tells_a_place_in_the_binlog() {
         let position = Position {
             precision: Precision::Exact,
-            lsn: 1_000,
+            lsn: Lsn(1_000),
             binlog: Some(BinlogPosition { file: "binlog.000001".to_owned(), offset: 792 }),
             gtid: Some("9915e34c-e812-11f1-8b24-02fc00000001:1-3".to_owned()),
             replica_gtid: None,
