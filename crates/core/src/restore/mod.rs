@@ -19,6 +19,7 @@
 
 mod assemble;
 mod backup_id;
+mod buffer_pool;
 mod continuing;
 mod done;
 mod finish;
@@ -67,7 +68,7 @@ pub use backup_id::BackupId;
 pub use done::{LeftOut, Loaded, Prepared, Reached, Replayed, Written};
 pub(crate) use hooks::{RecoveryHooks, ScratchRestore};
 pub use options::RestoreOptions;
-pub use part::Part;
+pub use part::TablePart;
 pub(crate) use part::{MissingTablespaces, Named, named};
 pub use plan::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,

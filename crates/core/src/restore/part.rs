@@ -19,7 +19,7 @@ use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};
 
 /// Some tables of a backup.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct TablePart {
     flavor: Flavor,
     selection: Selection,
     /// Further tables that are needed, by schema and name.
@@ -39,7 +39,7 @@ pub(crate) enum Named {
     Server,
 }
 
-impl Part {
+impl TablePart {
     /// The tables of a selection.
     pub(crate) fn new(flavor: Flavor, selection: Selection) -> Self {
         Self { flavor, selection, also: BTreeSet::new(), spaces: BTreeSet::new() }
@@ -119,7 +119,7 @@ fn is_fulltext(name: &str) -> bool {
 const BEFORE: [&str; 4] =
     ["Operating system error number 2 ", "Error number 2 means", "[MY-012592]", "[MY-012593]"];
 
-impl Part {
+impl TablePart {
     /// Removes from a server's log that it misses files which it was not given, and nothing else.
     pub(super) fn forget_absent(&self, log: &mut Vec<String>) {
         let mut kept = Vec::with_capacity(log.len());
@@ -192,9 +192,9 @@ impl std::error::Error for MissingTablespaces {}
 mod tests {
     use super::*;
 
-    fn part() -> Part {
+    fn part() -> TablePart {
         let tables = vec!["shop.orders".parse().unwrap()];
-        Part::new(Flavor::MariaDb, Selection { tables, ..Selection::default() })
+        TablePart::new(Flavor::MariaDb, Selection { tables, ..Selection::default() })
     }
 
     /// Names of files tell tables, partitions, and what belongs to a schema as a whole.

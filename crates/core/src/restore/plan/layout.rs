@@ -30,7 +30,7 @@ use crate::real_path::real_path;
 use crate::restore::{
     opened::Opened,
     options::RestoreOptions,
-    part::Part,
+    part::TablePart,
     target::names::{MARKER, PARTIAL, REDO_MARIADB, REDO_MYSQL_DIR, REPORT, is_of_a_restore},
 };
 
@@ -102,7 +102,7 @@ pub(crate) struct Layout<'a> {
     redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
     /// The part of the backup to restore; `None`: all of it.
-    part: Option<&'a Part>,
+    part: Option<&'a TablePart>,
     /// Names at the top of the target that several files of the backup would have.
     contested: HashSet<Vec<u8>>,
     /// Where the target and the mapped places really are: two mappings may lead to one.

@@ -25,6 +25,7 @@ pub use shown::{
 };
 
 use super::{
+    buffer_pool::buffer_pool_bytes,
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, lay_out},
@@ -105,7 +106,7 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
             (delete, room)
         }
     };
-    let buffer_pool = recovery::buffer_pool_bytes(options, redo.captured_bytes);
+    let buffer_pool = buffer_pool_bytes(options, redo.captured_bytes);
     let decided = planner.finish();
     let target_dir = real_path(&options.target_dir)?;
     let owner = owner_of(options, &survey);
