@@ -46,7 +46,7 @@ struct Judged {
 
 impl CopyContext<'_> {
     /// Copies a tablespace. Returns `None` if it vanished; whether that matters shows at the end.
-    pub fn tablespace(
+    pub(super) fn tablespace(
         &self,
         found: &TablespaceEntry,
         buffers: &mut Buffers,

@@ -93,7 +93,7 @@ fn index_name(session: &mut Session, id: u64) -> Result<Option<(String, String)>
 }
 
 /// The damaged pages of one capture.
-pub struct Damage<'a> {
+pub(super) struct Damage<'a> {
     is_taken: bool,
     indexes: &'a dyn Indexes,
     listener: &'a dyn Listener,
