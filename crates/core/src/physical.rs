@@ -26,11 +26,11 @@ pub enum CapturedRedo {
     /// from `checkpoint_lsn` to `stop_lsn`, with every marker byte rewritten for a log that never wrapped.
     MariaDb {
         /// Checkpoint that recovery starts from (C0).
-        checkpoint_lsn: u64,
+        checkpoint_lsn: Lsn,
         /// Where the checkpoint's own records begin (E0).
-        checkpoint_end_lsn: u64,
+        checkpoint_end_lsn: Lsn,
         /// End of the captured redo: recovery must end exactly here.
-        stop_lsn: u64,
+        stop_lsn: Lsn,
         /// Size of the source's log file.
         source_size_bytes: u64,
         /// First 512 bytes of the source's log file, hex.
@@ -44,11 +44,11 @@ pub enum CapturedRedo {
     /// cut at `stop_lsn`, unless it is encrypted.
     MySql {
         /// LSN of the first block.
-        begin_lsn: u64,
+        begin_lsn: Lsn,
         /// Checkpoint that recovery starts from.
-        checkpoint_lsn: u64,
+        checkpoint_lsn: Lsn,
         /// End of the redo that belongs to the position.
-        stop_lsn: u64,
+        stop_lsn: Lsn,
         /// First 2,048 bytes of the source's redo file that held the checkpoint, hex.
         header: String,
         /// Whether blocks are encrypted.
@@ -61,7 +61,7 @@ impl CapturedRedo {
     #[must_use]
     pub fn stop_lsn(&self) -> Lsn {
         match self {
-            Self::MariaDb { stop_lsn, .. } | Self::MySql { stop_lsn, .. } => Lsn(*stop_lsn),
+            Self::MariaDb { stop_lsn, .. } | Self::MySql { stop_lsn, .. } => *stop_lsn,
         }
     }
 
@@ -69,7 +69,7 @@ impl CapturedRedo {
     #[must_use]
     pub fn checkpoint_lsn(&self) -> Lsn {
         match self {
-            Self::MariaDb { checkpoint_lsn, .. } | Self::MySql { checkpoint_lsn, .. } => Lsn(*checkpoint_lsn),
+            Self::MariaDb { checkpoint_lsn, .. } | Self::MySql { checkpoint_lsn, .. } => *checkpoint_lsn,
         }
     }
 }
@@ -90,7 +90,7 @@ pub struct Position {
     /// How certain the position is.
     pub precision: Precision,
     /// End of the redo.
-    pub lsn: u64,
+    pub lsn: Lsn,
     /// Binlog file and offset, if the server writes a binlog.
     pub binlog: Option<BinlogPosition>,
     /// MariaDB: `gtid_binlog_pos`, or `gtid_slave_pos` if there is no binlog. MySQL: `gtid_executed`.
@@ -128,7 +128,7 @@ impl Position {
         };
         Ok(Self {
             precision: Precision::Exact,
-            lsn: MariaDbLsns::read(session)?.current.0,
+            lsn: MariaDbLsns::read(session)?.current,
             binlog: found.binlog,
             gtid,
             replica_gtid,
@@ -180,5 +180,34 @@ impl From<ReplicaChannel> for ReplicaPosition {
     fn from(found: ReplicaChannel) -> Self {
         let ReplicaChannel { name: channel, host, port, by_gtid, executed, .. } = found;
         Self { channel, host, port, by_gtid, executed: Some(executed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is stored has bare numbers.
+    #[test]
+    fn the_stored_form() {
+        let stored = json!({
+            "format": "my-sql", "begin_lsn": 1_024, "checkpoint_lsn": 1_100, "stop_lsn": u64::MAX, "header": "00",
+            "encrypted": false,
+        });
+        let redo = CapturedRedo::MySql {
+            begin_lsn: Lsn(1_024),
+            checkpoint_lsn: Lsn(1_100),
+            stop_lsn: Lsn(u64::MAX),
+            header: "00".to_owned(),
+            encrypted: false,
+        };
+        assert_eq!(serde_json::to_value(&redo).unwrap(), stored);
+        assert_eq!(serde_json::from_value::<CapturedRedo>(stored).unwrap(), redo);
+        let stored = json!({ "precision": "exact", "lsn": 1_500, "binlog": null, "gtid": null });
+        let position: Position = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(position.lsn, Lsn(1_500));
+        assert_eq!(serde_json::to_value(&position).unwrap(), stored);
     }
 }

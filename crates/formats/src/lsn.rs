@@ -4,9 +4,12 @@ use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// A log sequence number. In MySQL it also counts the headers and trailers of redo blocks; in MariaDB 10.8
-/// and later every byte it counts is log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// and later every byte it counts is log. Written down, it is a bare number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Lsn(pub u64);
 
 impl Lsn {

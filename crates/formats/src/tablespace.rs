@@ -16,6 +16,15 @@ pub const PREFIX_BYTES_MIN: usize = FLAGS + 4;
 /// first come from plugins named `provider_` and the algorithm.
 pub const COMPRESSION_ALGORITHMS: [&str; 6] = ["zlib", "lz4", "lzo", "lzma", "bzip2", "snappy"];
 
+/// MySQL: the flag of tablespaces that several tables can share (`FSP_FLAGS_POS_SHARED`): general ones, and the
+/// dictionary's. The system tablespace does not have it.
+pub const MYSQL_FLAG_SHARED: u32 = 1 << 11;
+
+/// Whether the flags say that several tables can share the tablespace. MariaDB's never do.
+pub fn is_shared(flavor: Flavor, flags: u32) -> bool {
+    flavor == Flavor::MySql && flags & MYSQL_FLAG_SHARED != 0
+}
+
 /// The format of one tablespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
@@ -125,10 +134,9 @@ impl Geometry {
         self.logical_page_size
     }
 
-    /// MySQL: whether several tables can share the tablespace: a general one, or the dictionary's. The flags
-    /// of the system tablespace do not say so.
+    /// Whether several tables can share the tablespace, by its flags ([`is_shared`]).
     pub fn is_shared(&self) -> bool {
-        self.flavor == Flavor::MySql && self.flags & mysql::SHARED != 0
+        is_shared(self.flavor, self.flags)
     }
 
     /// MariaDB's default format since 10.5: one checksum over all stored bytes.
@@ -248,7 +256,6 @@ mod mariadb {
 mod mysql {
     use super::{PageSize, shared_sizes};
 
-    pub(super) const SHARED: u32 = 1 << 11;
     pub(super) const ENCRYPTION: u32 = 1 << 13;
     /// Bit 10 DATA DIRECTORY, 11 shared, 12 temporary, 13 encryption, 14 serialized dictionary information.
     const KNOWN: u32 = (1 << 15) - 1;

@@ -13,7 +13,7 @@ use crate::{
     error::Result,
     event::{Cancel, Listener},
     source::{Captured, Source},
-    taking::{Several, Writers, identity, only},
+    taking::{Destinations, Writers, identity, only},
     watch::Watch,
 };
 
@@ -133,7 +133,8 @@ impl Capture<'_> {
         before_end: &dyn Fn() -> Result<()>,
     ) -> Vec<Result<BackupReport>> {
         let Self { source, headroom, options, watch, cancel } = self;
-        let several = Several { log, part: None, is_imported: false, headroom, options, watch, cancel };
+        let destinations =
+            Destinations { log, part: None, is_imported: false, headroom, options, watch, cancel };
         let capture = |writers: &Writers<'_>| {
             let tee = Tee::new(writers);
             let captured = writers.while_giving(
@@ -145,7 +146,7 @@ impl Capture<'_> {
             before_end()?;
             Ok(captured)
         };
-        several.take(repos, admitted, capture, |publication, stored, captured: &Captured| {
+        destinations.take(repos, admitted, capture, |publication, stored, captured: &Captured| {
             complete::publish(publication, stored, captured.clone())
         })
     }

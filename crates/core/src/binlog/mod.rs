@@ -12,6 +12,18 @@
 //!   if the user says that this suffices, on this host.
 //! - An archive continues at exactly the next event, identified by the bytes of the last one,
 //!   or else names what is missing.
+//!
+//! Where what is:
+//!
+//! - the form: [`stretch`] (what heads, segments and tails say), [`batch`] (the records of a segment);
+//! - from the server: [`wire`] (the protocol), [`stream`] (the binlog by it), [`queue`] (what is read ahead);
+//! - storing: [`recorder`] (events into stretches), [`segments`] and [`spool`] (durable at once), [`run`] (one
+//!   run, with both), [`stored`] (what is there), [`filing`] and [`mod@close`] (segments that were left go into
+//!   packs);
+//! - deciding: [`resume`] (where to continue), [`left_out`] (what the server does not log), [`semi_sync`] (what
+//!   it promises);
+//! - [`mod@archive`] does all of this, as long as it is told to, with warnings by [`recurring`]; [`read`] gives
+//!   everything back.
 
 mod archive;
 mod batch;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_formats::PageSize;
+use holdfast_formats::{Lsn, PageSize};
 use holdfast_repo::{
     LogName, Repo, RunNo,
     data::writer::{BackupWriter, FileId, FileSpec, Foundation, WriteError, WriterOptions},
@@ -315,7 +315,7 @@ impl ArchiveRun {
         let log = self.run.log().clone();
         let position = Position {
             precision: Precision::Exact,
-            lsn: 0,
+            lsn: Lsn(0),
             binlog: Some(BinlogPosition { file: tail.place.file.clone(), offset: tail.place.position }),
             gtid: tail.gtids.clone(),
             replica_gtid: None,

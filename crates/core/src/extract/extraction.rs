@@ -23,7 +23,7 @@ use crate::{
     head,
     logical::Selection,
     recovery::Recovery,
-    restore::{BackupId, Part, Piece, RestoreOptions},
+    restore::{BackupId, Piece, RestoreOptions, TablePart},
     server::{ServerFacts, TableName},
 };
 
@@ -91,7 +91,7 @@ pub(super) struct Extraction<'a> {
 
 /// One attempt.
 pub(super) struct Attempt {
-    pub(super) part: Part,
+    pub(super) part: TablePart,
     /// Why the whole backup is restored instead of a part.
     pub(super) whole: Option<String>,
 }
@@ -152,14 +152,14 @@ impl<'a> Extraction<'a> {
     pub(super) fn first_attempt(&self, cancel: &Cancel) -> Result<Attempt> {
         if self.origin.base().0.kind == Kind::Logical {
             let whole = Some("it is recovered from a logical backup".to_owned());
-            let part = Part::new(self.facts.flavor(), self.options.selection.clone());
+            let part = TablePart::new(self.facts.flavor(), self.options.selection.clone());
             return Ok(Attempt { part, whole });
         }
         // On MySQL some tables have no file of their own: only the server knows them.
         let is_known = self.facts.flavor() == Flavor::MariaDb;
         let missing = self.names.without_files().filter(|_| is_known);
         let whole = self.look_ahead(missing, self.wanted_tables(), cancel)?;
-        let part = Part::new(self.facts.flavor(), self.options.selection.clone());
+        let part = TablePart::new(self.facts.flavor(), self.options.selection.clone());
         Ok(Attempt { part, whole })
     }
 

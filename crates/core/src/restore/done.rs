@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use holdfast_formats::Lsn;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ pub struct Prepared {
     /// Its version.
     pub version: String,
     /// Where recovery ended; equal to the position's LSN where that is exact.
-    pub lsn: u64,
+    pub lsn: Lsn,
     /// The binlog position that the server found in its files (MariaDB).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binlog: Option<BinlogPosition>,

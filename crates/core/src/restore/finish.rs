@@ -7,9 +7,11 @@ use super::{
     replay::Transactions,
     report::RestoreReport,
     target::{
-        claim::{Claim, Named, Standing, Survey},
+        claim::Claim,
         io_failed,
+        marker::Named,
         names::{PRIVATE, own_path},
+        survey::{Standing, Survey},
     },
 };
 use crate::{

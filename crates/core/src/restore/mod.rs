@@ -9,7 +9,7 @@
 //!   restored leads outside: no path of the manifest, no link in the target, not the redo, and no file that
 //!   the source kept elsewhere ([`target`], [`plan::layout`], [`redo`]).
 //! - A directory with anything in it is touched only if it holds an interrupted restore of the same backup,
-//!   or on request, and never while a server runs on it ([`target::claim`]).
+//!   or on request, and never while a server runs on it ([`target::survey`]).
 //! - No server starts on a half-restored directory, whenever the restore stops: until the recovery has been
 //!   judged, the files without which no server starts have other names, and something else is in their places
 //!   ([`target::claim`], [`place`]). Only the recovering server is told these names ([`prepare`]).
@@ -19,9 +19,11 @@
 
 mod assemble;
 mod backup_id;
+mod buffer_pool;
 mod continuing;
 mod done;
 mod finish;
+mod hooks;
 mod keyring;
 mod opened;
 mod options;
@@ -35,15 +37,16 @@ mod redo;
 mod replay;
 mod report;
 mod roots;
+mod scratch;
 mod serve;
 mod server_options;
 mod target;
 #[cfg(test)]
 mod tests;
+mod warnings;
 
 use std::sync::Arc;
 
-use holdfast_formats::Flavor;
 use holdfast_repo::{Kind, LogName, Repo, RunNo};
 
 use self::{
@@ -51,23 +54,21 @@ use self::{
     own_server::PrivateFiles,
     plan::{MappedFile, Plan, refuse_repository},
     roots::Roots,
-    serve::Serving,
-    target::claim::{Claim, Marker},
+    target::{claim::Claim, marker::Marker},
+    warnings::warn,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
-    event::{Cancel, Event, Listener},
-    key_files::KeyFiles,
-    physical::Position,
+    event::{Cancel, Listener},
     points::point,
-    server::{ConnectOptions, TableName},
     watch::Watch,
 };
 
 pub use backup_id::BackupId;
 pub use done::{LeftOut, Loaded, Prepared, Reached, Replayed, Written};
+pub(crate) use hooks::{RecoveryHooks, ScratchRestore};
 pub use options::RestoreOptions;
-pub use part::Part;
+pub use part::TablePart;
 pub(crate) use part::{MissingTablespaces, Named, named};
 pub use plan::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,
@@ -75,6 +76,7 @@ pub use plan::{
 };
 pub use replay::{Piece, Transactions};
 pub use report::{RESTORE_SCHEMA, RestoreReport};
+pub(crate) use scratch::run_in_scratch;
 
 /// What [`run`] would do. Changes nothing; fails where `run` would refuse.
 pub fn plan(
@@ -173,85 +175,6 @@ pub fn run_and_replay(
     Ok(report)
 }
 
-/// Work on restored files while only our own servers find them.
-pub(crate) trait RecoveryHooks {
-    /// Called when the files are recovered and nothing is replayed yet. Returns the tables to which
-    /// transactions are to be applied; `None`: to all.
-    fn on_recovered(&mut self, connect: &ConnectOptions) -> Result<Option<Vec<TableName>>>;
-
-    /// Called when the files are at the requested moment.
-    fn on_arrived(&mut self, connect: &ConnectOptions) -> Result<()>;
-}
-
-/// The result of [`run_in_scratch`].
-pub(crate) struct ScratchRestore {
-    pub(crate) server_version: String,
-    pub(crate) position: Position,
-    pub(crate) prepared: Option<Prepared>,
-    pub(crate) loaded: Option<Loaded>,
-    pub(crate) replayed: Option<Replayed>,
-    pub(crate) written: Written,
-    pub(crate) redo_bytes: u64,
-}
-
-/// Restores a backup, or a [`Part`] of it, for the hooks. No other server ever starts on the target, and
-/// removing it is up to the caller.
-pub(crate) fn run_in_scratch(
-    repo: &Arc<Repo>,
-    (log, which): (&LogName, RunNo),
-    options: &RestoreOptions,
-    transactions: Option<&mut dyn Transactions>,
-    hooks: &mut dyn RecoveryHooks,
-    listener: &dyn Listener,
-    cancel: &Cancel,
-) -> Result<ScratchRestore> {
-    let watch = Watch::new(listener);
-    if log.kind == Kind::Logical {
-        return rebuild::run_in_scratch(repo, (log, which), options, transactions, hooks, &watch, cancel);
-    }
-    let (opened, plan) = look(repo, (log, which), options, transactions.is_some(), &watch, cancel)?;
-    let Some(binary) = &plan.binary else {
-        return Err(Error::failed("no server program is to recover the files"));
-    };
-    let (_claim, roots, written) = write(&opened, &plan, options, &watch, listener, cancel)?;
-    watch.phase("prepare");
-    let files = PrivateFiles::enter(&opened, &plan, &roots, binary, options)?;
-    let prepared = prepare::run(&files, (&opened, &plan, &roots), listener, cancel)?;
-    let replayed = run_hooks(&files, transactions, hooks, &watch, cancel)?;
-    Ok(ScratchRestore {
-        server_version: opened.server.version.to_string(),
-        position: continuing::position_after(&opened.position, replayed.as_ref()),
-        prepared: Some(prepared),
-        loaded: None,
-        replayed,
-        written,
-        redo_bytes: plan.shown.redo_bytes,
-    })
-}
-
-/// Calls a hook on the recovered files, has the server replay the transactions, if any are given, and calls
-/// the other.
-fn run_hooks(
-    files: &PrivateFiles<'_>,
-    transactions: Option<&mut dyn Transactions>,
-    hooks: &mut dyn RecoveryHooks,
-    watch: &Watch<'_>,
-    cancel: &Cancel,
-) -> Result<Option<Replayed>> {
-    let mut replayed = None;
-    if let Some(transactions) = transactions {
-        let mut only = None;
-        serve::run(files, Serving::answers(files.options), cancel, &mut |connect| {
-            only = hooks.on_recovered(connect)?;
-            Ok(())
-        })?;
-        watch.phase("replay");
-        replayed = Some(replay::run(files, transactions, only.as_deref(), watch, cancel)?);
-    }
-    serve::run(files, Serving::answers(files.options), cancel, &mut |connect| hooks.on_arrived(connect))?;
-    Ok(replayed)
-}
-
 /// Opens the backup, plans, and refuses what will be refused. Changes nothing.
 fn look(
     repo: &Arc<Repo>,
@@ -270,49 +193,6 @@ fn look(
     let plan = plan::make(repo, &opened, options, cancel)?;
     finish::check(&plan.shown, &plan.survey)?;
     Ok((opened, plan))
-}
-
-/// Warns of what a user should know before using the result.
-fn warn(opened: &Opened, plan: &Plan, options: &RestoreOptions, listener: &dyn Listener) {
-    warn_of_root(plan.owner, options, listener);
-    if opened.has_damaged_pages() {
-        let text = "the backup contains pages that were already damaged on the source, and so will the \
-                    restored server: \"holdfast report\" lists them; if recovery fails on one, see \
-                    --no-prepare";
-        listener.event(Event::Warning { text: text.to_owned() });
-    }
-    for key in KeyFiles::of(&opened.server).below() {
-        let place = plan.shown.target_dir.join(key);
-        if !place.exists() {
-            let text = format!(
-                "the source had the key file {} in its data directory, and backups never contain keys: put \
-                 a copy into the restored directory, or configure the server with another path",
-                key.display()
-            );
-            listener.event(Event::Warning { text });
-        }
-    }
-    if !options.prepare && prepare::may_be_undecided(opened) {
-        listener.event(Event::Warning { text: prepare::BY_HAND.to_owned() });
-    }
-    if opened.server.flavor() == Flavor::MySql
-        && let Some(first) = opened.position.replica_of.first()
-    {
-        let text = format!(
-            "the source was a replica, and the restored tables say so: start the restored server with \
-             --skip-replica-start, or it will connect to {}:{} in place of the source",
-            first.host, first.port
-        );
-        listener.event(Event::Warning { text });
-    }
-}
-
-fn warn_of_root(owner: Option<(u32, u32)>, options: &RestoreOptions, listener: &dyn Listener) {
-    if options.owner.is_none() && owner.is_some_and(|(uid, _)| uid == 0) {
-        let text = "everything restored will belong to root, and no server that runs as another user can be \
-                    started on it: name the server's user with --owner";
-        listener.event(Event::Warning { text: text.to_owned() });
-    }
 }
 
 /// Writes all files, under names with which no server starts.

@@ -4,7 +4,7 @@ use std::{num::NonZero, path::PathBuf, thread};
 
 use holdfast_formats::redo::mysql::FILE_BYTES_MAX;
 
-use super::{part::Part, plan::shown::RestorePlan};
+use super::{part::TablePart, plan::shown::RestorePlan};
 
 /// Threads that fetch and write, unless told otherwise: one for each processor, at most this many.
 const PARALLEL_MAX: usize = 8;
@@ -56,7 +56,7 @@ pub struct RestoreOptions {
     pub sparse: bool,
     /// The part of the backup to restore; `None`: all of it.
     /// A part is only for a server of ours ([`super::run_in_scratch`]).
-    pub part: Option<Part>,
+    pub part: Option<TablePart>,
     /// MySQL: the most bytes in one file of the laid-out redo.
     pub redo_file_bytes_max: u64,
 }

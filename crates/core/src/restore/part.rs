@@ -12,17 +12,14 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use holdfast_formats::{Flavor, SpaceId, table_name};
-use holdfast_repo::format::item::{Item, ItemPath};
+use holdfast_formats::{Flavor, SpaceId, table_name, tablespace::is_shared};
+use holdfast_repo::format::item::{Item, ItemPath, Tablespace};
 
 use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};
 
-/// MySQL: this tablespace may hold several tables (`FSP_FLAGS_POS_SHARED`).
-pub(super) const FLAG_SHARED: u32 = 1 << 11;
-
 /// Some tables of a backup.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct TablePart {
     flavor: Flavor,
     selection: Selection,
     /// Further tables that are needed, by schema and name.
@@ -42,7 +39,7 @@ pub(crate) enum Named {
     Server,
 }
 
-impl Part {
+impl TablePart {
     /// The tables of a selection.
     pub(crate) fn new(flavor: Flavor, selection: Selection) -> Self {
         Self { flavor, selection, also: BTreeSet::new(), spaces: BTreeSet::new() }
@@ -69,8 +66,8 @@ impl Part {
     /// Whether the file of an item, which is at `home` in the data directory, belongs to the part.
     pub(super) fn has(&self, item: &Item, home: &ItemPath) -> bool {
         let tablespace = item.tablespace;
-        let is_shared = |flags: u32| self.flavor == Flavor::MySql && flags & FLAG_SHARED != 0;
-        if tablespace.is_some_and(|it| self.spaces.contains(&it.space) || is_shared(it.flags)) {
+        let is_needed = |it: Tablespace| self.spaces.contains(&it.space) || is_shared(self.flavor, it.flags);
+        if tablespace.is_some_and(is_needed) {
             return true;
         }
         // So new that its first page was not written yet: the redo makes it,
@@ -122,7 +119,7 @@ fn is_fulltext(name: &str) -> bool {
 const BEFORE: [&str; 4] =
     ["Operating system error number 2 ", "Error number 2 means", "[MY-012592]", "[MY-012593]"];
 
-impl Part {
+impl TablePart {
     /// Removes from a server's log that it misses files which it was not given, and nothing else.
     pub(super) fn forget_absent(&self, log: &mut Vec<String>) {
         let mut kept = Vec::with_capacity(log.len());
@@ -195,9 +192,9 @@ impl std::error::Error for MissingTablespaces {}
 mod tests {
     use super::*;
 
-    fn part() -> Part {
+    fn part() -> TablePart {
         let tables = vec!["shop.orders".parse().unwrap()];
-        Part::new(Flavor::MariaDb, Selection { tables, ..Selection::default() })
+        TablePart::new(Flavor::MariaDb, Selection { tables, ..Selection::default() })
     }
 
     /// Names of files tell tables, partitions, and what belongs to a schema as a whole.

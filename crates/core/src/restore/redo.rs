@@ -99,9 +99,9 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> 
             encrypted,
             absolute_paths,
         } => {
-            let checkpoint = Checkpoint { lsn: Lsn(*checkpoint_lsn), end: Lsn(*checkpoint_end_lsn) };
+            let checkpoint = Checkpoint { lsn: *checkpoint_lsn, end: *checkpoint_end_lsn };
             let header = mariadb_header(&hex(header)?, checkpoint, *source_size_bytes)?;
-            check_length(item, stop_lsn.checked_sub(*checkpoint_lsn))?;
+            check_length(item, stop_lsn.bytes_since(*checkpoint_lsn))?;
             if header.encrypted() != *encrypted {
                 return Err(Error::damaged("the manifest and the captured redo disagree on encryption"));
             }
@@ -127,13 +127,13 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> 
             let header = hex(header)?;
             let source = RedoFileHeader::parse(&header)
                 .map_err(|error| Error::damaged("read the redo header").caused_by(error))?;
-            let builder = RedoFileBuilder::new(&source, Lsn(*checkpoint_lsn), encryption_block(&header));
-            if builder.start_lsn() != Lsn(*begin_lsn) {
+            let builder = RedoFileBuilder::new(&source, *checkpoint_lsn, encryption_block(&header));
+            if builder.start_lsn() != *begin_lsn {
                 return Err(Error::damaged(format!(
                     "captured redo begins at {begin_lsn}, not in the block of its checkpoint {checkpoint_lsn}"
                 )));
             }
-            let bytes = stop_lsn.checked_sub(*begin_lsn);
+            let bytes = stop_lsn.bytes_since(*begin_lsn);
             check_length(item, bytes.and_then(|bytes| bytes.checked_next_multiple_of(BLOCK_BYTES as u64)))?;
             let too_large = || Error::damaged("the captured redo is larger than a log can be");
             let files = builder.files(item.size_bytes, file_bytes_max).ok_or_else(too_large)?;
@@ -318,9 +318,9 @@ mod tests {
         let crc = checksum::crc32c(&header[..508]);
         header[508..].copy_from_slice(&crc.to_be_bytes());
         let redo = CapturedRedo::MariaDb {
-            checkpoint_lsn: lsn,
-            checkpoint_end_lsn: lsn,
-            stop_lsn: lsn + bytes.len() as u64,
+            checkpoint_lsn: Lsn(lsn),
+            checkpoint_end_lsn: Lsn(lsn),
+            stop_lsn: Lsn(lsn + bytes.len() as u64),
             source_size_bytes: 1 << 20,
             header: header.iter().map(|byte| format!("{byte:02x}")).collect(),
             encrypted: false,
@@ -388,9 +388,9 @@ mod tests {
             assert!(lay_out(&redo, &redo_item(size), u64::MAX).is_err(), "{bad}");
         }
         let mysql = CapturedRedo::MySql {
-            begin_lsn: 1024,
-            checkpoint_lsn: 1100,
-            stop_lsn: 1500,
+            begin_lsn: Lsn(1024),
+            checkpoint_lsn: Lsn(1100),
+            stop_lsn: Lsn(1500),
             header: String::new(),
             encrypted: false,
         };

@@ -4,9 +4,9 @@
 use std::ffi::OsString;
 
 use super::{
+    buffer_pool::buffer_pool_bytes,
     options::RestoreOptions,
     own_server::{PrivateFiles, account},
-    plan::recovery,
     target::io_failed,
 };
 use crate::{
@@ -31,11 +31,7 @@ pub(super) struct Serving {
 impl Serving {
     /// For questions.
     pub(super) fn answers(options: &RestoreOptions) -> Self {
-        Self {
-            buffer_pool_bytes: recovery::buffer_pool_bytes(options, 0),
-            orders: Vec::new(),
-            makes_accounts: false,
-        }
+        Self { buffer_pool_bytes: buffer_pool_bytes(options, 0), orders: Vec::new(), makes_accounts: false }
     }
 }
 

@@ -13,63 +13,63 @@ use crate::{error::Result, event::Cancel, meter::Meter};
 
 /// Counters of all copies, shared by the threads.
 #[derive(Debug, Default)]
-pub struct CopyCounters {
+pub(super) struct CopyCounters {
     /// Pages of tablespaces.
-    pub pages: AtomicU64,
+    pub(super) pages: AtomicU64,
     /// Bytes of any file.
-    pub bytes: AtomicU64,
+    pub(super) bytes: AtomicU64,
     /// Pages that were bad at first.
-    pub torn_pages: AtomicU64,
+    pub(super) torn_pages: AtomicU64,
     /// Reads needed to get them right.
-    pub torn_reads: AtomicU64,
+    pub(super) torn_reads: AtomicU64,
     /// Pages accepted after two equal reads.
-    pub unverifiable: AtomicU64,
+    pub(super) unverifiable: AtomicU64,
     /// Good pages by checksum, in the order of [`Checksum::ALL`].
-    pub by_checksum: [AtomicU64; Checksum::ALL.len()],
+    pub(super) by_checksum: [AtomicU64; Checksum::ALL.len()],
     /// MariaDB: the algorithms of page compression that pages told, a bit for each.
-    pub compressed_with: AtomicU8,
+    pub(super) compressed_with: AtomicU8,
     /// Files that vanished.
-    pub vanished: AtomicU64,
+    pub(super) vanished: AtomicU64,
 }
 
 impl CopyCounters {
     /// Bytes read so far.
     #[must_use]
-    pub fn bytes_read(&self) -> u64 {
+    pub(super) fn bytes_read(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
     /// Pages read so far.
     #[must_use]
-    pub fn pages_read(&self) -> u64 {
+    pub(super) fn pages_read(&self) -> u64 {
         self.pages.load(Ordering::Relaxed)
     }
 }
 
 /// What every copy needs.
-pub struct CopyContext<'a> {
+pub(super) struct CopyContext<'a> {
     /// The flavor of the server.
-    pub flavor: Flavor,
+    pub(super) flavor: Flavor,
     /// Tells how long ago a read was.
-    pub clock: &'a RunningClock,
+    pub(super) clock: &'a RunningClock,
     /// How tablespaces are read.
-    pub mode: ReadMode,
+    pub(super) mode: ReadMode,
     /// Where the pages go.
-    pub sink: &'a dyn Sink,
+    pub(super) sink: &'a dyn Sink,
     /// Counters that all copies share.
-    pub counters: &'a CopyCounters,
+    pub(super) counters: &'a CopyCounters,
     /// Reports the progress.
-    pub progress: &'a Meter<'a>,
+    pub(super) progress: &'a Meter<'a>,
     /// Limits the rate of reading. No lock is held while it does.
-    pub throttle: &'a Throttle,
+    pub(super) throttle: &'a Throttle,
     /// What the copy leaves to the server.
-    pub headroom: &'a Headroom,
+    pub(super) headroom: &'a Headroom,
     /// Ends the copy early.
-    pub cancel: &'a Cancel,
+    pub(super) cancel: &'a Cancel,
     /// Also ends the copy early: without the redo no copy is worth anything.
-    pub redo: &'a dyn RedoProgress,
+    pub(super) redo: &'a dyn RedoProgress,
     /// Decides about pages that are damaged on the source.
-    pub damage: &'a Damage<'a>,
+    pub(super) damage: &'a Damage<'a>,
 }
 
 impl CopyContext<'_> {

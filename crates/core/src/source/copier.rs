@@ -17,24 +17,24 @@ use super::{
 use crate::{error::Result, points::point_of};
 
 /// Copies files and records the copies.
-pub struct Copier<'a> {
+pub(super) struct Copier<'a> {
     /// Where pages go, and what all copies share.
-    pub context: CopyContext<'a>,
+    pub(super) context: CopyContext<'a>,
     /// What has been copied so far.
-    pub inventory: Inventory,
+    pub(super) inventory: Inventory,
     /// Reader threads.
-    pub parallel: usize,
+    pub(super) parallel: usize,
     /// MySQL: whether there has been a moment without changes of definitions since the redo is followed.
-    pub had_quiet: bool,
+    pub(super) had_quiet: bool,
     /// Where the server's redo had got to before the first copy. What is captured may be far behind that for a
     /// while, since it begins at a checkpoint.
-    pub began: Lsn,
+    pub(super) began: Lsn,
 }
 
 impl Copier<'_> {
     /// Copies tablespaces, the largest first. `spaces` was read from the server after the files were found,
     /// and before this call.
-    pub fn tablespaces(&mut self, mut found: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<()> {
+    pub(super) fn tablespaces(&mut self, mut found: Vec<TablespaceEntry>, spaces: &Spaces) -> Result<()> {
         found.sort_by_key(|found| Reverse(found.entry.size_bytes));
         let context = &self.context;
         let copied = on_threads(found, self.parallel, |found, buffers| {
@@ -63,7 +63,7 @@ impl Copier<'_> {
     /// Ends the copies that stay open until the end of the capture because their files may grow. Call this
     /// once the position is known: by then, each file has everything that its tablespace has at that
     /// position.
-    pub fn end_what_grew(&self) -> Result<()> {
+    pub(super) fn end_what_grew(&self) -> Result<()> {
         self.inventory.unended().try_for_each(|(file, unended)| self.context.end_tablespace(file, unended))
     }
 
@@ -104,7 +104,7 @@ impl Copier<'_> {
 
     /// Copies the part of a growing file that its copy does not have. Copies the whole file if there is no
     /// copy, or if it has been replaced by another file. See [`CopyContext::grow`].
-    pub fn grown(
+    pub(super) fn grown(
         &mut self,
         entry: &Entry,
         role: Role,

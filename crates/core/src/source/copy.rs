@@ -16,6 +16,7 @@ use holdfast_pipe::aligned::ALIGNMENT;
 use super::{
     FileId, FileSpec, Pages, Role,
     context::CopyContext,
+    damage::BAD_ON_THE_SOURCE,
     files::{Entry, FileKey, Inode, Signature, path_text, read_failed},
     page_reader::PageReader,
     reread::{REREADS_MAX, pause},
@@ -46,7 +47,7 @@ struct Judged {
 
 impl CopyContext<'_> {
     /// Copies a tablespace. Returns `None` if it vanished; whether that matters shows at the end.
-    pub fn tablespace(
+    pub(super) fn tablespace(
         &self,
         found: &TablespaceEntry,
         buffers: &mut Buffers,
@@ -395,6 +396,5 @@ pub(super) fn zeroed_first_page(path: &str) -> Error {
 
 /// The error for a damaged page 0. Without it nothing is known about the tablespace, so it is never taken.
 fn damaged_first_page(path: &str, how: &str) -> Error {
-    Error::failed(format!("page 0 of {path} is damaged: {how}"))
-        .hinted("the page is bad on the source itself; run CHECK TABLE there, and see the server's error log")
+    Error::failed(format!("page 0 of {path} is damaged: {how}")).hinted(BAD_ON_THE_SOURCE)
 }

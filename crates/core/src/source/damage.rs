@@ -21,6 +21,9 @@ use crate::{
     source::files::{Entry, Inode},
 };
 
+/// What to do about a page that is bad in every read.
+pub(super) const BAD_ON_THE_SOURCE: &str =
+    "the page is bad on the source itself; run CHECK TABLE there, and see the server's error log";
 /// More than this is not a damaged page or two, but a disk or a copy that is beyond saving.
 const PAGES_MAX: usize = 10_000;
 /// This many are reported to the listener one by one; the rest are in the report.
@@ -93,7 +96,7 @@ fn index_name(session: &mut Session, id: u64) -> Result<Option<(String, String)>
 }
 
 /// The damaged pages of one capture.
-pub struct Damage<'a> {
+pub(super) struct Damage<'a> {
     is_taken: bool,
     indexes: &'a dyn Indexes,
     listener: &'a dyn Listener,
@@ -150,10 +153,9 @@ impl<'a> Damage<'a> {
             return Err(Error::failed(format!(
                 "{page} is damaged: its checksum was still wrong after {reads} more reads"
             ))
-            .hinted(
-                "the page is bad on the source itself; run CHECK TABLE there, and see the server's error \
-                 log. --allow-corrupt backs it up anyway, and marks the backup as damaged",
-            ));
+            .hinted(format!(
+                "{BAD_ON_THE_SOURCE}. --allow-corrupt backs it up anyway, and marks the backup as damaged"
+            )));
         }
         let mut found = self.found();
         let count: usize = found.values().map(|file| file.now.len()).sum();

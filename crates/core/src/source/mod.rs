@@ -1,8 +1,23 @@
 //! Where a backup's bytes come from.
 //!
 //! A [`Source`] pushes events, addressed by file id, into a [`Sink`]. It exposes neither file descriptors nor
-//! paths of the host, so that a source need not be on this host. The last write of (file, page) wins: a
-//! source may send a page, or a whole file, again.
+//! paths of the host, so that a source need not be on this host. The last write of (file, page) wins: a source
+//! may send a page, or a whole file, again.
+//!
+//! Where what is, in order of use:
+//!
+//! - asking: [`options`] (what the user decides), [`questions`] (to the server, between long copies),
+//!   [`attempt`] (to take the locks, and whether another follows);
+//! - finding: [`files`] (a listing, and what tells that a file is the same), [`tablespace`], [`outside`] (of
+//!   the data directory), [`listing`] (all of these), what is left out ([`own_logs`], [`log_tables`],
+//!   [`keys`]), and what has been copied ([`inventory`]);
+//! - pages: [`page_reader`], those that are bad at first ([`reread`]) or for good ([`damage`]), those that
+//!   cannot be checked ([`unproven`]), and Aria's ([`aria_pages`]); [`running_clock`] says when a write must be
+//!   over;
+//! - copying: [`context`] (what each copy needs), [`workers`] (threads), [`plain`] (files), [`mod@copy`]
+//!   (tablespaces), [`copier`] (many of both); what is copied again under locks ([`rewritten`], [`imported`]);
+//! - redo: [`redo`] follows the log, [`spool`] keeps it until the end;
+//! - the order of it all: [`mysql`], [`mariadb`].
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,18 +40,19 @@ use crate::{
 
 mod aria_pages;
 pub(crate) mod attempt;
-pub mod context;
-pub mod copier;
-pub mod copy;
+mod context;
+mod copier;
+mod copy;
 mod damage;
 pub mod files;
 mod imported;
 pub mod inventory;
 mod keys;
+mod listing;
 mod log_tables;
 pub mod mariadb;
 pub mod mysql;
-pub mod options;
+pub(crate) mod options;
 mod outside;
 mod own_logs;
 pub mod page_reader;
@@ -49,7 +65,7 @@ pub mod running_clock;
 pub mod spool;
 pub mod tablespace;
 mod unproven;
-pub mod workers;
+pub(crate) mod workers;
 
 pub use damage::DamagedPage;
 pub use options::CaptureOptions;
@@ -216,7 +232,7 @@ impl CaptureStats {
     }
 
     /// Adds the counters of the copies.
-    pub(crate) fn count(&mut self, counters: &context::CopyCounters) {
+    fn count(&mut self, counters: &context::CopyCounters) {
         use std::sync::atomic::Ordering::Relaxed;
         self.pages_read += counters.pages.load(Relaxed);
         self.bytes_read += counters.bytes.load(Relaxed);

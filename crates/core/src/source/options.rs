@@ -51,7 +51,7 @@ impl CaptureOptions {
 
 /// A path of the server, as this process sees it: the first prefix in `map` that matches is replaced.
 #[must_use]
-pub fn map_path(map: &[(PathBuf, PathBuf)], path: &Path) -> PathBuf {
+pub(crate) fn map_path(map: &[(PathBuf, PathBuf)], path: &Path) -> PathBuf {
     map.iter()
         .find_map(|(theirs, ours)| path.strip_prefix(theirs).ok().map(|rest| ours.join(rest)))
         .unwrap_or_else(|| path.to_owned())

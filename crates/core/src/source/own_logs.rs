@@ -98,7 +98,7 @@ fn is_log_suffix(suffix: &str) -> bool {
     (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit())) || ["index", "state"].contains(&suffix)
 }
 
-/// What a restore writes about itself, and what is no server's.
+/// Whether a restore has put this there for itself, or whether it is no server's at all.
 fn is_left_behind(name: &str) -> bool {
     is_no_servers(name.as_bytes()) || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }

@@ -240,7 +240,7 @@ impl CopyContext<'_> {
     }
 
     /// Sends `bytes`, which were made from `entry`, in its place. At most a page.
-    pub fn made(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<FileId> {
+    pub(super) fn made(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<FileId> {
         let page_size = PageSize::DEFAULT_FILE;
         let file = self.sink.file_begin(FileSpec {
             path: entry.path.clone(),
@@ -263,7 +263,7 @@ impl CopyContext<'_> {
     }
 
     /// The same for a file that may have vanished: then it returns `None`.
-    pub fn made_of(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<Option<CopiedFile>> {
+    pub(super) fn made_of(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<Option<CopiedFile>> {
         let signature = match std::fs::metadata(&entry.real) {
             Ok(metadata) => Signature::of(&metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -4,11 +4,14 @@
 
 use std::{cmp::Reverse, time::Duration};
 
-use super::plain::PlainFile;
+use super::{options::CaptureOptions, plain::PlainFile};
 use crate::error::{Error, Result};
 
 /// Up to this much is copied under a lock without a warning.
 pub(super) const LITTLE_BYTES: u64 = 16 << 20;
+/// Passes over what DDL created meanwhile, before a lock. During a constant storm of DDL more passes stop
+/// paying off.
+const CATCH_UP_PASSES: u32 = 2;
 /// How many of them are named.
 const NAMED: usize = 3;
 /// A pass beside the running server is slower than one under a lock by this factor, for what it leaves to the
@@ -20,6 +23,33 @@ const FASTER_UNDER_LOCK: f64 = 1.5;
 pub(super) struct Limit {
     pub(super) held_max: Duration,
     pub(super) option: &'static str,
+}
+
+impl Limit {
+    /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
+    /// on request: then a pass tells nothing about that.
+    pub(super) fn of(options: &CaptureOptions, held_max: Duration, option: &'static str) -> Option<Self> {
+        options.read_bytes_per_s_max.is_none().then_some(Self { held_max, option })
+    }
+}
+
+/// What one pass over changed files has copied.
+pub(super) struct Pass {
+    pub(super) tablespaces_bytes: u64,
+    pub(super) rewritten: Rewritten,
+}
+
+/// Passes over what has changed until a pass finds little, and returns what the last one copied.
+pub(super) fn catch_up(pass: &mut dyn FnMut() -> Result<Pass>) -> Result<Rewritten> {
+    let mut rewritten = Rewritten::default();
+    for _ in 0..CATCH_UP_PASSES {
+        let pass = pass()?;
+        rewritten = pass.rewritten;
+        if pass.tablespaces_bytes + rewritten.bytes <= LITTLE_BYTES {
+            break;
+        }
+    }
+    Ok(rewritten)
 }
 
 /// What a pass over changed files has copied again.

@@ -16,11 +16,11 @@ pub(super) const PAGE0_BYTES: usize = 65_536;
 /// Room for one page that need not begin at a block of the disk.
 const PAGE_BUFFER_BYTES: usize = PAGE0_BYTES + 4096;
 /// Bytes that the buffers of one reader thread take.
-pub const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE_BUFFER_BYTES;
+pub(crate) const BUFFERS_BYTES: usize = 2 * EXTENT_BYTES + PAGE_BUFFER_BYTES;
 
 /// Buffers of one reader thread.
 #[derive(Debug)]
-pub struct Buffers {
+pub(super) struct Buffers {
     pub(super) extent: AlignedBuffer,
     pub(super) second: AlignedBuffer,
     pub(super) page: AlignedBuffer,
@@ -38,7 +38,7 @@ impl Default for Buffers {
 
 /// Runs `work` over `jobs` on `threads` threads. Jobs are started in order, results are returned as they
 /// come. The first error ends it.
-pub fn on_threads<J: Send, R: Send>(
+pub(super) fn on_threads<J: Send, R: Send>(
     jobs: Vec<J>,
     threads: usize,
     work: impl Fn(J, &mut Buffers) -> Result<R> + Sync,

@@ -16,7 +16,7 @@ use holdfast_repo::{
     },
 };
 
-use super::{Kept, Publication, Several};
+use super::{Destinations, Kept, Publication};
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
@@ -52,31 +52,31 @@ pub(crate) struct Stored<'a> {
 
 impl Branch {
     pub(super) fn begin(
-        several: &Several<'_>,
+        destinations: &Destinations<'_>,
         repo: &Arc<Repo>,
         flags: Vec<String>,
         writing: WriterOptions,
         wait_until: Instant,
     ) -> Result<Self> {
-        let mut run = begin_run(several, repo, wait_until)?;
+        let mut run = begin_run(destinations, repo, wait_until)?;
         point("backup.run.begun");
-        if several.is_imported {
+        if destinations.is_imported {
             run.set_imported();
         }
-        run.set_part(several.part);
-        match Self::writing(several, &run, writing) {
+        run.set_part(destinations.part);
+        match Self::writing(destinations, &run, writing) {
             Ok((base, kept, writer)) => Ok(Self { run, base, flags, kept, writer }),
             Err(error) => Err(abandon(run, error)),
         }
     }
 
     fn writing(
-        several: &Several<'_>,
+        destinations: &Destinations<'_>,
         run: &Run,
         writing: WriterOptions,
     ) -> Result<(Option<RunNo>, Kept, BackupWriter)> {
-        let kept = Kept::open(run.repo(), run.log(), several.options)?;
-        let foundation = kept.foundation(run, several.part, several.options, several.watch);
+        let kept = Kept::open(run.repo(), run.log(), destinations.options)?;
+        let foundation = kept.foundation(run, destinations.part, destinations.options, destinations.watch);
         let writer = BackupWriter::new(run, &foundation, writing)?;
         Ok((foundation.base, kept, writer))
     }
@@ -84,17 +84,17 @@ impl Branch {
     /// Stores what is still missing, and has the backup published.
     pub(super) fn complete<R>(
         self,
-        several: &Several<'_>,
+        destinations: &Destinations<'_>,
         first: &FirstCopy,
         publish: impl FnOnce(Publication<'_>, Stored<'_>) -> Result<(R, Outcome)>,
     ) -> Result<R> {
         let Self { mut run, base, flags, kept, writer } = self;
-        let (options, watch) = (several.options, several.watch);
+        let (options, watch) = (destinations.options, destinations.watch);
         let meters = Arc::clone(writer.meters());
         let complete = || -> Result<R> {
             let finished = writer.finish(&run)?;
             point("backup.data.durable");
-            several.cancel.check()?;
+            destinations.cancel.check()?;
             for text in unreadable(&meters, &kept) {
                 watch.event(Event::Warning { text: text.to_owned() });
             }
@@ -137,11 +137,18 @@ fn unreadable(meters: &WriterMeters, kept: &Kept) -> Vec<&'static str> {
 
 /// Begins the run, after any housekeeping run. Otherwise a prune in the same minute would prevent the backup,
 /// and it would be missing.
-fn begin_run(several: &Several<'_>, repo: &Arc<Repo>, wait_until: Instant) -> Result<Run> {
+fn begin_run(destinations: &Destinations<'_>, repo: &Arc<Repo>, wait_until: Instant) -> Result<Run> {
     loop {
-        match Run::begin(repo, several.log, &several.options.run) {
+        match Run::begin(repo, destinations.log, &destinations.options.run) {
             Err(BeginError::Active(active)) if active.keeps_house() && Instant::now() < wait_until => {
-                outwait(*active, repo, several.log, wait_until, several.watch, several.cancel)?;
+                outwait(
+                    *active,
+                    repo,
+                    destinations.log,
+                    wait_until,
+                    destinations.watch,
+                    destinations.cancel,
+                )?;
             }
             begun => return Ok(begun?),
         }

@@ -27,7 +27,7 @@ use holdfast_core::{
     },
 };
 use holdfast_formats::{
-    Lsn, SpaceId, checksum,
+    SpaceId, checksum,
     redo::{
         mariadb::{AbsolutePaths, FileOp, LinearLog, LogHeader, PathRelocator},
         mysql::{FILE_BYTES_MAX, RedoFileBuilder, RedoFileHeader, encryption_block},
@@ -377,13 +377,13 @@ fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
                     paths.observe(FileOp::Modify { space: SpaceId(0), path: path.as_bytes() });
                 }
                 let mut relocator = PathRelocator::new(paths.directories()).unwrap();
-                let done = relocator.rewrite(&mut captured, Lsn(*checkpoint_lsn)).unwrap();
+                let done = relocator.rewrite(&mut captured, *checkpoint_lsn).unwrap();
                 assert_eq!(done.bytes, captured.len());
             }
             let mut prefix = unhex(header);
             prefix.resize(0x3000, 0);
-            prefix[0x1000..0x1008].copy_from_slice(&checkpoint_lsn.to_be_bytes());
-            prefix[0x1008..0x1010].copy_from_slice(&checkpoint_end_lsn.to_be_bytes());
+            prefix[0x1000..0x1008].copy_from_slice(&checkpoint_lsn.0.to_be_bytes());
+            prefix[0x1008..0x1010].copy_from_slice(&checkpoint_end_lsn.0.to_be_bytes());
             let crc = checksum::crc32c(&prefix[0x1000..0x103C]);
             prefix[0x103C..0x1040].copy_from_slice(&crc.to_be_bytes());
             let source = LogHeader::parse(&prefix, *source_size_bytes).unwrap();
@@ -397,7 +397,7 @@ fn lay_out_redo(target: &Path, redo: &CapturedRedo) {
         CapturedRedo::MySql { checkpoint_lsn, header, .. } => {
             let header = unhex(header);
             let source = RedoFileHeader::parse(&header).unwrap();
-            let builder = RedoFileBuilder::new(&source, Lsn(*checkpoint_lsn), encryption_block(&header));
+            let builder = RedoFileBuilder::new(&source, *checkpoint_lsn, encryption_block(&header));
             fs::create_dir_all(target.join("#innodb_redo")).unwrap();
             for part in builder.files(captured.len() as u64, FILE_BYTES_MAX).unwrap() {
                 let file = File::create(target.join("#innodb_redo").join(part.name.to_string())).unwrap();

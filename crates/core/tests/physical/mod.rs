@@ -222,7 +222,7 @@ impl Stage {
         let (restored, report) = self.restore(backup.run.backup);
         let prepared = report.prepared.expect("the server recovered it");
         let beyond =
-            prepared.lsn.checked_sub(backup.position.lsn).expect("recovery ended before the position");
+            prepared.lsn.bytes_since(backup.position.lsn).expect("recovery ended before the position");
         match backup.position.precision {
             Precision::Exact => assert_eq!(beyond, 0, "recovery ended elsewhere"),
             Precision::AtRestore => assert!(beyond < 512, "recovery ended {beyond} bytes later"),

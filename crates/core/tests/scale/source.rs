@@ -11,7 +11,7 @@ use holdfast_core::{
     server::{ServerFacts, ServerVersion, facts::Capabilities},
     source::{CaptureStats, Captured, FileId, FileSpec, Pages, Role, Sink, Source},
 };
-use holdfast_formats::{PageSize, SpaceId, checksum};
+use holdfast_formats::{Lsn, PageSize, SpaceId, checksum};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -121,8 +121,7 @@ impl Source for FakeServer {
         })?;
         let (redo, bytes) = redo();
         send_redo(sink, &bytes)?;
-        let position =
-            json!({ "precision": "exact", "lsn": redo.stop_lsn().0, "binlog": null, "gtid": null });
+        let position = json!({ "precision": "exact", "lsn": redo.stop_lsn(), "binlog": null, "gtid": null });
         let position = serde_json::from_value(position).unwrap();
         Ok(Captured { facts: facts(), redo, position, stats: CaptureStats::default() })
     }
@@ -157,9 +156,9 @@ fn redo() -> (CapturedRedo, Vec<u8>) {
     let crc = checksum::crc32c(&header[..508]);
     header[508..].copy_from_slice(&crc.to_be_bytes());
     let redo = CapturedRedo::MariaDb {
-        checkpoint_lsn: lsn,
-        checkpoint_end_lsn: lsn,
-        stop_lsn: lsn + bytes.len() as u64,
+        checkpoint_lsn: Lsn(lsn),
+        checkpoint_end_lsn: Lsn(lsn),
+        stop_lsn: Lsn(lsn + bytes.len() as u64),
         source_size_bytes: 1 << 20,
         header: header.iter().map(|byte| format!("{byte:02x}")).collect(),
         encrypted: false,

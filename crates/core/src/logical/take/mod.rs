@@ -42,7 +42,7 @@ use crate::{
     points::point,
     server::{LockRecord, Purpose, ServerFacts, ServerVersion, Session, locks::stale},
     taking::{
-        BackupOptions, HeadFields, Publication, Several, Stored, Writers,
+        BackupOptions, Destinations, HeadFields, Publication, Stored, Writers,
         identity::{self, NEW_IDENTITY},
         name, only,
     },
@@ -161,7 +161,7 @@ fn reach_and_run(
         true => Headroom::default(),
         false => Headroom::beside_server(),
     });
-    let several = Several {
+    let destinations = Destinations {
         log: &log,
         part,
         is_imported: origin.is_some(),
@@ -182,7 +182,7 @@ fn reach_and_run(
         watch.phase("complete");
         Ok(taken)
     };
-    Ok(several.take(repos, admitted, capture, |publication, stored, taken| {
+    Ok(destinations.take(repos, admitted, capture, |publication, stored, taken| {
         taking.publish(publication, stored, taken)
     }))
 }

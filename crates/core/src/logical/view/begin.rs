@@ -253,7 +253,7 @@ impl View {
         let replica_of = channels_without_places(looks)?;
         Ok(Some(Position {
             precision: Precision::Exact,
-            lsn: after.lsn.0,
+            lsn: after.lsn,
             binlog: after.binlog,
             gtid: Some(after.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,

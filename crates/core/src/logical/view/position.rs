@@ -47,7 +47,7 @@ fn mysql_position(session: &mut Session, channels: &[ReplicaChannel]) -> Result<
     let gtid = session.value("SELECT @@GLOBAL.gtid_executed")?;
     Ok(Position {
         precision: Precision::Exact,
-        lsn: MySqlRedoStatus::read(session)?.current.0,
+        lsn: MySqlRedoStatus::read(session)?.current,
         binlog,
         gtid: gtid.map(|gtid| gtid.replace('\n', "")).filter(|gtid| !gtid.is_empty()),
         replica_gtid: None,
@@ -142,7 +142,7 @@ fn placed(
     let replica_gtid = applied.filter(|gtid| !gtid.is_empty());
     Ok(Placed::At(Some(Position {
         precision: Precision::Exact,
-        lsn: MariaDbLsns::read(session)?.current.0,
+        lsn: MariaDbLsns::read(session)?.current,
         binlog: Some(BinlogPosition { file, offset }),
         gtid: gtid.or_else(|| replica_gtid.clone()),
         replica_gtid,

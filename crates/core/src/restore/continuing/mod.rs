@@ -4,7 +4,7 @@
 pub(super) mod primaries;
 
 use holdfast_formats::{
-    Flavor,
+    Flavor, Lsn,
     gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 
@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn unknown() -> Position {
     Position {
         precision: Precision::AtRestore,
-        lsn: 0,
+        lsn: Lsn(0),
         binlog: None,
         gtid: None,
         replica_gtid: None,
@@ -153,7 +153,7 @@ mod tests {
     fn position(gtid: Option<&str>, binlog: Option<(&str, u64)>) -> Position {
         Position {
             precision: Precision::Exact,
-            lsn: 1,
+            lsn: Lsn(1),
             binlog: binlog.map(|(file, offset)| BinlogPosition { file: file.to_owned(), offset }),
             gtid: gtid.map(str::to_owned),
             replica_gtid: None,

@@ -68,6 +68,8 @@ fn in_host(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use holdfast_formats::Lsn;
+
     use super::*;
     use crate::physical::{BinlogPosition, Precision};
 
@@ -87,7 +89,7 @@ mod tests {
         let say = |version: &str, replica_of: Vec<ReplicaPosition>| {
             let position = Position {
                 precision: Precision::Exact,
-                lsn: 1,
+                lsn: Lsn(1),
                 binlog: None,
                 gtid: Some("0-7-9".to_owned()),
                 replica_gtid: Some("0-1-5,2-2-8".to_owned()),

@@ -20,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use holdfast_formats::{Flavor, SpaceId};
+use holdfast_formats::{Flavor, SpaceId, tablespace::is_shared};
 use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
 use super::paths::join;
@@ -30,7 +30,7 @@ use crate::real_path::real_path;
 use crate::restore::{
     opened::Opened,
     options::RestoreOptions,
-    part::{FLAG_SHARED, Part},
+    part::TablePart,
     target::names::{MARKER, PARTIAL, REDO_MARIADB, REDO_MYSQL_DIR, REPORT, is_of_a_restore},
 };
 
@@ -102,7 +102,7 @@ pub(crate) struct Layout<'a> {
     redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
     /// The part of the backup to restore; `None`: all of it.
-    part: Option<&'a Part>,
+    part: Option<&'a TablePart>,
     /// Names at the top of the target that several files of the backup would have.
     contested: HashSet<Vec<u8>>,
     /// Where the target and the mapped places really are: two mappings may lead to one.
@@ -281,7 +281,7 @@ impl<'a> Layout<'a> {
                 _ => Ok(path),
             }
         };
-        let shared = item.tablespace.is_some_and(|tablespace| tablespace.flags & FLAG_SHARED != 0);
+        let shared = item.tablespace.is_some_and(|tablespace| is_shared(self.flavor, tablespace.flags));
         let system = item.tablespace.is_some_and(|tablespace| tablespace.space == SpaceId::SYSTEM);
         match (self.flavor, item.role) {
             (Flavor::MySql, FileRole::UndoTablespace) if item.path.as_bytes().starts_with(OUTSIDE) => top(),
@@ -369,7 +369,7 @@ fn isl_of(data: &ItemPath) -> Result<ItemPath> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use holdfast_formats::PageSize;
+    use holdfast_formats::{PageSize, tablespace::MYSQL_FLAG_SHARED};
     use holdfast_repo::format::item::{ItemMap, Tablespace};
 
     use super::*;
@@ -417,7 +417,7 @@ pub(crate) mod tests {
         let mut mysql = layout(Flavor::MySql, false, &[]);
         let mut decide =
             |text, role, flags, outside| mysql.decide(&item(text, role, flags, outside)).unwrap();
-        let shared = FLAG_SHARED;
+        let shared = MYSQL_FLAG_SHARED;
         assert_eq!(decide("#1/ts", FileRole::Tablespace, shared, Some("/x/ts1.ibd")), home("ts1.ibd", false));
         assert_eq!(decide("#2/u", FileRole::UndoTablespace, 0, Some("/x/ux.ibu")), home("ux.ibu", false));
         assert_eq!(decide("#3", FileRole::Tablespace, 0, Some("/x/db/e.ibd")), home("db/e.ibd", false));
@@ -442,8 +442,9 @@ pub(crate) mod tests {
         );
 
         let mut mysql = layout(Flavor::MySql, false, &maps);
-        let decision =
-            mysql.decide(&item("#1", FileRole::Tablespace, FLAG_SHARED, Some("/fast/ts1.ibd"))).unwrap();
+        let decision = mysql
+            .decide(&item("#1", FileRole::Tablespace, MYSQL_FLAG_SHARED, Some("/fast/ts1.ibd")))
+            .unwrap();
         assert!(matches!(decision, Decision::Mapped { pointer: Pointer::Told, .. }));
     }
 
@@ -467,12 +468,12 @@ pub(crate) mod tests {
         let mut layout = layout(Flavor::MySql, false, &[]);
         layout.contested.extend([b"ts.ibd".to_vec(), b"u.ibu".to_vec(), b"undo_001".to_vec()]);
         for (at, role, flags, outside, expected) in [
-            ("#outside/a/ts.ibd", FileRole::Tablespace, FLAG_SHARED, Some("/a/ts.ibd"), "ts-7.ibd"),
+            ("#outside/a/ts.ibd", FileRole::Tablespace, MYSQL_FLAG_SHARED, Some("/a/ts.ibd"), "ts-7.ibd"),
             ("#outside/a/u.ibu", FileRole::UndoTablespace, 0, Some("/a/u.ibu"), "u-7.ibu"),
             ("#outside/a/undo_001", FileRole::UndoTablespace, 0, Some("/a/undo_001"), "undo_001-7"),
-            ("#outside/a/free.ibd", FileRole::Tablespace, FLAG_SHARED, Some("/a/free.ibd"), "free.ibd"),
+            ("#outside/a/free.ibd", FileRole::Tablespace, MYSQL_FLAG_SHARED, Some("/a/free.ibd"), "free.ibd"),
             ("#outside/a/db/ts.ibd", FileRole::Tablespace, 0, Some("/a/db/ts.ibd"), "db/ts.ibd"),
-            ("ts.ibd", FileRole::Tablespace, FLAG_SHARED, None, "ts.ibd"),
+            ("ts.ibd", FileRole::Tablespace, MYSQL_FLAG_SHARED, None, "ts.ibd"),
         ] {
             assert_eq!(layout.decide(&item(at, role, flags, outside)).unwrap(), home(expected, false));
         }

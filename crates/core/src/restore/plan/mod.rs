@@ -2,6 +2,7 @@
 
 pub(super) mod layout;
 mod leads;
+mod mapped;
 mod paths;
 mod planner;
 pub(super) mod recovery;
@@ -15,7 +16,8 @@ use std::{
 
 use holdfast_repo::{Repo, format::item::ItemPath};
 
-pub(super) use planner::{MappedFile, is_reusable};
+pub(super) use mapped::MappedFile;
+pub(super) use planner::is_reusable;
 pub(super) use room::{ROOM_EXTRA_BYTES, room_at, too_little};
 pub use shown::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,
@@ -23,12 +25,14 @@ pub use shown::{
 };
 
 use super::{
+    buffer_pool::buffer_pool_bytes,
     opened::Opened,
     options::RestoreOptions,
     redo::{RedoLayout, lay_out},
     target::{
-        claim::{Marker, Standing, Survey, changed, survey},
+        marker::Marker,
         names::partial_of,
+        survey::{Standing, Survey, changed, survey},
     },
 };
 use layout::{IN_THE_TARGET, Pointer};
@@ -89,7 +93,7 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
         planner.add(&item?)?;
     }
     planner.refuse_unused_mappings()?;
-    refuse_into_repository(repo, planner.mapped.iter().map(|file| file.path.as_path()))?;
+    refuse_into_repository(repo, planner.mapped_paths())?;
     planner.redo(&redo)?;
     let (delete, room) = match survey.standing {
         Standing::Complete => {
@@ -102,8 +106,8 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
             (delete, room)
         }
     };
-    let buffer_pool = recovery::buffer_pool_bytes(options, redo.captured_bytes);
-    let server_options = planner.server_options();
+    let buffer_pool = buffer_pool_bytes(options, redo.captured_bytes);
+    let decided = planner.finish();
     let target_dir = real_path(&options.target_dir)?;
     let owner = owner_of(options, &survey);
     if let Some(binary) = &binary {
@@ -119,15 +123,15 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
             Standing::Other => RestoreMode::Delta,
         },
         owner: owner.map(|(uid, gid)| PlannedOwner { uid, gid }),
-        files: planner.files,
-        bytes: planner.bytes,
+        files: decided.files,
+        bytes: decided.bytes,
         rows: None,
         redo_bytes: redo.captured_bytes,
-        create: std::mem::take(&mut planner.create),
-        replace: std::mem::take(&mut planner.replace),
+        create: decided.create,
+        replace: decided.replace,
         delete: delete.iter().map(|path| join(&target_dir, path)).collect(),
-        external: std::mem::take(&mut planner.external),
-        dropped: std::mem::take(&mut planner.dropped),
+        external: decided.external,
+        dropped: decided.dropped,
         room,
         prepare: binary.as_ref().map(|binary| PlannedPrepare {
             program: binary.path.clone(),
@@ -135,24 +139,23 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
             buffer_pool_bytes: buffer_pool,
             least_ms: recovery::least_ms(flavor, redo.captured_bytes),
         }),
-        server_options,
+        server_options: decided.server_options,
         target_dir,
     };
     if options.agreed.as_ref().is_some_and(|agreed| !agreed.does_the_same(&shown)) {
         return Err(changed(&shown.target_dir));
     }
-    let Planner { directories, held, aria_logs, pointers, mapped, .. } = planner;
     Ok(Plan {
         shown,
         owner,
         redo,
-        directories,
-        held,
-        aria_logs,
-        pointers,
+        directories: decided.directories,
+        held: decided.held,
+        aria_logs: decided.aria_logs,
+        pointers: decided.pointers,
         delete,
-        made: made(&options.maps, &mapped, survey.own_marker()),
-        mapped,
+        made: made(&options.maps, &decided.mapped, survey.own_marker()),
+        mapped: decided.mapped,
         binary,
         survey,
     })

@@ -15,7 +15,7 @@ use holdfast_repo::format::item::{FileRole, Item, ItemPath, Tablespace};
 
 use super::{
     layout::{Decision, Layout, Pointer, Root, is_table},
-    leads::leads,
+    mapped::MappedFile,
     paths::join,
     shown::{ExternalFile, PlannedPath},
 };
@@ -31,11 +31,9 @@ use crate::{
         redo::RedoLayout,
         server_options,
         target::{
-            Found, FoundKind, Tree,
-            claim::{Standing, Survey, changed},
-            in_use::is_open_elsewhere,
-            io_failed,
+            Found, FoundKind,
             names::{MARKER, partial_of},
+            survey::Survey,
         },
     },
 };
@@ -48,26 +46,42 @@ pub(super) struct Planner<'a> {
     pub(super) options: &'a RestoreOptions,
     pub(super) survey: &'a Survey,
     pub(super) target: PathBuf,
-    pub(super) layout: Layout<'a>,
-    pub(super) files: u64,
-    pub(super) bytes: u64,
+    layout: Layout<'a>,
+    files: u64,
+    bytes: u64,
     /// By root: bytes that may have to be allocated.
     pub(super) growth: HashMap<Root, u64>,
+    create: Vec<PlannedPath>,
+    replace: Vec<PlannedPath>,
+    external: Vec<ExternalFile>,
+    /// Where the source had tables outside that no mapping covers.
+    unmapped: BTreeSet<PathBuf>,
+    dropped: Vec<LeftOut>,
+    directories: Vec<(ItemPath, u16)>,
+    held: Vec<ItemPath>,
+    aria_logs: Vec<ItemPath>,
+    pointers: Vec<(Pointer, PathBuf)>,
+    mapped: Vec<MappedFile>,
+    /// MariaDB: plugins that the server needs to read compressed pages.
+    providers: BTreeSet<String>,
+    /// Everything that may stay in the target: `true` for directories.
+    keep: BTreeMap<ItemPath, bool>,
+}
+
+/// What was decided about all items.
+pub(super) struct Decided {
+    pub(super) files: u64,
+    pub(super) bytes: u64,
     pub(super) create: Vec<PlannedPath>,
     pub(super) replace: Vec<PlannedPath>,
     pub(super) external: Vec<ExternalFile>,
-    /// Where the source had tables outside that no mapping covers.
-    pub(super) unmapped: BTreeSet<PathBuf>,
     pub(super) dropped: Vec<LeftOut>,
     pub(super) directories: Vec<(ItemPath, u16)>,
     pub(super) held: Vec<ItemPath>,
     pub(super) aria_logs: Vec<ItemPath>,
     pub(super) pointers: Vec<(Pointer, PathBuf)>,
     pub(super) mapped: Vec<MappedFile>,
-    /// MariaDB: plugins that the server needs to read compressed pages.
-    pub(super) providers: BTreeSet<String>,
-    /// Everything that may stay in the target: `true` for directories.
-    pub(super) keep: BTreeMap<ItemPath, bool>,
+    pub(super) server_options: Vec<String>,
 }
 
 impl<'a> Planner<'a> {
@@ -134,15 +148,22 @@ impl<'a> Planner<'a> {
                     return Err(Error::failed(format!("{} is mapped to nowhere", item.path)));
                 };
                 let goes_to = join(&self.options.maps[map].1, &place.path);
-                let found = self.check_mapped(&goes_to, &pointer)?;
+                let (opened, options, survey) = (self.opened, self.options, self.survey);
+                let file = MappedFile::allow(goes_to.clone(), &pointer, opened, options, survey)?;
+                let found = file.found;
                 self.external(item, &goes_to);
-                self.mapped.push(MappedFile { path: goes_to.clone(), found });
+                self.mapped.push(file);
                 self.point(&pointer)?;
                 self.pointers.push((pointer, goes_to.clone()));
                 self.file(item, place.root, goes_to, found);
             }
         }
         Ok(())
+    }
+
+    /// Where files go that a mapping puts elsewhere.
+    pub(super) fn mapped_paths(&self) -> impl Iterator<Item = &Path> {
+        self.mapped.iter().map(|file| file.path.as_path())
     }
 
     /// A mapping that covers nothing may be misspelled, if a table that was to go there went into the target.
@@ -215,38 +236,6 @@ impl<'a> Planner<'a> {
             Pointer::Link(path) => self.keep_with_parents(path, false),
             Pointer::Told => Ok(()),
         }
-    }
-
-    /// A file in a mapped place may exist already only if it is ours, or if it belongs to the data directory
-    /// in the target, the user wants that replaced, and the redo is not encrypted. Nobody may use it.
-    fn check_mapped(&self, goes_to: &Path, pointer: &Pointer) -> Result<Option<Found>> {
-        let found = Found::at(goes_to).map_err(|error| io_failed("look at", goes_to, error))?;
-        if found.is_none() {
-            return Ok(None);
-        }
-        let own_marker = self.survey.own_marker();
-        let ours = own_marker.is_some_and(|marker| marker.mapped.iter().any(|path| path == goes_to));
-        let redo_encrypted = self.opened.redo_encrypted();
-        if !ours && (!self.options.delta || redo_encrypted || !self.is_of_target(goes_to, pointer)?) {
-            return Err(in_the_way(goes_to, pointer, redo_encrypted));
-        }
-        refuse_in_use(goes_to)?;
-        Ok(found)
-    }
-
-    /// Whether the data directory in the target leads to this file.
-    fn is_of_target(&self, goes_to: &Path, pointer: &Pointer) -> Result<bool> {
-        if self.survey.standing == Standing::Free {
-            return Ok(false);
-        }
-        let tree = Tree::open(&self.target).map_err(|error| io_failed("open", &self.target, error))?;
-        let goes_to = real_path(goes_to)?;
-        for path in leads(&tree, pointer).iter().chain(&self.survey.mapped) {
-            if real_path(path)? == goes_to {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn file(&mut self, item: &Item, root: Root, goes_to: PathBuf, found: Option<Found>) {
@@ -327,7 +316,24 @@ impl<'a> Planner<'a> {
         Ok(self.survey.found.keys().filter(has_keys).cloned().collect())
     }
 
-    pub(super) fn server_options(&self) -> Vec<String> {
+    pub(super) fn finish(self) -> Decided {
+        Decided {
+            server_options: self.server_options(),
+            files: self.files,
+            bytes: self.bytes,
+            create: self.create,
+            replace: self.replace,
+            external: self.external,
+            dropped: self.dropped,
+            directories: self.directories,
+            held: self.held,
+            aria_logs: self.aria_logs,
+            pointers: self.pointers,
+            mapped: self.mapped,
+        }
+    }
+
+    fn server_options(&self) -> Vec<String> {
         let mut options = server_options::format_options(&self.opened.server);
         options.extend(self.providers.iter().map(|provider| format!("--plugin-load-add={provider}")));
         let told: Vec<_> = self
@@ -356,72 +362,4 @@ pub(in crate::restore) fn is_reusable(found: &Found) -> bool {
 /// Where a file was that was outside of the source's data directory.
 fn was_outside(item: &Item) -> Option<&Path> {
     Some(Path::new(OsStr::from_bytes(item.outside.as_deref()?)))
-}
-
-/// The error for a file in a mapped place. If the redo is encrypted, such a file is never replaced, and
-/// mapping a table elsewhere may not be possible. MySQL's data directory leads to no file.
-fn in_the_way(path: &Path, pointer: &Pointer, redo_encrypted: bool) -> Error {
-    let error = Error::new(ErrorKind::Usage, format!("{} exists already", path.display()));
-    error.hinted(match (redo_encrypted, pointer) {
-        (true, _) => "move that file away: if the redo is encrypted, --delta does not replace mapped files",
-        (false, Pointer::Told) => {
-            "move that file away first, or map to a directory without it; --delta replaces it only if the report of \
-             a restore, in the target, names it"
-        }
-        (false, _) => {
-            "map to a directory without this file; --delta replaces it only if the data directory in the target \
-             leads to it"
-        }
-    })
-}
-
-/// Refuses a file that another process has open.
-fn refuse_in_use(path: &Path) -> Result<()> {
-    match is_open_elsewhere(path).map_err(|error| io_failed("look at", path, error))? {
-        false => Ok(()),
-        true => Err(Error::failed(format!("another process has {} open", path.display()))
-            .hinted("stop the server that uses it, or map to another directory")),
-    }
-}
-
-/// A file in a mapped place.
-pub(in crate::restore) struct MappedFile {
-    pub(in crate::restore) path: PathBuf,
-    /// What is there, and is replaced.
-    found: Option<Found>,
-}
-
-impl MappedFile {
-    /// Fails if what is there is not what was planned for.
-    pub(in crate::restore) fn check(&self) -> Result<()> {
-        let now = Found::at(&self.path).map_err(|error| io_failed("look at", &self.path, error))?;
-        let is_unchanged = match (&now, &self.found) {
-            (Some(now), Some(before)) => now.is_unchanged(before),
-            (now, before) => now.is_none() && before.is_none(),
-        };
-        match is_unchanged {
-            true => refuse_in_use(&self.path),
-            false => Err(changed(&self.path)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// No hint advises what would be refused.
-    #[test]
-    fn what_helps_if_a_mapped_file_exists() {
-        let hint = |pointer: &Pointer, redo_encrypted| {
-            in_the_way(Path::new("/x/t.ibd"), pointer, redo_encrypted).hint().unwrap().to_owned()
-        };
-        let link = Pointer::Link(ItemPath::new("db/t.MYD").unwrap());
-        assert!(hint(&link, false).contains("--delta replaces it only"));
-        assert!(hint(&Pointer::Told, false).contains("move that file away first"));
-        for pointer in [link, Pointer::Told] {
-            let hint = hint(&pointer, true);
-            assert!(!hint.contains("--delta replaces it only") && !hint.contains("map to"));
-        }
-    }
 }

@@ -17,6 +17,7 @@ use holdfast_formats::{
 use holdfast_repo::format::item::ItemPath;
 
 use super::{
+    buffer_pool::{BUFFER_POOL_DEFAULT_MIN_BYTES, half_of_ram_bytes},
     continuing::set_gtids,
     done::Prepared,
     keyring,
@@ -24,10 +25,7 @@ use super::{
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_replication, uses_gtids},
     part::{MissingTablespaces, missing_tablespaces},
-    plan::{
-        Plan,
-        recovery::{BUFFER_POOL_MIN, half_of_ram},
-    },
+    plan::Plan,
     roots::Roots,
     target::{
         Tree, io_failed,
@@ -35,7 +33,7 @@ use super::{
     },
 };
 use judge::{Expected, FalseAlarms, Recovered, judge, recovered_up_to};
-use standstill::Watch;
+use standstill::StandstillWatch;
 use undecided::Undecided;
 pub(super) use undecided::{BY_HAND, may_be_undecided};
 
@@ -128,7 +126,7 @@ pub(super) fn run(
     Ok(Prepared {
         program: files.binary.path.clone(),
         version: files.binary.version.to_string(),
-        lsn: recovered.lsn.0,
+        lsn: recovered.lsn,
         binlog: recovered.binlog,
         rows_rolled_back: recovered.rows_rolled_back,
         ms: u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
@@ -147,12 +145,15 @@ fn recover(
     cancel: &Cancel,
 ) -> Result<ServerExit> {
     let options = files.options;
-    let mut buffer_pool =
-        plan.shown.prepare.as_ref().map_or(BUFFER_POOL_MIN, |prepare| prepare.buffer_pool_bytes);
+    let mut buffer_pool = plan
+        .shown
+        .prepare
+        .as_ref()
+        .map_or(BUFFER_POOL_DEFAULT_MIN_BYTES, |prepare| prepare.buffer_pool_bytes);
     let mut orders = orders.to_vec();
     let mut careful_attempts = 0;
     loop {
-        let (mut watch, mut stands_still) = (Watch::default(), false);
+        let (mut watch, mut stands_still) = (StandstillWatch::default(), false);
         let running = files.start(buffer_pool, orders.clone(), None)?;
         point("restore.recovering");
         let result = running.wait_and_tell(cancel, &mut |log| {
@@ -166,7 +167,7 @@ fn recover(
         let has_one_reader = orders.iter().any(|order| order == ONE_READER);
         let more = match options.prepare_memory_bytes {
             Some(_) => buffer_pool,
-            None => half_of_ram().min(buffer_pool * 2).max(buffer_pool),
+            None => half_of_ram_bytes().min(buffer_pool * 2).max(buffer_pool),
         };
         if !has_one_reader {
             orders.push(ONE_READER.into());

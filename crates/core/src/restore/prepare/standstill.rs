@@ -35,12 +35,12 @@ impl Search {
 
 /// Watches the log of a recovery.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
+pub(crate) struct StandstillWatch {
     /// Since when nothing has been done, and what the server said last.
     stuck: Option<(Instant, Search)>,
 }
 
-impl Watch {
+impl StandstillWatch {
     /// Whether the recovery has come to a standstill, given what it has logged until `now`.
     /// The server must have gone on saying so: its last words stay in the log after it has gone on working.
     pub(crate) fn stands_still(&mut self, log: &[String], now: Instant) -> bool {
@@ -73,7 +73,7 @@ mod tests {
 
     /// The seconds after which the watch reports a standstill, given the log's lines second by second.
     fn reported(lines: impl IntoIterator<Item = String>) -> Vec<u64> {
-        let (mut watch, begun) = (Watch::default(), Instant::now());
+        let (mut watch, begun) = (StandstillWatch::default(), Instant::now());
         let mut log = vec!["[System] [MY-013576] [InnoDB] InnoDB initialization has started.".to_owned()];
         (0..)
             .zip(lines)

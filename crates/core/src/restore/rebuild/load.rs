@@ -6,11 +6,11 @@ use holdfast_formats::Flavor;
 use holdfast_repo::{LogName, Repo, RunNo};
 
 use super::super::{
+    buffer_pool::buffer_pool_bytes,
     continuing::set_gtids,
     done::Loaded,
     options::RestoreOptions,
     own_server::PrivateFiles,
-    plan::recovery,
     serve::{self, Serving},
 };
 use super::zones;
@@ -44,7 +44,7 @@ pub(super) fn run(
         }
     }
     let serving = Serving {
-        buffer_pool_bytes: recovery::buffer_pool_bytes(files.options, BUFFER_POOL_BYTES),
+        buffer_pool_bytes: buffer_pool_bytes(files.options, BUFFER_POOL_BYTES),
         orders,
         makes_accounts: true,
     };

@@ -23,18 +23,20 @@ use holdfast_repo::{LogName, Repo, RunNo};
 
 use self::{backup::LogicalBackup, plan::Plan};
 use super::{
-    Loaded, RecoveryHooks, RestorePlan, RestoreReport, ScratchRestore, Transactions, continuing, finish,
+    Loaded, RestorePlan, RestoreReport, Transactions, continuing, finish,
+    hooks::{self, RecoveryHooks, ScratchRestore},
     options::RestoreOptions,
     own_server::{PrivateFiles, is_of_absent_plugin},
     plan::refuse_repository,
-    replay, run_hooks,
+    replay,
     target::{
         DIRECTORY_MODE, Tree,
-        claim::{Claim, Marker},
+        claim::Claim,
         io_failed,
+        marker::Marker,
         names::{PRIVATE, own_path, private_of},
     },
-    warn_of_root,
+    warnings::warn_of_root,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -114,7 +116,7 @@ pub(super) fn run_in_scratch(
     let (_claim, target, new_dir) = claim(&backup, &plan, options)?;
     let files = plan.files(&backup, &new_dir, options);
     let loaded = make(&files, &target, repo, base, watch, cancel)?;
-    let replayed = run_hooks(&files, transactions, hooks, watch, cancel)?;
+    let replayed = hooks::run(&files, transactions, hooks, watch, cancel)?;
     Ok(ScratchRestore {
         server_version: backup.server.version.to_string(),
         position: continuing::position_after(&backup.position, replayed.as_ref()),

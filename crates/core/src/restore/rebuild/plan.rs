@@ -7,6 +7,7 @@ use holdfast_repo::format::item::ItemPath;
 
 use super::{
     super::{
+        buffer_pool::buffer_pool_bytes,
         options::RestoreOptions,
         own_server::{PrivateFiles, private::ARIA_CONTROL},
         plan::recovery,
@@ -17,8 +18,8 @@ use super::{
         server_options::{new_options, system_files},
         target::{
             Tree,
-            claim::{Standing, Survey, survey},
             names::{MARKER, REDO_MARIADB, own_path},
+            survey::{Standing, Survey, survey},
         },
     },
     backup::LogicalBackup,
@@ -116,7 +117,7 @@ pub(super) fn make(backup: &LogicalBackup, options: &RestoreOptions) -> Result<P
         prepare: Some(PlannedPrepare {
             program: binary.path.clone(),
             version: binary.version.clone(),
-            buffer_pool_bytes: recovery::buffer_pool_bytes(options, u64::MAX),
+            buffer_pool_bytes: buffer_pool_bytes(options, u64::MAX),
             least_ms: recovery::least_ms(server.flavor(), 0),
         }),
         server_options: new_options(server),

@@ -27,10 +27,10 @@ use self::{
     relay_logs::RelayLogs,
 };
 use super::{
+    buffer_pool::buffer_pool_bytes,
     done::{Reached, Replayed},
     options::RestoreOptions,
     own_server::{PrivateFiles, account, is_of_absent_plugin, is_of_replication, uses_gtids},
-    plan::recovery,
     server_options::undecided,
     target::io_failed,
 };
@@ -114,7 +114,7 @@ pub(super) fn run(
         }),
     );
     let mut server =
-        files.start(recovery::buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
+        files.start(buffer_pool_bytes(options, logs.bytes()), orders, options.time_zone.clone())?;
     let goal = Goal {
         reached: &reached,
         from: files.position.gtid.as_deref(),

@@ -29,7 +29,7 @@ const F_SETSIG: libc::c_int = 10;
 const WITHOUT_LEASES: [u32; 6] = [0x6969, 0xFF53_4D42, 0xFE53_4D42, 0x6573_5546, 0x0102_1997, 0x00C3_6400];
 
 /// Whether another process is known to have the file at `path` open. Gives up all locks that we hold on it.
-pub(crate) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
+pub(in crate::restore) fn is_open_elsewhere(path: &Path) -> io::Result<bool> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
         Ok(file) => file,

@@ -8,7 +8,10 @@
 
 pub(super) mod claim;
 pub(super) mod in_use;
+pub(super) mod marker;
 pub(super) mod names;
+mod server_locks;
+pub(super) mod survey;
 
 use std::{
     collections::BTreeMap,

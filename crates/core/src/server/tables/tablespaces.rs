@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use holdfast_formats::{Flavor, SpaceId};
+use holdfast_formats::{Flavor, SpaceId, tablespace::MYSQL_FLAG_SHARED};
 
 use crate::server::{Row, Session, SqlError};
 
@@ -49,8 +49,8 @@ impl TablespaceRow {
 /// MySQL: the tablespaces shared by several tables at this moment, including the dictionary's and the system
 /// tablespace.
 pub fn mysql_shared_spaces(session: &mut Session) -> Result<BTreeSet<SpaceId>, SqlError> {
-    const SHARED: u32 = 1 << 11;
-    let query = format!("SELECT space FROM information_schema.innodb_tablespaces WHERE flag & {SHARED}");
+    let query =
+        format!("SELECT space FROM information_schema.innodb_tablespaces WHERE flag & {MYSQL_FLAG_SHARED}");
     let mut spaces = BTreeSet::from([SpaceId::SYSTEM]);
     for row in session.rows(&query)? {
         spaces.insert(SpaceId(row.number("space")?));

@@ -25,18 +25,15 @@ use crate::{
         files::{Entry, Stat, read_failed, walk},
         inventory::{Found, Rescan, Spaces, Verdict, each_path_once, keep_the_servers_names},
         keys::leave_keys,
+        listing::Listing,
         outside::{OutsideFiles, number_system_files},
         plain::{Manner, PlainFile},
         redo::mariadb::FileNotes,
-        rewritten::{LITTLE_BYTES, Limit, Rewritten},
+        rewritten::{Limit, Pass, Rewritten, catch_up},
         tablespace::TablespaceEntry,
         workers::Buffers,
     },
 };
-
-/// Passes over what DDL created meanwhile, before any lock. During a constant storm of DDL more passes stop
-/// paying off.
-const CATCH_UP_PASSES: u32 = 2;
 
 /// The server writes its Aria log in buffers of 1 MiB, of which it has up to eight, from several threads: a
 /// later buffer can be in the file before an earlier one.
@@ -53,30 +50,16 @@ pub(super) enum Look {
     Settled,
 }
 
-/// What one pass over changed files has copied.
-pub(super) struct Pass {
-    tablespaces_bytes: u64,
-    rewritten: Rewritten,
-}
-
-/// A listing of the data directory.
-pub(super) struct Listing {
-    pub(super) tablespaces: Vec<TablespaceEntry>,
-    pub(super) others: BTreeMap<String, Entry>,
-}
-
 impl Capture<'_> {
     /// Steps 2 and 3 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
         let listing = self.list(Look::Early)?;
-        let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
-            + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
-        self.copier.context.progress.expect(bytes);
+        self.copier.context.progress.expect(listing.size_bytes());
         self.warn_of_fixed_places(&listing.tablespaces);
         self.copy_tablespaces(listing.tablespaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
-        if let Some(said) = self.catch_up()?.beyond(self.limit_of_rewriting()) {
+        if let Some(said) = catch_up(&mut || self.pass())?.beyond(self.limit_of_rewriting()) {
             self.listener.event(Event::Warning { text: said });
         }
         Ok(())
@@ -101,29 +84,13 @@ impl Capture<'_> {
         }
     }
 
-    /// Passes over what has changed until a pass finds little, and returns what the last one copied.
-    pub(super) fn catch_up(&mut self) -> Result<Rewritten> {
-        let mut rewritten = Rewritten::default();
-        for _ in 0..CATCH_UP_PASSES {
-            let pass = self.pass()?;
-            rewritten = pass.rewritten;
-            if pass.tablespaces_bytes + rewritten.bytes <= LITTLE_BYTES {
-                break;
-            }
-        }
-        Ok(rewritten)
-    }
-
-    /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
-    /// on request: then a pass tells nothing about that.
     pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
-        let limit = Limit { held_max: self.options.locks.ddl_held_max, option: "--ddl-lock-max" };
-        self.options.read_bytes_per_s_max.is_none().then_some(limit)
+        Limit::of(self.options, self.options.locks.ddl_held_max, "--ddl-lock-max")
     }
 
     /// Copies what has changed, once, and returns how much that was. A discarded tablespace may be copied
     /// only while it is closed to writes, and is left for the end.
-    fn pass(&mut self) -> Result<Pass> {
+    pub(super) fn pass(&mut self) -> Result<Pass> {
         let listing = self.list(Look::Early)?;
         let Rescan { copy, copy_closed, .. } = self.rescan(listing.tablespaces, Look::Early)?;
         self.closes_tables |= !copy_closed.is_empty();

@@ -34,6 +34,7 @@ use crate::{
         inventory::Spaces,
         plain::{PlainFile, is_logged},
         redo::mariadb::Captured,
+        rewritten::catch_up,
         tablespace::TablespaceEntry,
         workers::Buffers,
     },
@@ -129,7 +130,7 @@ impl Capture<'_> {
                 relies_on_logs || matches!(when, When::AriaControl | When::AriaLog)
             })?;
             self.copier.context.restore_limits(self.options.read_bytes_per_s_max);
-            let rewritten = self.catch_up()?;
+            let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
@@ -177,7 +178,7 @@ impl Capture<'_> {
         self.copy_tails()?;
         stages.session().with(status::flush_engine_logs)?;
         let position = stages.session().with(position)?;
-        self.follower.stop_at(Lsn(position.lsn));
+        self.follower.stop_at(position.lsn);
         stages.session().alive()?;
         stages.release()?;
         for of in position.replica_of.iter().filter(|of| of.executed.is_none() && !of.by_gtid) {
@@ -414,8 +415,8 @@ fn position(session: &mut Session) -> std::result::Result<Position, SqlError> {
 }
 
 /// What a restore must know about the captured redo.
-pub(super) fn describe_redo(header: &LogHeader, redo: &Captured, position_lsn: u64) -> Result<CapturedRedo> {
-    if redo.stop.0 != position_lsn {
+pub(super) fn describe_redo(header: &LogHeader, redo: &Captured, position_lsn: Lsn) -> Result<CapturedRedo> {
+    if redo.stop != position_lsn {
         return Err(Error::failed(format!(
             "the captured redo ends at LSN {}, the position was read at {position_lsn}",
             redo.stop
@@ -430,9 +431,9 @@ pub(super) fn describe_redo(header: &LogHeader, redo: &Captured, position_lsn: u
         .collect::<std::result::Result<Vec<_>, _>>()
         .context("a path in the redo log is not UTF-8")?;
     Ok(CapturedRedo::MariaDb {
-        checkpoint_lsn: checkpoint.lsn.0,
-        checkpoint_end_lsn: checkpoint.end.0,
-        stop_lsn: redo.stop.0,
+        checkpoint_lsn: checkpoint.lsn,
+        checkpoint_end_lsn: checkpoint.end,
+        stop_lsn: redo.stop,
         source_size_bytes: header.file_bytes(),
         header: hex,
         encrypted: header.encrypted(),

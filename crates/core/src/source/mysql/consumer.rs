@@ -103,10 +103,15 @@ fn advance_once(
     let redo = MySqlRedoStatus::read(session)?;
     follower.durable(redo.flushed);
     if !redo.is_enabled {
-        return Err(Error::failed("redo logging was switched off during the backup")
-            .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again"));
+        return Err(redo_was_switched_off());
     }
     Ok((redo.current.bytes_since(captured).unwrap_or(0), redo.capacity_bytes))
+}
+
+/// The error for a server that changes files without redo.
+pub(super) fn redo_was_switched_off() -> Error {
+    Error::failed("redo logging was switched off during the backup")
+        .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again")
 }
 
 fn too_far_behind(held_bytes: u64, capacity_bytes: u64) -> Error {

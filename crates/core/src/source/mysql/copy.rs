@@ -23,20 +23,18 @@ use crate::{
             keep_the_servers_names,
         },
         keys::leave_keys,
+        listing::Listing,
         outside::{OutsideFiles, number_system_files},
         plain::PlainFile,
         questions::Questions,
         redo::mysql::{DeletedSpaces, EncryptionChanges, IndexNotes, Seen},
-        rewritten::{LITTLE_BYTES, Limit, Rewritten},
+        rewritten::{Limit, Pass, Rewritten, catch_up},
         tablespace::TablespaceEntry,
     },
 };
 
 /// How long a change of a definition may keep the server from listing its indexes.
 const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(3_600);
-/// Passes over what DDL created meanwhile, before the lock. During a constant storm of DDL more passes stop
-/// paying off.
-const CATCH_UP_PASSES: u32 = 2;
 /// The LSN of such a note is known only to the block, and a copy may have begun within that block.
 const NOTE_MARGIN_BYTES: u64 = 1024;
 /// The root of an index is allocated in the mini-transaction that creates it, so at most this far before.
@@ -50,18 +48,6 @@ const TABLE_SUFFIX: &str = ".ibd";
 /// Where tablespaces from outside the data directory go in a backup.
 const OUTSIDE: &str = "#outside";
 
-/// What one pass over changed files has copied.
-pub(super) struct Pass {
-    tablespaces_bytes: u64,
-    rewritten: Rewritten,
-}
-
-/// A listing of the data directory.
-pub(super) struct Listing {
-    pub(super) tablespaces: Vec<TablespaceEntry>,
-    pub(super) others: BTreeMap<String, Entry>,
-}
-
 impl Capture<'_> {
     /// Step 2 of the order in [`super`].
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
@@ -69,41 +55,23 @@ impl Capture<'_> {
         // another inode.
         let listing = self.list()?;
         let spaces = self.spaces()?;
-        let bytes = listing.tablespaces.iter().map(|found| found.entry.size_bytes).sum::<u64>()
-            + listing.others.values().map(|entry| entry.size_bytes).sum::<u64>();
-        self.copier.context.progress.expect(bytes);
+        self.copier.context.progress.expect(listing.size_bytes());
         self.copier.tablespaces(listing.tablespaces, &spaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
-        if let Some(said) = self.catch_up()?.beyond(self.limit_of_rewriting()) {
+        if let Some(said) = catch_up(&mut || self.pass())?.beyond(self.limit_of_rewriting()) {
             self.listener.event(Event::Warning { text: said });
         }
         Ok(())
     }
 
-    /// Passes over what has changed until a pass finds little, and returns what the last one copied.
-    pub(super) fn catch_up(&mut self) -> Result<Rewritten> {
-        let mut rewritten = Rewritten::default();
-        for _ in 0..CATCH_UP_PASSES {
-            let pass = self.pass()?;
-            rewritten = pass.rewritten;
-            if pass.tablespaces_bytes + rewritten.bytes <= LITTLE_BYTES {
-                break;
-            }
-        }
-        Ok(rewritten)
-    }
-
-    /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
-    /// on request: then a pass tells nothing about that.
     pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
-        let limit = Limit { held_max: self.options.locks.held_max, option: "--lock-max" };
-        self.options.read_bytes_per_s_max.is_none().then_some(limit)
+        Limit::of(self.options, self.options.locks.held_max, "--lock-max")
     }
 
     /// Copies what has changed, once, and returns how much that was. What may only be copied while it is
     /// closed to writes is left for the end.
-    fn pass(&mut self) -> Result<Pass> {
+    pub(super) fn pass(&mut self) -> Result<Pass> {
         self.wait_for_quiet()?;
         let listing = self.list()?;
         let spaces = self.spaces()?;

@@ -190,7 +190,7 @@ impl Source for MySqlSource {
             Ok::<_, Error>((position, stats))
         })?;
         let begin = follower.begin().clone();
-        let captured = follower.finish(Lsn(position.lsn), stop::REDO_WAIT)?;
+        let captured = follower.finish(position.lsn, stop::REDO_WAIT)?;
         point("backup.redo.finished");
         let position = stop::as_precise_as(position, captured.is_exact, &self.facts.version, listener);
         stats.count(&counters);

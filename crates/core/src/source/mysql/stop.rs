@@ -6,7 +6,7 @@ use std::{collections::HashSet, fmt, thread, time::Duration};
 use holdfast_formats::{Lsn, SpaceId};
 use holdfast_repo::format::hex::to_hex;
 
-use super::{Capture, copy::Look, looks::Looks};
+use super::{Capture, consumer::redo_was_switched_off, copy::Look, looks::Looks};
 use crate::{
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
@@ -25,6 +25,7 @@ use crate::{
         imported::Imported,
         inventory::Spaces,
         redo::mysql::Start,
+        rewritten::catch_up,
         tablespace::TablespaceEntry,
     },
 };
@@ -132,7 +133,7 @@ impl Capture<'_> {
             drop(lock);
             self.copier.context.restore_limits(self.options.read_bytes_per_s_max);
             again.wait(self.copier.context.cancel)?;
-            let rewritten = self.catch_up()?;
+            let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
                 rewritten.refuse_beyond(self.limit_of_rewriting())?;
@@ -175,9 +176,7 @@ impl Capture<'_> {
         lock.session().alive()?;
         lock.release()?;
         if !redo_is_on {
-            return Err(Error::failed("redo logging was switched off during the backup")
-                .hinted("ALTER INSTANCE ENABLE INNODB REDO_LOG, then run the backup again")
-                .into());
+            return Err(redo_was_switched_off().into());
         }
         if self.alter_instance_count.is_some_and(|before| before != alter_instance_count) {
             return Err(Error::failed(
@@ -206,7 +205,7 @@ impl Capture<'_> {
         };
         Ok(Position {
             precision: Precision::Exact,
-            lsn: status.lsn.0,
+            lsn: status.lsn,
             binlog: status.binlog,
             gtid: Some(status.gtid_executed).filter(|gtid| !gtid.is_empty()),
             replica_gtid: None,
@@ -400,8 +399,8 @@ pub(super) fn as_precise_as(
 /// What a restore must know about the captured redo.
 pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo {
     CapturedRedo::MySql {
-        begin_lsn: start.begin.0,
-        checkpoint_lsn: start.checkpoint.0,
+        begin_lsn: start.begin,
+        checkpoint_lsn: start.checkpoint,
         stop_lsn: position.lsn,
         header: to_hex(&start.header),
         encrypted: start.encrypted,
@@ -428,7 +427,7 @@ mod tests {
     fn only_what_was_tried_tells_a_place_in_the_binlog() {
         let position = Position {
             precision: Precision::Exact,
-            lsn: 1_000,
+            lsn: Lsn(1_000),
             binlog: Some(BinlogPosition { file: "binlog.000001".to_owned(), offset: 792 }),
             gtid: Some("9915e34c-e812-11f1-8b24-02fc00000001:1-3".to_owned()),
             replica_gtid: None,

@@ -100,7 +100,7 @@ impl Restores {
         assert!(!target.join(MARKER).exists());
         let report: serde_json::Value =
             serde_json::from_slice(&fs::read(target.join("holdfast-restore.json")).unwrap()).unwrap();
-        assert_eq!(report["prepared"]["lsn"], self.backup.position.lsn, "{report}");
+        assert_eq!(report["prepared"]["lsn"], self.backup.position.lsn.0, "{report}");
         let server = Server::attach(self.kind(), &target, ServerOptions::default()).unwrap();
         check_ledger(&server).unwrap();
         drop(server);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use holdfast_formats::Lsn;
 use holdfast_repo::{Protection, Repo, RunNo, format::hex::to_hex, store::mem::MemStore};
 
 use super::*;
@@ -78,7 +79,7 @@ fn taken(server: &BinlogServer, place: Option<(&str, u64)>, gtid: &str) -> Taken
     Taken {
         position: Position {
             precision: Precision::Exact,
-            lsn: 1,
+            lsn: Lsn(1),
             binlog: place.map(|(file, offset)| BinlogPosition { file: file.to_owned(), offset }),
             gtid: Some(gtid.to_owned()),
             replica_gtid: None,

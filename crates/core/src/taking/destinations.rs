@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What a backup has in common in all repositories that get it.
-pub(crate) struct Several<'a> {
+pub(crate) struct Destinations<'a> {
     pub(crate) log: &'a LogName,
     /// The part of the server that it contains.
     pub(crate) part: Option<Part>,
@@ -34,7 +34,7 @@ pub(crate) struct Several<'a> {
     pub(crate) cancel: &'a Cancel,
 }
 
-impl Several<'_> {
+impl Destinations<'_> {
     /// Executes a whole run in each repository that `admitted` it, with the flags that the backup has there.
     /// Each run ends as a backup or as nothing. `capture` hands everything to the writers; `publish` makes a
     /// backup of it, in one repository after the other.
