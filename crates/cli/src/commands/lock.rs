@@ -36,8 +36,6 @@ struct Part {
     refusal: Option<String>,
     /// Names with too many versions to examine them all.
     crowded: u64,
-    /// Names that Holdfast does not write; these are skipped.
-    odd_names: u64,
     /// Why everything there was treated as needed.
     problem: Option<String>,
 }
@@ -75,10 +73,6 @@ impl Render for Locked {
                     out,
                     "  {names} with so many versions that only the newest and the oldest were examined"
                 )?;
-            }
-            if part.odd_names > 0 {
-                let names = text::count(part.odd_names, "name");
-                writeln!(out, "  {names} skipped, not written by Holdfast")?;
             }
             if let Some(problem) = &part.problem {
                 writeln!(out, "  everything there was treated as needed: {problem}")?;
@@ -138,7 +132,7 @@ pub(super) fn run(args: &LockArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let until = extend(&repo, &options, &mut |part| {
         let Extended { versions, extended, extended_bytes, unlocked, reads, writes, .. } = part.extended;
-        let Extended { refused, first_refusal: refusal, crowded, odd_names, .. } = part.extended;
+        let Extended { refused, first_refusal: refusal, crowded, .. } = part.extended;
         let log = part.log.map(|log| log.to_string());
         let problem = part.unknown.map(|error| error.to_string());
         done.parts.push(Part {
@@ -150,7 +144,6 @@ pub(super) fn run(args: &LockArgs, context: &Context<'_>) -> Result<Exit> {
             refused,
             refusal,
             crowded,
-            odd_names,
             problem,
         });
         done.reads += reads;

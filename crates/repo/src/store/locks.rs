@@ -161,8 +161,6 @@ pub struct Extended {
     pub first_refusal: Option<String>,
     /// Names with more versions than are looked at: only the newest and the oldest of them were.
     pub crowded: u64,
-    /// Names that Holdfast does not write, which were skipped.
-    pub odd_names: u64,
     /// Requests that only read.
     pub reads: u64,
     /// Requests that changed a lock.
@@ -178,7 +176,6 @@ impl AddAssign for Extended {
         self.refused += other.refused;
         self.first_refusal = self.first_refusal.take().or(other.first_refusal);
         self.crowded += other.crowded;
-        self.odd_names += other.odd_names;
         self.reads += other.reads;
         self.writes += other.writes;
     }

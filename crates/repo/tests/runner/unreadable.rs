@@ -1,5 +1,5 @@
-//! Objects that exist, but that the medium cannot read, or the store does not deliver, at the moment: each counts as damage of its own, so
-//! that it stops nothing else. But nothing is given up because of it.
+//! Objects that exist, but that the medium cannot read, or the store does not deliver, at the moment: each
+//! counts as damage of its own, so that it stops nothing else. But nothing is given up because of it.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -449,15 +449,10 @@ impl Versioned for BucketStore {
                     is_over = true;
                     break;
                 };
-                let Some(path) = inner.path_of(&named.key).filter(|path| (what.wanted)(path)) else {
-                    continue;
-                };
+                let wanted = inner.path_of(&named.key).filter(|path| (what.wanted)(path));
+                // A name that the library does not accept is none of ours.
+                let Some(key) = wanted.and_then(|path| inner.key(&path).ok()) else { continue };
                 done.crowded += u64::from(named.is_crowded);
-                // The library accepts no such name, so it is none of ours.
-                let Ok(key) = inner.key(&path) else {
-                    done.odd_names += 1;
-                    continue;
-                };
                 let objects =
                     named.versions.into_iter().filter_map(|it| it.object.map(|object| (it, object)));
                 batch.extend(objects.map(|(version, object)| (key.clone(), version, object)));
