@@ -1,278 +1,8 @@
-//! Positions in the stream of transactions: MariaDB's list of domains, MySQL's set of intervals.
-//!
-//! Both parse what a server prints, and print it in one canonical form, so that equal positions are equal
-//! strings. The memory for text from outside is bounded by its length: nothing here expands an interval.
+//! MySQL: transactions are numbered by the server that executed them first, and a set may have holes.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use crate::Flavor;
-
-/// A position, of either family.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Gtids {
-    /// The last transaction of each domain.
-    MariaDb(MariaDbGtidPos),
-    /// Every transaction executed.
-    MySql(MySqlGtidSet),
-}
-
-impl fmt::Display for Gtids {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Gtids::MariaDb(position) => position.fmt(f),
-            Gtids::MySql(set) => set.fmt(f),
-        }
-    }
-}
-
-impl Gtids {
-    /// The position before every transaction of a family.
-    #[must_use]
-    pub fn none(flavor: Flavor) -> Gtids {
-        match flavor {
-            Flavor::MariaDb => Gtids::MariaDb(MariaDbGtidPos::default()),
-            Flavor::MySql => Gtids::MySql(MySqlGtidSet::default()),
-        }
-    }
-
-    /// The family of the position.
-    #[must_use]
-    pub fn flavor(&self) -> Flavor {
-        match self {
-            Gtids::MariaDb(_) => Flavor::MariaDb,
-            Gtids::MySql(_) => Flavor::MySql,
-        }
-    }
-
-    /// Adds a transaction: the new last one of its domain, or one more of the set. A transaction of the other
-    /// family changes nothing.
-    pub fn add(&mut self, gtid: &Gtid) {
-        match (self, gtid) {
-            (Gtids::MariaDb(position), Gtid::MariaDb(gtid)) => position.advance(*gtid),
-            (Gtids::MySql(set), Gtid::MySql(gtid)) => set.add(gtid),
-            _ => {}
-        }
-    }
-
-    /// Adds the transactions of `other` that are not at or before this position. A position of the other
-    /// family changes nothing.
-    pub fn add_all(&mut self, other: &Gtids) {
-        match (self, other) {
-            (Gtids::MariaDb(position), Gtids::MariaDb(other)) => position.add_all(other),
-            (Gtids::MySql(set), Gtids::MySql(other)) => set.add_all(other),
-            _ => {}
-        }
-    }
-
-    /// Whether the transaction is at or before this position.
-    #[must_use]
-    pub fn contains(&self, gtid: &Gtid) -> bool {
-        match (self, gtid) {
-            (Gtids::MariaDb(position), Gtid::MariaDb(gtid)) => position.reaches(*gtid),
-            (Gtids::MySql(set), Gtid::MySql(gtid)) => set.contains(gtid),
-            _ => false,
-        }
-    }
-
-    /// Whether every transaction of `other` is at or before this position. Always false for the other family,
-    /// even if no transaction is named.
-    #[must_use]
-    pub fn includes(&self, other: &Gtids) -> bool {
-        match (self, other) {
-            (Gtids::MariaDb(position), Gtids::MariaDb(other)) => position.reaches_all(other),
-            (Gtids::MySql(set), Gtids::MySql(other)) => set.contains_all(other),
-            _ => false,
-        }
-    }
-
-    /// Whether no transaction is named.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Gtids::MariaDb(position) => position.is_empty(),
-            Gtids::MySql(set) => set.is_empty(),
-        }
-    }
-}
-
-/// The GTID of a transaction, of either family.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Gtid {
-    /// MariaDB's.
-    MariaDb(MariaDbGtid),
-    /// MySQL's.
-    MySql(MySqlGtid),
-}
-
-impl Gtid {
-    /// The family of the transaction.
-    #[must_use]
-    pub fn flavor(&self) -> Flavor {
-        match self {
-            Gtid::MariaDb(_) => Flavor::MariaDb,
-            Gtid::MySql(_) => Flavor::MySql,
-        }
-    }
-}
-
-impl fmt::Display for Gtid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Gtid::MariaDb(gtid) => gtid.fmt(f),
-            Gtid::MySql(gtid) => gtid.fmt(f),
-        }
-    }
-}
-
-impl FromStr for Gtid {
-    type Err = GtidError;
-
-    fn from_str(text: &str) -> Result<Gtid, GtidError> {
-        match text.contains(':') {
-            true => text.parse().map(Gtid::MySql),
-            false => text.parse().map(Gtid::MariaDb),
-        }
-    }
-}
-
-/// Why a text is not a position.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GtidError {
-    /// A part does not have the expected form.
-    #[error("{part:?} is not {expected}")]
-    Malformed {
-        /// The part.
-        part: String,
-        /// What it should be.
-        expected: &'static str,
-    },
-    /// A position has one transaction per domain and server.
-    #[error("domain {domain} and server {server} are named twice")]
-    Duplicate {
-        /// The domain.
-        domain: u32,
-        /// The server.
-        server: u32,
-    },
-}
-
-fn malformed(part: &str, expected: &'static str) -> GtidError {
-    GtidError::Malformed { part: part.to_owned(), expected }
-}
-
-/// Decimal digits only: no sign, no blanks.
-fn number<N: FromStr>(text: &str) -> Option<N> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
-}
-
-/// MariaDB: `domain-server-sequence`, comma separated. Usually one transaction per domain
-/// (`@@gtid_slave_pos`); the binlog's state has one per domain and server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MariaDbGtidPos {
-    sequences: BTreeMap<(u32, u32), u64>,
-}
-
-/// One MariaDB transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MariaDbGtid {
-    /// The replication domain.
-    pub domain: u32,
-    /// The server that wrote it first.
-    pub server: u32,
-    /// Its number in the domain.
-    pub sequence: u64,
-}
-
-impl fmt::Display for MariaDbGtid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.domain, self.server, self.sequence)
-    }
-}
-
-impl FromStr for MariaDbGtid {
-    type Err = GtidError;
-
-    fn from_str(text: &str) -> Result<MariaDbGtid, GtidError> {
-        let mut parts = text.trim().split('-');
-        let mut parse = || {
-            let gtid = MariaDbGtid {
-                domain: number(parts.next()?)?,
-                server: number(parts.next()?)?,
-                sequence: number(parts.next()?)?,
-            };
-            parts.next().is_none().then_some(gtid)
-        };
-        parse().ok_or_else(|| malformed(text, "a GTID domain-server-sequence"))
-    }
-}
-
-impl MariaDbGtidPos {
-    /// Whether no transaction is named.
-    pub fn is_empty(&self) -> bool {
-        self.sequences.is_empty()
-    }
-
-    /// Removes everything named of a domain.
-    pub fn leave_out(&mut self, domain: u32) {
-        self.sequences.retain(|(of, _), _| *of != domain);
-    }
-
-    /// Makes `gtid` the only transaction named of its domain.
-    pub fn advance(&mut self, gtid: MariaDbGtid) {
-        self.leave_out(gtid.domain);
-        self.sequences.insert((gtid.domain, gtid.server), gtid.sequence);
-    }
-
-    /// Advances to each transaction of `other`, in their order, that is not reached by then.
-    pub fn add_all(&mut self, other: &MariaDbGtidPos) {
-        for gtid in other.iter() {
-            if !self.reaches(gtid) {
-                self.advance(gtid);
-            }
-        }
-    }
-
-    /// Whether this position has reached the transaction in its domain.
-    #[must_use]
-    pub fn reaches(&self, gtid: MariaDbGtid) -> bool {
-        let mut of_domain = self.sequences.range((gtid.domain, 0)..=(gtid.domain, u32::MAX));
-        of_domain.any(|(_, sequence)| *sequence >= gtid.sequence)
-    }
-
-    /// Whether this position has reached every transaction of `other`.
-    #[must_use]
-    pub fn reaches_all(&self, other: &MariaDbGtidPos) -> bool {
-        other.iter().all(|gtid| self.reaches(gtid))
-    }
-
-    /// The transactions, by domain and server.
-    pub fn iter(&self) -> impl Iterator<Item = MariaDbGtid> {
-        self.sequences.iter().map(|(&(domain, server), &sequence)| MariaDbGtid { domain, server, sequence })
-    }
-}
-
-impl FromStr for MariaDbGtidPos {
-    type Err = GtidError;
-
-    fn from_str(text: &str) -> Result<MariaDbGtidPos, GtidError> {
-        let mut sequences = BTreeMap::new();
-        for part in elements(text) {
-            let MariaDbGtid { domain, server, sequence } = part.parse()?;
-            if sequences.insert((domain, server), sequence).is_some() {
-                return Err(GtidError::Duplicate { domain, server });
-            }
-        }
-        Ok(MariaDbGtidPos { sequences })
-    }
-}
-
-impl fmt::Display for MariaDbGtidPos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        separated(f, ",", self.iter())
-    }
-}
+use super::{GtidError, elements, malformed, number, separated};
 
 /// A UUID, the name of a MySQL server in GTIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -555,51 +285,17 @@ impl fmt::Display for MySqlGtidSet {
     }
 }
 
-/// The comma-separated elements of a list. Servers print line breaks after commas; empty elements are
-/// allowed.
-fn elements(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|part| !part.is_empty())
-}
-
-fn separated(
-    f: &mut fmt::Formatter<'_>,
-    separator: &str,
-    items: impl IntoIterator<Item = impl fmt::Display>,
-) -> fmt::Result {
-    for (index, item) in items.into_iter().enumerate() {
-        if index > 0 {
-            f.write_str(separator)?;
-        }
-        item.fmt(f)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
     const B: &str = "24da167a-0c0c-11e8-8442-00059a3c7b00";
 
     fn mysql(text: &str) -> Result<MySqlGtidSet, GtidError> {
         text.parse()
-    }
-
-    #[test]
-    fn mariadb_positions() {
-        let position: MariaDbGtidPos = " 10-2-7, 0-1-100 ,0-2-99".parse().unwrap();
-        assert_eq!(position.to_string(), "0-1-100,0-2-99,10-2-7");
-        assert_eq!(position.iter().count(), 3);
-        assert!("".parse::<MariaDbGtidPos>().unwrap().is_empty());
-        for bad in ["0-1", "0-1-2-3", "0-1-x", "-1-2-3", "0-1-+2", "4294967296-1-1", "0-1- 2", "x"] {
-            assert!(bad.parse::<MariaDbGtidPos>().is_err(), "{bad}");
-        }
-        assert_eq!(
-            "0-1-2,0-1-3".parse::<MariaDbGtidPos>(),
-            Err(GtidError::Duplicate { domain: 0, server: 1 })
-        );
     }
 
     #[test]
@@ -679,56 +375,7 @@ mod tests {
         }
     }
 
-    /// A position does not include one of the other family, not even an empty one.
-    #[test]
-    fn one_position_includes_another() {
-        let mariadb = |text: &str| Gtids::MariaDb(text.parse().unwrap());
-        let own = mariadb("0-1-5,0-2-9,7-1-3");
-        for (other, included) in
-            [("", true), ("0-1-9", true), ("0-3-7,7-1-3", true), ("0-1-10", false), ("8-1-1", false)]
-        {
-            assert_eq!(own.includes(&mariadb(other)), included, "{other}");
-        }
-        let set = Gtids::MySql(mysql(&format!("{A}:1-5")).unwrap());
-        assert!(set.includes(&Gtids::MySql(mysql(&format!("{A}:2-5")).unwrap())));
-        assert!(!set.includes(&Gtids::MySql(mysql(&format!("{A}:2-6")).unwrap())));
-        assert!(!set.includes(&mariadb("")) && !mariadb("").includes(&Gtids::MySql(mysql("").unwrap())));
-    }
-
-    /// A transaction already reached changes nothing; a later one replaces its domain's.
-    #[test]
-    fn positions_are_joined() {
-        for (own, other, joined) in [
-            ("0-1-5,7-1-3", "0-2-4,7-2-8", "0-1-5,7-2-8"),
-            ("", "0-1-5,0-2-9", "0-2-9"),
-            ("0-1-5", "", "0-1-5"),
-            ("0-1-5,0-2-9", "0-3-10,8-1-1", "0-3-10,8-1-1"),
-        ] {
-            let mut own = Gtids::MariaDb(own.parse().unwrap());
-            own.add_all(&Gtids::MariaDb(other.parse().unwrap()));
-            assert_eq!(own.to_string(), joined, "{other}");
-        }
-        let mut none = Gtids::none(Flavor::MySql);
-        none.add_all(&Gtids::MariaDb("0-1-5".parse().unwrap()));
-        assert_eq!(none, Gtids::none(Flavor::MySql));
-        let set = Gtids::MySql(mysql(&format!("{A}:1-5")).unwrap());
-        none.add_all(&set);
-        assert_eq!(none, set);
-    }
-
-    #[test]
-    fn either_family_prints_itself() {
-        assert_eq!(Gtids::MariaDb("0-1-2".parse().unwrap()).to_string(), "0-1-2");
-        assert_eq!(Gtids::MySql(mysql(&format!("{A}:1")).unwrap()).to_string(), format!("{A}:1"));
-    }
-
     proptest! {
-        #[test]
-        fn positions_survive_the_round_trip(gtids in proptest::collection::btree_map(any::<(u32, u32)>(), any::<u64>(), 0..6)) {
-            let position = MariaDbGtidPos { sequences: gtids };
-            prop_assert_eq!(position.to_string().parse(), Ok(position));
-        }
-
         #[test]
         fn sets_survive_the_round_trip(parts in proptest::collection::vec(
             (any::<[u8; 16]>(), 0usize..3, proptest::collection::vec((1u64..1000, 0u64..50), 1..6)), 0..6,
@@ -745,13 +392,6 @@ mod tests {
             }
             prop_assert!(set.contains_all(&set));
             prop_assert_eq!(set.to_string().parse(), Ok(set));
-        }
-
-        #[test]
-        fn any_text_gives_an_answer(text in prop_oneof![".*", "[0-9a-fA-F:,_ -]{0,80}"]) {
-            let _ = text.parse::<MariaDbGtidPos>();
-            let _ = mysql(&text);
-            let _ = mysql(&format!("{A}:{text}"));
         }
     }
 }
