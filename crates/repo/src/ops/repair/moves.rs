@@ -8,7 +8,7 @@ use std::{
 use holdfast_pipe::PageHash;
 
 use super::{
-    Planning, may_hold_moved,
+    planning::{Planning, may_hold_moved},
     walk::{Content, Reference, walk},
 };
 use crate::{
