@@ -294,7 +294,7 @@ impl Child {
     /// Waits until it is frozen.
     pub(super) fn frozen(&mut self) {
         self.until("it to freeze", |child| {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", child.process.id())).unwrap();
+            let stat = fs::read_to_string(format!("/proc/{}/stat", child.process.id())).ok()?;
             stat.rsplit_once(") ").unwrap().1.starts_with('T').then_some(())
         });
     }
@@ -320,10 +320,11 @@ impl Child {
     fn until<T>(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begin = Instant::now();
         loop {
+            // Looked at before: it may end between the two.
+            let ended = self.process.try_wait().unwrap();
             if let Some(value) = done(self) {
                 return value;
             }
-            let ended = self.process.try_wait().unwrap();
             let output = || fs::read_to_string(self.dir.path().join("output")).unwrap_or_default();
             assert!(ended.is_none(), "waiting for {what}: {ended:?}: {}", output());
             assert!(begin.elapsed() < PATIENCE, "waiting for {what}: {}", output());
