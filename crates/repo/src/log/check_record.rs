@@ -20,7 +20,7 @@ use crate::{
         wire::{Decoder, FormatError, put_varint},
     },
     keys::Role,
-    log::outcome::{signed_bytes, split_signed},
+    log::signed::{signed_bytes, split_signed},
     repo::Repo,
     store::{ObjectInfo, ObjectPath, read_all},
 };

@@ -15,3 +15,4 @@ pub mod moves;
 pub mod outcome;
 pub mod run;
 pub mod segment;
+mod signed;

@@ -23,8 +23,9 @@ use crate::{
     keys::Act,
     log::{
         history::History,
-        outcome::{OutcomeType, signed_bytes, split_signed},
+        outcome::OutcomeType,
         run::Run,
+        signed::{signed_bytes, split_signed},
     },
     repo::Repo,
     store::{ahead, exists, read_all},
