@@ -1,5 +1,7 @@
 //! Objects that only the server can refuse, or that it would accept and change.
 
+use std::{fs, path::PathBuf};
+
 use holdfast_core::ErrorKind;
 
 use super::{other_servers::said, *};
@@ -211,4 +213,37 @@ fn events_of_a_replica_are_named() {
     assert!(adapted.contains("event shop.theirs: it was disabled as on a replica"), "{adapted}");
     assert!(!adapted.contains("shop.ours"), "{adapted}");
     assert_clean(&target);
+}
+
+/// A damaged pack must not cost the existing table, too.
+#[test]
+fn what_is_overwritten_stays_if_the_backup_cannot_be_read() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, v VARCHAR(500))",
+            "INSERT INTO shop.orders SELECT seq, CONCAT(SHA2(seq, 512), SHA2(-seq, 512)) FROM shop.seq_1_to_20000",
+        ],
+    );
+    stage.source.exec("DELETE FROM shop.orders WHERE id > 3").unwrap();
+    let packs = fs::read_dir(stage.repo_dir().join("sources/db1/logical/packs")).unwrap();
+    let packs = packs.map(|entry| entry.unwrap().path());
+    let largest: PathBuf = packs.max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    let whole = fs::read(&largest).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(&largest, damaged).unwrap();
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let chosen = LoadOptions { selection, overwrite: true, ..options(&stage.source) };
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert_eq!(stage.source.query::<u64>("SELECT COUNT(*) FROM shop.orders").unwrap(), [3], "{error}");
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(error.to_string().contains("shop.orders, before the existing one is dropped"), "{error}");
+    assert_clean(&stage.source);
+
+    fs::write(&largest, whole).unwrap();
+    load(&stage, backup, &chosen).unwrap();
+    assert_eq!(stage.source.query::<u64>("SELECT COUNT(*) FROM shop.orders").unwrap(), [20_000]);
+    assert_clean(&stage.source);
 }
