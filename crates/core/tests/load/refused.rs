@@ -247,3 +247,52 @@ fn what_is_overwritten_stays_if_the_backup_cannot_be_read() {
     assert_eq!(stage.source.query::<u64>("SELECT COUNT(*) FROM shop.orders").unwrap(), [20_000]);
     assert_clean(&stage.source);
 }
+
+/// Foreign keys come after hours of rows: one that the target refuses is left out if the user wants that, and the
+/// others are made.
+#[test]
+fn foreign_keys_that_the_target_refuses_are_named() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.customers (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.articles (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer INT, article INT, \
+             CONSTRAINT of_article FOREIGN KEY (article) REFERENCES shop.articles (id), \
+             CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES shop.customers (id))",
+            "INSERT INTO shop.customers VALUES (1)",
+            "INSERT INTO shop.articles VALUES (1)",
+            "INSERT INTO shop.orders VALUES (1, 1, 1)",
+        ],
+    );
+    for kind in ServerKind::all_kinds().into_iter().filter(|kind| kind.is_mariadb()) {
+        let target = start(kind);
+        target
+            .exec_all([
+                "CREATE DATABASE shop",
+                // Another type, and another customer.
+                "CREATE TABLE shop.customers (id BIGINT PRIMARY KEY)",
+                "CREATE TABLE shop.articles (id INT PRIMARY KEY)",
+                "INSERT INTO shop.articles VALUES (1)",
+            ])
+            .unwrap();
+        let selection = Selection { tables: vec!["shop.orders".parse().unwrap()], ..Selection::default() };
+        let chosen = LoadOptions { selection, ..options(&target) };
+        let error = load(&stage, backup, &chosen).unwrap_err();
+        assert!(error.to_string().contains("add the foreign keys of table shop.orders"), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--leave-out")), "{error:?}");
+        let report = load(&stage, backup, &LoadOptions { leave_out: true, ..chosen }).unwrap();
+        assert!(report.plan.is_continued);
+        let left_out = said(&report.plan.left_out);
+        assert!(
+            left_out.contains("the foreign key of_customer of table shop.orders: the target refuses it"),
+            "{left_out}"
+        );
+        assert_eq!(report.plan.left_out.len(), 1, "{left_out}");
+        let keys = "SELECT constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = 'shop'";
+        assert_eq!(target.query::<String>(keys).unwrap(), ["of_article"]);
+        assert_eq!(target.query::<i32>("SELECT article FROM shop.orders").unwrap(), [1]);
+        assert_clean(&target);
+    }
+}

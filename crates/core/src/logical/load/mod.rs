@@ -357,7 +357,8 @@ impl<'a> Loading<'a> {
         point("load.rows.done");
         watch.phase("keys");
         control.compute(target, true)?;
-        shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
+        let unlinked = keys::link(plan, (target, options.leave_out), progress, control, cancel)?;
+        shown.name_refused(unlinked, watch);
         control.compute(target, false)?;
         watch.phase("programs");
         let after = programs.after_tables(control)?;
