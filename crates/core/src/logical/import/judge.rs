@@ -4,6 +4,8 @@
 //! Settings that the dump has made in its session count ([`super::settings`]). Pure: a dump can be judged
 //! without a server.
 
+use std::{borrow::Cow, collections::BTreeSet};
+
 use holdfast_formats::{
     dump::{Modes, Token, about::Place, tokens},
     sql::BEFORE_KIND,
@@ -31,6 +33,15 @@ const KINDS: [&str; 10] = [
     "SCHEMA",
 ];
 
+/// Which tables a dump has the rows of.
+#[derive(Debug, Default)]
+pub(super) struct RowsSaid {
+    /// Database and table, if it has their rows, or says that they come here.
+    pub(super) tables: BTreeSet<(String, String)>,
+    /// Whether it says where the rows of a table come, even if the table has none.
+    pub(super) are_announced: bool,
+}
+
 /// Judges the statements of a dump, one after the other.
 pub(super) struct Judge {
     settings: Settings,
@@ -42,6 +53,8 @@ pub(super) struct Judge {
     pub(super) made: Vec<String>,
     /// Number of statements that make something, or put rows into it.
     pub(super) makers: u64,
+    /// What the dump says of the rows of its tables.
+    pub(super) rows: RowsSaid,
     /// Whether the statement that was judged last makes an event.
     pub(super) is_event: bool,
 }
@@ -55,7 +68,29 @@ impl Judge {
             has_timestamps: false,
             made: Vec::new(),
             makers: 0,
+            rows: RowsSaid::default(),
             is_event: false,
+        }
+    }
+
+    /// Reads a comment: `Dumping data for table` comes before the rows of a table, even if it has none.
+    pub(super) fn hear(&mut self, comment: &[u8]) {
+        const BEFORE_ROWS: &[u8] = b"-- Dumping data for table ";
+        let Some(rest) = comment.strip_prefix(BEFORE_ROWS) else { return };
+        let name = tokens(rest, Modes::default()).next();
+        self.rows.are_announced = true;
+        self.note_rows(name.as_slice());
+    }
+
+    /// Notes that the dump has the rows of the table named here, or says that it has them.
+    fn note_rows(&mut self, name: &[Token<'_>]) {
+        let part = |at: usize| name.get(at).and_then(Token::name).map(Cow::into_owned);
+        let table = match name.get(1) {
+            Some(Token::Symbol(b'.')) => part(0).zip(part(2)),
+            _ => self.database.clone().zip(part(0)),
+        };
+        if let Some(table) = table.filter(|table| !self.rows.tables.contains(table)) {
+            self.rows.tables.insert(table);
         }
     }
 
@@ -107,7 +142,13 @@ impl Judge {
             "ALTER" => self.alter(statement, head),
             "LOAD" => self.load(statement, head),
             // There are no other sessions; and locks keep tables from the sequences that they draw from.
-            "LOCK" | "UNLOCK" if second("TABLES") || second("TABLE") => Ok(Verdict::Skip),
+            "LOCK" | "UNLOCK" if second("TABLES") || second("TABLE") => {
+                if first == "LOCK" {
+                    self.rows.are_announced = true;
+                    self.note_rows(&head[2..]);
+                }
+                Ok(Verdict::Skip)
+            }
             "BEGIN" | "COMMIT" if head.len() <= 2 => Ok(Verdict::Execute),
             "START" if second("TRANSACTION") => Ok(Verdict::Execute),
             "START" | "STOP" if ["SLAVE", "REPLICA", "ALL"].iter().any(|word| second(word)) => {
@@ -190,6 +231,7 @@ impl Judge {
             "dumps say so by SET TIME_ZONE, unless they are made with --skip-tz-utc: name the zone of the session that dumped, as in --time-zone +02:00",
         )?;
         self.makers += 1;
+        self.note_rows(&name);
         Ok(Verdict::Execute)
     }
 
@@ -337,6 +379,7 @@ impl Judge {
             return Err(Refusal::new("a LOAD DATA that is not UTF-8"));
         }
         self.makers += 1;
+        self.note_rows(&head[table + 1..]);
         Ok(Verdict::Load(file))
     }
 }
