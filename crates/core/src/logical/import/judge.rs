@@ -15,7 +15,10 @@ use super::{
     settings::{ROCKSDB, Settings, holds},
     verdict::{Refusal, Verdict},
 };
-use crate::logical::selection::is_like_own_schema;
+use crate::logical::{
+    script::{PREPARE_SET, TIME_STAMPS_AS_BEFORE, TIME_STAMPS_AS_SAID},
+    selection::is_like_own_schema,
+};
 
 /// How many tokens of a statement to look at to tell what it is.
 const HEAD_TOKENS: usize = 96;
@@ -129,6 +132,12 @@ impl Judge {
         let second = |word: &str| head.get(1).is_some_and(|token| token.is(word));
         match first.as_str() {
             "INSERT" | "REPLACE" => self.insert(statement),
+            // Our own scripts let the client choose it. There is none here.
+            "SET" if statement == TIME_STAMPS_AS_SAID.as_bytes() => {
+                Ok(Verdict::Instead(b"SET SESSION explicit_defaults_for_timestamp = 1".to_vec()))
+            }
+            "SET" if statement == TIME_STAMPS_AS_BEFORE.as_bytes() => Ok(Verdict::Skip),
+            "PREPARE" if statement == PREPARE_SET.as_bytes() => Ok(Verdict::Skip),
             "SET" => self.settings.set(statement),
             "USE" => {
                 let name = head.get(1).and_then(Token::name).ok_or_else(|| Refusal::unclear("USE"))?;
@@ -505,6 +514,7 @@ mod tests {
             judged(&["SELECT SETVAL(`c`, -1, 0)"]),
             Ok(Verdict::Instead(b"DO SETVAL(`c`, -1, 0)".to_vec()))
         );
+        assert!(matches!(judged(&[TIME_STAMPS_AS_SAID]), Ok(Verdict::Instead(_))));
         let load = "LOAD DATA LOCAL INFILE 'shop.t.00000.dat' REPLACE INTO TABLE `t` FIELDS TERMINATED BY '\\t' (`a`)";
         assert_eq!(judged(&[load]), Ok(Verdict::Load("shop.t.00000.dat".to_owned())));
     }
@@ -525,6 +535,8 @@ mod tests {
             "PREPARE s FROM @rocksdb_get_is_supported",
             "SET @rocksdb_enable_bulk_load = IF (@rocksdb_is_supported, 'SET SESSION rocksdb_bulk_load = 1', 'x')",
             "EXECUTE s",
+            PREPARE_SET,
+            TIME_STAMPS_AS_BEFORE,
         ] {
             assert_eq!(judged(&[statement]), Ok(Verdict::Skip), "{statement}");
         }
