@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf};
 use holdfast_core::ErrorKind;
 
 use super::{other_servers::said, *};
+use crate::listeners::Warnings;
 
 /// Dates of timestamps may be different in UTC, in which a load computes them: the load does not begin
 /// without reporting that.
@@ -295,4 +296,54 @@ fn foreign_keys_that_the_target_refuses_are_named() {
         assert_eq!(target.query::<i32>("SELECT article FROM shop.orders").unwrap(), [1]);
         assert_clean(&target);
     }
+}
+
+/// A name that was mistyped spares nothing: a load with `--overwrite` would drop the table. A backup has more than
+/// was wanted, and says so.
+#[test]
+fn names_that_exclude_nothing_are_told() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY)",
+            "CREATE VIEW shop.shown AS SELECT id FROM shop.orders",
+            "CREATE SEQUENCE shop.numbers",
+        ],
+    );
+    let without = |tables: &[&str]| Selection {
+        tables_excluded: tables.iter().map(|table| table.parse().unwrap()).collect(),
+        ..Selection::default()
+    };
+    let chosen = |selection| LoadOptions { selection, overwrite: true, ..options(&stage.source) };
+    let plan =
+        |selection| load::plan(&stage.repo, &log(), RunNo(backup), &chosen(selection), &Cancel::default());
+    for (selection, unknown) in [
+        (without(&["shop.ordres"]), "no table shop.ordres"),
+        (without(&["shop.Orders", "shop.shown"]), "no table shop.Orders"),
+        (
+            Selection { schemas_excluded: vec!["shops".parse().unwrap()], ..Selection::default() },
+            "no database shops",
+        ),
+    ] {
+        let error = plan(selection.clone()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(unknown), "{error}");
+        let heard = Warnings::default();
+        let taken = holdfast_core::logical::run(
+            &stage.repo,
+            &stage.options(),
+            &selection,
+            &heard,
+            &Cancel::default(),
+        );
+        taken.unwrap();
+        assert!(heard.heard().iter().any(|text| text.contains(unknown)), "{:?}", heard.heard());
+    }
+    // Patterns are for what may come.
+    plan(without(&["shop.tmp_*", "shop.shown", "shop.numbers"])).unwrap();
+    // What the backup left out by the same name is spared, too.
+    let selection = without(&["shop.orders"]);
+    let of_rest = stage.back_up(&stage.options(), &selection).unwrap().run.backup;
+    let options = LoadOptions { leave_out: true, ..chosen(selection) };
+    load::plan(&stage.repo, &log(), RunNo(of_rest), &options, &Cancel::default()).unwrap();
 }
