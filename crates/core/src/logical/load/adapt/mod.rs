@@ -166,6 +166,12 @@ impl<'a> Adapter<'a> {
         if !self.target.engines.contains(&definition.engine.to_uppercase()) {
             return Err(format!("the target has no engine {}", definition.engine));
         }
+        if definition.has_history && tokens(&sql.tail).iter().any(|token| token.is_word("SYSTEM_TIME")) {
+            notes.push(
+                "rows of its history may be in other partitions: the server chooses as it takes them"
+                    .to_owned(),
+            );
+        }
         keeps_order &=
             self.target.flavor != Flavor::MariaDb || !has_key_padded_only_in_the_index(sql, definition);
         notes.append(&mut asked);
