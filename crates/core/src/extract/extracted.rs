@@ -46,7 +46,10 @@ impl Extracted {
     /// same command continues with them.
     pub fn load(self, options: &LoadOptions, listener: &dyn Listener, cancel: &Cancel) -> Result<LoadReport> {
         let begun = Begun { listener, has: AtomicBool::new(false) };
-        let options = LoadOptions { called: Some(self.report.backup.to_string()), ..options.clone() };
+        let mut options = LoadOptions { called: Some(self.report.backup.to_string()), ..options.clone() };
+        // The rows were extracted without what is excluded: there is nothing of it to be found.
+        options.selection.schemas_excluded.clear();
+        options.selection.tables_excluded.clear();
         if self.has_target {
             self.work.set_begun()?;
         }

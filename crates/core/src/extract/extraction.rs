@@ -131,7 +131,7 @@ impl<'a> Extraction<'a> {
         // After the backup there may be more tables, and on MySQL some have no file of their own.
         if facts.flavor() == Flavor::MariaDb
             && origin.recovery().is_none()
-            && let Some(error) = names.unknown()
+            && let Some(error) = names.unknown().or_else(|| names.unknown_excluded())
         {
             return Err(error);
         }

@@ -16,7 +16,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::Cancel,
     logical::{
-        selection::{Selection, TablePattern, is_own_schema},
+        selection::{ExcludedNames, Selection, TablePattern, is_own_schema},
         table_name,
     },
     restore::{Named, named},
@@ -29,6 +29,8 @@ pub(super) struct Names {
     selected: BTreeMap<TableName, u64>,
     /// Patterns that match no table, and the table whose name is most similar.
     unknown: Vec<(TablePattern, Option<TableName>)>,
+    /// Tables that are excluded by names that the backup does not have.
+    excluded: ExcludedNames,
     /// Size of all files of the backup.
     pub(super) backup_bytes: u64,
 }
@@ -41,7 +43,14 @@ impl Names {
         selection: &Selection,
         cancel: &Cancel,
     ) -> Result<Names> {
-        let mut names = Names { selected: BTreeMap::new(), unknown: Vec::new(), backup_bytes: 0 };
+        let mut names = Names {
+            selected: BTreeMap::new(),
+            unknown: Vec::new(),
+            excluded: selection.excluded_names(),
+            backup_bytes: 0,
+        };
+        // A database without tables has nothing to be left out.
+        names.excluded.retain(|_| false, |_| true);
         let mut nearest: Vec<Nearest> = selection.tables.iter().map(Nearest::new).collect();
         for item in backup.items() {
             cancel.check()?;
@@ -52,6 +61,7 @@ impl Names {
             names.backup_bytes = names.backup_bytes.saturating_add(item.size_bytes);
             let Some((schema, table)) = table_of(flavor, &item)? else { continue };
             nearest.iter_mut().for_each(|it| it.look(&schema, &table));
+            names.excluded.found_table(&schema, &table);
             if selection.has_table(&schema, &table) {
                 let bytes = names.selected.entry(TableName { schema, table }).or_default();
                 *bytes = bytes.saturating_add(item.size_bytes);
@@ -76,6 +86,12 @@ impl Names {
     pub(super) fn unknown(&self) -> Option<Error> {
         let (pattern, nearest) = self.unknown.first()?;
         Some(Self::refusal(format!("the backup has no table {pattern}"), nearest.as_ref()))
+    }
+
+    /// The error for tables that are excluded and do not exist, if there are any.
+    pub(super) fn unknown_excluded(&self) -> Option<Error> {
+        let unknown = self.excluded.unknown()?;
+        Some(Self::refusal(format!("in the backup: of what is to be left out, {unknown}"), None))
     }
 
     /// Tables that were requested by their full names, and have no files.

@@ -1,11 +1,14 @@
 //! Selects the schemas and tables of a logical backup: applies what was asked for to names.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
 use holdfast_repo::log::outcome::Part;
 use serde_json::{Value, json};
 
-use crate::error::{Error, ErrorKind};
+use crate::{
+    error::{Error, ErrorKind},
+    server::TableName,
+};
 
 /// The server's own schemas, which the server creates, not a load. Accounts and programs, which are kept in
 /// the first, are saved as statements.
@@ -152,6 +155,43 @@ impl FromStr for RowFilter {
     }
 }
 
+/// Plain names in what is excluded, of which nothing was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExcludedNames {
+    schemas: BTreeSet<String>,
+    tables: BTreeSet<(String, String)>,
+}
+
+impl ExcludedNames {
+    /// Notes that a database of this name exists.
+    pub(crate) fn found_schema(&mut self, schema: &str) {
+        self.schemas.remove(schema);
+    }
+
+    /// Notes that a table, sequence or view of this name exists.
+    pub(crate) fn found_table(&mut self, schema: &str, table: &str) {
+        if !self.tables.is_empty() {
+            self.tables.remove(&(schema.to_owned(), table.to_owned()));
+        }
+    }
+
+    /// Keeps the names that these conditions hold for.
+    pub(crate) fn retain(&mut self, schema: impl Fn(&str) -> bool, table: impl Fn(&TableName) -> bool) {
+        self.schemas.retain(|name| schema(name));
+        let table_name =
+            |(schema, table): &(String, String)| TableName { schema: schema.clone(), table: table.clone() };
+        self.tables.retain(|name| table(&table_name(name)));
+    }
+
+    /// What was not found, for people; `None` if all of it was.
+    pub(crate) fn unknown(&self) -> Option<String> {
+        let schemas = self.schemas.iter().map(|schema| format!("no database {schema}"));
+        let tables = self.tables.iter().map(|(schema, table)| format!("no table {schema}.{table}"));
+        let all: Vec<String> = schemas.chain(tables).collect();
+        (!all.is_empty()).then(|| format!("{} was found", all.join(", ")))
+    }
+}
+
 /// What was asked for: schemas, tables, rows and accounts.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -276,6 +316,13 @@ impl Selection {
             "tables_excluded": texts(tables_excluded),
             "without_accounts": without_accounts,
         })
+    }
+
+    /// The plain names in what is excluded. Patterns exclude whatever may exist.
+    pub(crate) fn excluded_names(&self) -> ExcludedNames {
+        let schemas = self.schemas_excluded.iter().filter(|it| it.is_name()).map(ToString::to_string);
+        let tables = self.tables_excluded.iter().filter_map(TablePattern::name);
+        ExcludedNames { schemas: schemas.collect(), tables: tables.collect() }
     }
 
     /// Refuses names that match nothing: a mistyped name must not become a backup without it.

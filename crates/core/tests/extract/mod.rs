@@ -253,6 +253,18 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
     assert!(report.restored_bytes + big <= report.backup_bytes, "{big}");
     assert_empty(&place);
 
+    // What is excluded by name need not be among what is extracted.
+    let mut fewer = options(kind, &place, &["x.par*"]);
+    fewer.selection.tables_excluded = vec!["x.parents".parse().unwrap()];
+    into_server(&stage.repo, Origin::Backup(&log, run), &fewer, (&target, "fewer")).unwrap();
+    let found = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'fewer'";
+    assert_eq!(target.query::<String>(found).unwrap(), ["parts"]);
+    if kind.is_mariadb() {
+        fewer.selection.tables_excluded = vec!["x.parens".parse().unwrap()];
+        let mistyped = into_server(&stage.repo, Origin::Backup(&log, run), &fewer, (&target, "never"));
+        assert!(mistyped.unwrap_err().to_string().contains("no table x.parens"));
+    }
+
     // A mistyped name leads to the one that was meant.
     let error = extract::run(
         &stage.repo,

@@ -22,6 +22,7 @@ use holdfast_core::{
         LogicalReport, Selection,
         diff::{DiffOptions, DiffSink, ObjectChange, RowChange, TableDiff, TablePair, diff},
         import::{self, ImportOptions, Input},
+        load::{self, LoadOptions},
     },
     points::set_hook,
     server::{ConnectOptions, programs::RunAs},
@@ -268,4 +269,69 @@ fn dumps_of_mariadb_11_8() {
 #[test]
 fn dumps_of_mysql_9_7() {
     becomes_the_same(ServerKind::MySql97);
+}
+
+/// A dump without rows becomes a part that a load does not take for all; tables that are only empty are whole.
+#[test]
+fn dumps_without_rows_are_parts() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE shop",
+                "CREATE TABLE shop.orders (id INT PRIMARY KEY, v INT)",
+                "CREATE TABLE shop.untouched (id INT PRIMARY KEY)",
+                "CREATE VIEW shop.shown AS SELECT id FROM shop.orders",
+                "INSERT INTO shop.orders VALUES (1, 2)",
+            ])
+            .unwrap();
+        let (work, files) = (work_dir(), tempfile::tempdir().unwrap());
+        let path = files.path().join("dump.sql");
+        let imported = |more: &[&str]| {
+            dump(&stage.source, more, &path);
+            let report = import(&stage.repo, &options(&path, kind, work.path())).unwrap();
+            let history = History::read(&stage.repo, &log()).unwrap();
+            let is_part = history.outcome(RunNo(report.run.backup)).unwrap().part.is_some();
+            (report.run.backup, report.import.unwrap().left_out, is_part, report.read.rows)
+        };
+        let (backup, left_out, is_part, rows) = imported(&["--no-data", "--databases", "shop"]);
+        assert!(is_part && rows == 0 && left_out.len() == 1, "{left_out:?}");
+        assert!(
+            left_out[0].starts_with("rows of shop.orders, shop.untouched: the dump holds none"),
+            "{left_out:?}"
+        );
+        let target = crate::logical::start(kind);
+        let load = |leave_out| {
+            let chosen = LoadOptions { leave_out, ..LoadOptions::new(crate::server::options(&target)) };
+            load::run(&stage.repo, &log(), RunNo(backup), &chosen, &Told, &Cancel::default())
+        };
+        let error = load(false).unwrap_err();
+        assert!(error.to_string().contains("rows of table shop.orders"), "{error}");
+        load(true).unwrap();
+        assert_eq!(target.query::<u64>("SELECT COUNT(*) FROM shop.shown").unwrap(), [0]);
+
+        for less in ["--comments", "--skip-comments", "--skip-add-locks"] {
+            dump(&stage.source, &[less, "--databases", "shop"], &path);
+            let options = ImportOptions { without_end_mark: true, ..options(&path, kind, work.path()) };
+            let report = import(&stage.repo, &options).unwrap();
+            let history = History::read(&stage.repo, &log()).unwrap();
+            assert!(report.import.unwrap().left_out.is_empty());
+            assert!(history.outcome(RunNo(report.run.backup)).unwrap().part.is_none());
+        }
+        // The rows of one table only.
+        dump(&stage.source, &["--databases", "shop"], &path);
+        let with_all = fs::read_to_string(&path).unwrap();
+        let words = ["data for table `orders`", "`orders` WRITE", "INTO `orders`", "(1,2);"];
+        let of_orders = |line: &&str| !words.iter().any(|word| line.contains(word));
+        fs::write(&path, with_all.lines().filter(of_orders).collect::<Vec<_>>().join("\n")).unwrap();
+        let options = ImportOptions { without_end_mark: true, ..options(&path, kind, work.path()) };
+        let left_out = import(&stage.repo, &options).unwrap().import.unwrap().left_out;
+        assert!(left_out[0].starts_with("rows of shop.orders: the dump"), "{left_out:?}");
+        // Other tools do not announce what is empty.
+        let of_another = fs::read_to_string(&path).unwrap().replace(" dump ", " export ");
+        fs::write(&path, of_another).unwrap();
+        let left_out = import(&stage.repo, &options).unwrap().import.unwrap().left_out;
+        assert!(left_out.is_empty(), "{left_out:?}");
+    }
 }

@@ -1,8 +1,11 @@
 //! Objects that only the server can refuse, or that it would accept and change.
 
+use std::{fs, path::PathBuf};
+
 use holdfast_core::ErrorKind;
 
 use super::{other_servers::said, *};
+use crate::listeners::Warnings;
 
 /// Dates of timestamps may be different in UTC, in which a load computes them: the load does not begin
 /// without reporting that.
@@ -211,4 +214,136 @@ fn events_of_a_replica_are_named() {
     assert!(adapted.contains("event shop.theirs: it was disabled as on a replica"), "{adapted}");
     assert!(!adapted.contains("shop.ours"), "{adapted}");
     assert_clean(&target);
+}
+
+/// A damaged pack must not cost the existing table, too.
+#[test]
+fn what_is_overwritten_stays_if_the_backup_cannot_be_read() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, v VARCHAR(500))",
+            "INSERT INTO shop.orders SELECT seq, CONCAT(SHA2(seq, 512), SHA2(-seq, 512)) FROM shop.seq_1_to_20000",
+        ],
+    );
+    stage.source.exec("DELETE FROM shop.orders WHERE id > 3").unwrap();
+    let packs = fs::read_dir(stage.repo_dir().join("sources/db1/logical/packs")).unwrap();
+    let packs = packs.map(|entry| entry.unwrap().path());
+    let largest: PathBuf = packs.max_by_key(|pack| fs::metadata(pack).unwrap().len()).unwrap();
+    let whole = fs::read(&largest).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    fs::write(&largest, damaged).unwrap();
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let chosen = LoadOptions { selection, overwrite: true, ..options(&stage.source) };
+    let error = load(&stage, backup, &chosen).unwrap_err();
+    assert_eq!(stage.source.query::<u64>("SELECT COUNT(*) FROM shop.orders").unwrap(), [3], "{error}");
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(error.to_string().contains("shop.orders, before the existing one is dropped"), "{error}");
+    assert_clean(&stage.source);
+
+    fs::write(&largest, whole).unwrap();
+    load(&stage, backup, &chosen).unwrap();
+    assert_eq!(stage.source.query::<u64>("SELECT COUNT(*) FROM shop.orders").unwrap(), [20_000]);
+    assert_clean(&stage.source);
+}
+
+/// Foreign keys come after hours of rows: one that the target refuses is left out if the user wants that, and the
+/// others are made.
+#[test]
+fn foreign_keys_that_the_target_refuses_are_named() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.customers (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.articles (id INT PRIMARY KEY)",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY, customer INT, article INT, \
+             CONSTRAINT of_article FOREIGN KEY (article) REFERENCES shop.articles (id), \
+             CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES shop.customers (id))",
+            "INSERT INTO shop.customers VALUES (1)",
+            "INSERT INTO shop.articles VALUES (1)",
+            "INSERT INTO shop.orders VALUES (1, 1, 1)",
+        ],
+    );
+    for kind in ServerKind::all_kinds().into_iter().filter(|kind| kind.is_mariadb()) {
+        let target = start(kind);
+        target
+            .exec_all([
+                "CREATE DATABASE shop",
+                // Another type, and another customer.
+                "CREATE TABLE shop.customers (id BIGINT PRIMARY KEY)",
+                "CREATE TABLE shop.articles (id INT PRIMARY KEY)",
+                "INSERT INTO shop.articles VALUES (1)",
+            ])
+            .unwrap();
+        let selection = Selection { tables: vec!["shop.orders".parse().unwrap()], ..Selection::default() };
+        let chosen = LoadOptions { selection, ..options(&target) };
+        let error = load(&stage, backup, &chosen).unwrap_err();
+        assert!(error.to_string().contains("add the foreign keys of table shop.orders"), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--leave-out")), "{error:?}");
+        let report = load(&stage, backup, &LoadOptions { leave_out: true, ..chosen }).unwrap();
+        assert!(report.plan.is_continued);
+        let left_out = said(&report.plan.left_out);
+        assert!(
+            left_out.contains("the foreign key of_customer of table shop.orders: the target refuses it"),
+            "{left_out}"
+        );
+        assert_eq!(report.plan.left_out.len(), 1, "{left_out}");
+        let keys = "SELECT constraint_name FROM information_schema.referential_constraints WHERE constraint_schema = 'shop'";
+        assert_eq!(target.query::<String>(keys).unwrap(), ["of_article"]);
+        assert_eq!(target.query::<i32>("SELECT article FROM shop.orders").unwrap(), [1]);
+        assert_clean(&target);
+    }
+}
+
+/// A name that was mistyped spares nothing: a load with `--overwrite` would drop the table. A backup has more than
+/// was wanted, and says so.
+#[test]
+fn names_that_exclude_nothing_are_told() {
+    let (stage, backup) = backed_up(
+        ServerKind::MariaDb1011,
+        &[
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY)",
+            "CREATE VIEW shop.shown AS SELECT id FROM shop.orders",
+            "CREATE SEQUENCE shop.numbers",
+        ],
+    );
+    let without = |tables: &[&str]| Selection {
+        tables_excluded: tables.iter().map(|table| table.parse().unwrap()).collect(),
+        ..Selection::default()
+    };
+    let chosen = |selection| LoadOptions { selection, overwrite: true, ..options(&stage.source) };
+    let plan =
+        |selection| load::plan(&stage.repo, &log(), RunNo(backup), &chosen(selection), &Cancel::default());
+    for (selection, unknown) in [
+        (without(&["shop.ordres"]), "no table shop.ordres"),
+        (without(&["shop.Orders", "shop.shown"]), "no table shop.Orders"),
+        (
+            Selection { schemas_excluded: vec!["shops".parse().unwrap()], ..Selection::default() },
+            "no database shops",
+        ),
+    ] {
+        let error = plan(selection.clone()).unwrap_err();
+        assert!(error.kind() == ErrorKind::Usage && error.to_string().contains(unknown), "{error}");
+        let heard = Warnings::default();
+        let taken = holdfast_core::logical::run(
+            &stage.repo,
+            &stage.options(),
+            &selection,
+            &heard,
+            &Cancel::default(),
+        );
+        taken.unwrap();
+        assert!(heard.heard().iter().any(|text| text.contains(unknown)), "{:?}", heard.heard());
+    }
+    // Patterns are for what may come.
+    plan(without(&["shop.tmp_*", "shop.shown", "shop.numbers"])).unwrap();
+    // What the backup left out by the same name is spared, too.
+    let selection = without(&["shop.orders"]);
+    let of_rest = stage.back_up(&stage.options(), &selection).unwrap().run.backup;
+    let options = LoadOptions { leave_out: true, ..chosen(selection) };
+    load::plan(&stage.repo, &log(), RunNo(of_rest), &options, &Cancel::default()).unwrap();
 }

@@ -1,12 +1,17 @@
 //! Large tables with keys of every kind are split while they are read, without losing or duplicating a row.
 
 use std::{
+    io::{self, Read},
+    net::{Shutdown, TcpListener, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
 
-use holdfast_core::event::{Event, Listener};
+use holdfast_core::{
+    event::{Event, Listener},
+    server::ConnectOptions,
+};
 use holdfast_repo::format::rows::RowTotals;
 
 use super::*;
@@ -209,4 +214,66 @@ fn mysql_9_7_keys_with_dates_that_do_not_exist_in_partitions() {
                    PARTITION b VALUES LESS THAN MAXVALUE)";
     let values = "IF(k < 10000, '2020-02-01', IF(k < 50000, '2020-02-31', '2020-04-01')), k";
     a_key_that_the_server_misjudges(ServerKind::MySql97, columns, values);
+}
+
+/// Longest wait for ordinary answers.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// A port before a server that orders text otherwise than it compares it: each statement finds the last row of the
+/// one before once more. It takes long to count.
+fn misjudging(port: u16) -> u16 {
+    let count = b"COUNT(*) FROM `shop`";
+    let (asked, changed) = (b"> _latin1 x", b">=_latin1 x");
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let own = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut near in listener.incoming().flatten() {
+            let mut far = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let (mut answers, mut back) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut answers, &mut back));
+            thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 20];
+                while let Ok(len @ 1..) = near.read(&mut buffer) {
+                    let sent = &mut buffer[..len];
+                    while let Some(at) = sent.windows(asked.len()).position(|it| it == asked) {
+                        sent[at..at + asked.len()].copy_from_slice(changed);
+                    }
+                    if sent.windows(count.len()).any(|it| it == count) {
+                        thread::sleep(ANSWER_MAX + Duration::from_secs(2));
+                    }
+                    far.write_all(sent).unwrap();
+                }
+                far.shutdown(Shutdown::Both).ok();
+            });
+        }
+    });
+    own
+}
+
+/// Rows of a table that is read in parts are counted, in case the server finds others beyond a key than come after
+/// it.
+#[test]
+fn other_rows_than_there_are_fail_the_backup() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE TABLE shop.orders (k VARCHAR(20) CHARACTER SET latin1 PRIMARY KEY, v VARCHAR(1000) CHARACTER SET latin1)",
+            "INSERT INTO shop.orders SELECT CONCAT('k', seq), REPEAT('x', 900) FROM shop.seq_1_to_30000",
+            "ANALYZE TABLE shop.orders",
+        ])
+        .unwrap();
+    let connect = ConnectOptions {
+        host: Some("127.0.0.1".to_owned()),
+        port: Some(misjudging(stage.source.port())),
+        socket: None,
+        answer_timeout: Some(ANSWER_MAX),
+        ..stage.options().connect
+    };
+    let options = BackupOptions { parallel: 1, connect, ..stage.options() };
+    let error = stage.back_up(&options, &Selection::default()).unwrap_err().to_string();
+    assert!(error.contains("read table shop.orders") && error.contains("the server counts 30000"), "{error}");
+    let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
+    assert_eq!(report.read.rows, 30_000);
 }

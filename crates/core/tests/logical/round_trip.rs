@@ -140,3 +140,28 @@ fn what_is_omitted_is_named() {
         assert_eq!(report.view.omitted, Vec::<String>::new(), "{kind}");
     }
 }
+
+/// A script makes the same of time stamps on a server with another opinion of them, and leaves it its opinion.
+#[test]
+fn time_stamps_stay_what_they_are() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118, ServerKind::MySql97] {
+        let stage = Stage::new(kind);
+        stage
+            .source
+            .exec_all([
+                "CREATE DATABASE shop",
+                "CREATE TABLE shop.orders (id INT PRIMARY KEY, at TIMESTAMP NOT NULL, paid TIMESTAMP(3) NOT NULL, sent TIMESTAMP NULL)",
+            ])
+            .unwrap();
+        let selection = Selection { without_accounts: true, ..Selection::default() };
+        let backup = stage.back_up(&stage.options(), &selection).unwrap().run.backup;
+        let target = start_with(kind, &["--explicit-defaults-for-timestamp=OFF"]);
+        let script = stage.script(backup, None);
+        load(&target, &[&script[..], b"CREATE TABLE shop.later (at TIMESTAMP);\n"].concat());
+        let created = |server: &Server, table: &str| {
+            server.query::<(String, String)>(format!("SHOW CREATE TABLE shop.{table}")).unwrap().remove(0).1
+        };
+        assert_eq!(created(&stage.source, "orders"), created(&target, "orders"));
+        assert!(created(&target, "later").contains("ON UPDATE"), "the script changes its client's session");
+    }
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     error::{Error, Result},
-    logical::selection::Selection,
+    logical::selection::{ExcludedNames, Selection},
     server::{Session, SqlError, TableName},
 };
 
@@ -52,17 +52,21 @@ impl Listing {
     }
 
     /// The databases and tables that were excluded by name: tables by database, none of one that has no tables.
+    /// And names of which there is nothing to exclude.
     pub(crate) fn excluded(
         session: &mut Session,
         selection: &Selection,
-    ) -> Result<BTreeMap<String, Vec<String>>> {
+    ) -> Result<(BTreeMap<String, Vec<String>>, ExcludedNames)> {
         let mut excluded: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut names = selection.excluded_names();
         if selection.schemas_excluded.is_empty() && selection.tables_excluded.is_empty() {
-            return Ok(excluded);
+            return Ok((excluded, names));
         }
         let all =
             Selection { schemas_excluded: Vec::new(), tables_excluded: Vec::new(), ..selection.clone() };
         let (schemas, tables) = Self::read_all(session)?;
+        schemas.iter().for_each(|schema| names.found_schema(schema));
+        tables.iter().for_each(|it| names.found_table(&it.name.schema, &it.name.table));
         let gone = schemas.into_iter().filter(|schema| all.has_whole(schema) && !selection.has_whole(schema));
         excluded.extend(gone.map(|schema| (schema, Vec::new())));
         for Listed { name: TableName { schema, table }, kind, .. } in tables {
@@ -71,7 +75,7 @@ impl Listing {
                 excluded.entry(schema).or_default().push(table);
             }
         }
-        Ok(excluded)
+        Ok((excluded, names))
     }
 
     fn selected(schemas: Vec<String>, mut tables: Vec<Listed>, selection: &Selection) -> Listing {

@@ -373,7 +373,12 @@ fn is_padded_only_in_the_index(flavor: Flavor, column: &ByteRow) -> bool {
     let collation = String::from_utf8_lossy(&collation);
     flavor == Flavor::MariaDb
         && column.text("d").is_ok_and(|data_type| data_type.eq_ignore_ascii_case("char"))
-        && ["nopad", "0900"].iter().any(|not_padding| collation.contains(not_padding))
+        && does_not_pad(&collation)
+}
+
+/// Whether MariaDB's collation of this name takes `a` and `a` with a space for different.
+pub(crate) fn does_not_pad(collation: &str) -> bool {
+    ["nopad", "0900"].iter().any(|not_padding| collation.contains(not_padding))
 }
 
 fn is_date(column: &ByteRow) -> bool {

@@ -228,6 +228,7 @@ impl<'a> Reading<'a> {
                 }
                 Some(Piece::Comment { text, .. }) => {
                     self.about.hear(text);
+                    self.judge.hear(text);
                     continue;
                 }
                 Some(Piece::Statement { text, line }) => (text, line),

@@ -4,6 +4,8 @@
 //! Settings that the dump has made in its session count ([`super::settings`]). Pure: a dump can be judged
 //! without a server.
 
+use std::{borrow::Cow, collections::BTreeSet};
+
 use holdfast_formats::{
     dump::{Modes, Token, about::Place, tokens},
     sql::BEFORE_KIND,
@@ -13,7 +15,10 @@ use super::{
     settings::{ROCKSDB, Settings, holds},
     verdict::{Refusal, Verdict},
 };
-use crate::logical::selection::is_like_own_schema;
+use crate::logical::{
+    script::{PREPARE_SET, TIME_STAMPS_AS_BEFORE, TIME_STAMPS_AS_SAID},
+    selection::is_like_own_schema,
+};
 
 /// How many tokens of a statement to look at to tell what it is.
 const HEAD_TOKENS: usize = 96;
@@ -31,6 +36,15 @@ const KINDS: [&str; 10] = [
     "SCHEMA",
 ];
 
+/// Which tables a dump has the rows of.
+#[derive(Debug, Default)]
+pub(super) struct RowsSaid {
+    /// Database and table, if it has their rows, or says that they come here.
+    pub(super) tables: BTreeSet<(String, String)>,
+    /// Whether it says where the rows of a table come, even if the table has none.
+    pub(super) are_announced: bool,
+}
+
 /// Judges the statements of a dump, one after the other.
 pub(super) struct Judge {
     settings: Settings,
@@ -42,6 +56,8 @@ pub(super) struct Judge {
     pub(super) made: Vec<String>,
     /// Number of statements that make something, or put rows into it.
     pub(super) makers: u64,
+    /// What the dump says of the rows of its tables.
+    pub(super) rows: RowsSaid,
     /// Whether the statement that was judged last makes an event.
     pub(super) is_event: bool,
 }
@@ -55,7 +71,29 @@ impl Judge {
             has_timestamps: false,
             made: Vec::new(),
             makers: 0,
+            rows: RowsSaid::default(),
             is_event: false,
+        }
+    }
+
+    /// Reads a comment: `Dumping data for table` comes before the rows of a table, even if it has none.
+    pub(super) fn hear(&mut self, comment: &[u8]) {
+        const BEFORE_ROWS: &[u8] = b"-- Dumping data for table ";
+        let Some(rest) = comment.strip_prefix(BEFORE_ROWS) else { return };
+        let name = tokens(rest, Modes::default()).next();
+        self.rows.are_announced = true;
+        self.note_rows(name.as_slice());
+    }
+
+    /// Notes that the dump has the rows of the table named here, or says that it has them.
+    fn note_rows(&mut self, name: &[Token<'_>]) {
+        let part = |at: usize| name.get(at).and_then(Token::name).map(Cow::into_owned);
+        let table = match name.get(1) {
+            Some(Token::Symbol(b'.')) => part(0).zip(part(2)),
+            _ => self.database.clone().zip(part(0)),
+        };
+        if let Some(table) = table.filter(|table| !self.rows.tables.contains(table)) {
+            self.rows.tables.insert(table);
         }
     }
 
@@ -94,6 +132,12 @@ impl Judge {
         let second = |word: &str| head.get(1).is_some_and(|token| token.is(word));
         match first.as_str() {
             "INSERT" | "REPLACE" => self.insert(statement),
+            // Our own scripts let the client choose it. There is none here.
+            "SET" if statement == TIME_STAMPS_AS_SAID.as_bytes() => {
+                Ok(Verdict::Instead(b"SET SESSION explicit_defaults_for_timestamp = 1".to_vec()))
+            }
+            "SET" if statement == TIME_STAMPS_AS_BEFORE.as_bytes() => Ok(Verdict::Skip),
+            "PREPARE" if statement == PREPARE_SET.as_bytes() => Ok(Verdict::Skip),
             "SET" => self.settings.set(statement),
             "USE" => {
                 let name = head.get(1).and_then(Token::name).ok_or_else(|| Refusal::unclear("USE"))?;
@@ -107,7 +151,13 @@ impl Judge {
             "ALTER" => self.alter(statement, head),
             "LOAD" => self.load(statement, head),
             // There are no other sessions; and locks keep tables from the sequences that they draw from.
-            "LOCK" | "UNLOCK" if second("TABLES") || second("TABLE") => Ok(Verdict::Skip),
+            "LOCK" | "UNLOCK" if second("TABLES") || second("TABLE") => {
+                if first == "LOCK" {
+                    self.rows.are_announced = true;
+                    self.note_rows(&head[2..]);
+                }
+                Ok(Verdict::Skip)
+            }
             "BEGIN" | "COMMIT" if head.len() <= 2 => Ok(Verdict::Execute),
             "START" if second("TRANSACTION") => Ok(Verdict::Execute),
             "START" | "STOP" if ["SLAVE", "REPLICA", "ALL"].iter().any(|word| second(word)) => {
@@ -190,6 +240,7 @@ impl Judge {
             "dumps say so by SET TIME_ZONE, unless they are made with --skip-tz-utc: name the zone of the session that dumped, as in --time-zone +02:00",
         )?;
         self.makers += 1;
+        self.note_rows(&name);
         Ok(Verdict::Execute)
     }
 
@@ -337,6 +388,7 @@ impl Judge {
             return Err(Refusal::new("a LOAD DATA that is not UTF-8"));
         }
         self.makers += 1;
+        self.note_rows(&head[table + 1..]);
         Ok(Verdict::Load(file))
     }
 }
@@ -462,6 +514,7 @@ mod tests {
             judged(&["SELECT SETVAL(`c`, -1, 0)"]),
             Ok(Verdict::Instead(b"DO SETVAL(`c`, -1, 0)".to_vec()))
         );
+        assert!(matches!(judged(&[TIME_STAMPS_AS_SAID]), Ok(Verdict::Instead(_))));
         let load = "LOAD DATA LOCAL INFILE 'shop.t.00000.dat' REPLACE INTO TABLE `t` FIELDS TERMINATED BY '\\t' (`a`)";
         assert_eq!(judged(&[load]), Ok(Verdict::Load("shop.t.00000.dat".to_owned())));
     }
@@ -482,6 +535,8 @@ mod tests {
             "PREPARE s FROM @rocksdb_get_is_supported",
             "SET @rocksdb_enable_bulk_load = IF (@rocksdb_is_supported, 'SET SESSION rocksdb_bulk_load = 1', 'x')",
             "EXECUTE s",
+            PREPARE_SET,
+            TIME_STAMPS_AS_BEFORE,
         ] {
             assert_eq!(judged(&[statement]), Ok(Verdict::Skip), "{statement}");
         }

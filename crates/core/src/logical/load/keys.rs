@@ -7,6 +7,7 @@ use super::{
     link::Link,
     object::Stage,
     plan::{Adaptation, Plan},
+    programs::is_refusal_of_program as is_refusal,
     progress::Progress,
     target::Target,
 };
@@ -80,10 +81,10 @@ pub(super) fn folded(target: &Target, name: &TableName) -> TableName {
 /// Adds the foreign keys of all tables. If all tables are the load's, rows are not compared: they are as they
 /// were, and verified by themselves. The server compares keys that lead to a table that the load has not
 /// made, or only in part. Keys that fail because of such a part are left out, which is wanted where there are
-/// parts.
+/// parts. Other keys that the target refuses end the load, or are left out if `leave_out` says so.
 pub(super) fn link(
     plan: &Plan,
-    target: &Target,
+    (target, leave_out): (&Target, bool),
     progress: &Progress,
     link: &mut Link,
     cancel: &Cancel,
@@ -139,7 +140,7 @@ pub(super) fn link(
             table.foreign_keys().filter(is_missing).partition(|key| leads_into(key, &in_part));
         link.enter(&table.name.schema).map_err(doing)?;
         let begin = format!("ALTER TABLE {} ", table.name.quoted());
-        let add = |key: &Element| [b"ADD ", key.text.as_slice()].concat();
+        let clause = |key: &Element| [b"ADD ", key.text.as_slice()].concat();
         // Nothing is assumed about a table that may be in use, either.
         let is_other = |parent: &TableName| is_done || !loaded.contains(parent);
         // Text converted to another character set may lead elsewhere.
@@ -147,12 +148,9 @@ pub(super) fn link(
         let (to_others, among_ours): (Vec<&Element>, Vec<&Element>) = missing
             .into_iter()
             .partition(|key| is_converted || leads_to(key).is_some_and(|parent| is_other(&parent)));
-        let add_all = |link: &mut Link, keys: &[&Element]| -> Result<()> {
-            if keys.is_empty() {
-                return Ok(());
-            }
+        let add = |link: &mut Link, keys: &[&Element]| -> Result<Result<(), SqlError>> {
             let other = keys.iter().filter_map(|key| leads_to(key)).find(is_other);
-            let all: Vec<Vec<u8>> = keys.iter().map(|key| add(key)).collect();
+            let all: Vec<Vec<u8>> = keys.iter().map(|key| clause(key)).collect();
             let compares = other.is_some() || is_converted;
             if compares {
                 link.session.exec("SET SESSION foreign_key_checks = 1")?;
@@ -166,7 +164,13 @@ pub(super) fn link(
             if compares {
                 link.session.exec("SET SESSION foreign_key_checks = 0")?;
             }
-            added.map(drop).map_err(|error| match &other {
+            Ok(added.map(drop))
+        };
+        let explained = |keys: &[&Element], error: SqlError| -> Error {
+            let is_refused = is_refusal(&error);
+            let mut others = keys.iter().filter_map(|key| leads_to(key));
+            let other = others.find(|parent| is_other(parent) && !in_part.contains(parent));
+            let error = match &other {
                 Some(parent) => doing(error).hinted(format!(
                     "they reference {parent}, which existed before the load: correct its rows, then run the same command again"
                 )),
@@ -179,17 +183,48 @@ pub(super) fn link(
                      time of the load, then run the same command again",
                 ),
                 None => doing(error),
-            })
+            };
+            match is_refused {
+                true => {
+                    error.also_hinted("the same command with --leave-out continues without what is refused")
+                }
+                false => error,
+            }
         };
-        add_all(link, &to_others)?;
-        let mut is_whole = true;
-        let mut by_parent: BTreeMap<Option<TableName>, Vec<Vec<u8>>> = BTreeMap::new();
+        // Returns those that the target refuses.
+        let add_all = |link: &mut Link, keys: &[&Element]| -> Result<Vec<Adaptation>> {
+            let mut refused = Vec::new();
+            if keys.is_empty() {
+                return Ok(refused);
+            }
+            let Err(error) = add(link, keys)? else { return Ok(refused) };
+            if !leave_out || !is_refusal(&error) {
+                return Err(explained(keys, error));
+            }
+            // One by one, so that none takes another with it.
+            for key in keys {
+                let Err(error) = add(link, &[key])? else { continue };
+                if !is_refusal(&error) {
+                    return Err(explained(&[key], error));
+                }
+                let name = key.name.as_ref().map(|name| format!("the foreign key {name}"));
+                refused.push(Adaptation {
+                    object: format!("{} of table {}", name.as_deref().unwrap_or("a foreign key"), table.name),
+                    what: format!("the target refuses it: {error}"),
+                });
+            }
+            Ok(refused)
+        };
+        let count_before = left_out.len();
+        left_out.extend(add_all(link, &to_others)?);
+        let mut by_parent: BTreeMap<Option<TableName>, Vec<&Element>> = BTreeMap::new();
         for key in in_doubt {
-            by_parent.entry(leads_to(key)).or_default().push(add(key));
+            by_parent.entry(leads_to(key)).or_default().push(key);
         }
         for (parent, keys) in by_parent {
+            let clauses: Vec<Vec<u8>> = keys.iter().map(|key| clause(key)).collect();
             link.session.exec("SET SESSION foreign_key_checks = 1")?;
-            let added = link.exec(&[begin.as_bytes(), &keys.join(&b", "[..])].concat());
+            let added = link.exec(&[begin.as_bytes(), &clauses.join(&b", "[..])].concat());
             link.session.exec("SET SESSION foreign_key_checks = 0")?;
             match added {
                 Err(error) if error.code().is_some_and(|code| NO_PARENT.contains(&code)) => {
@@ -198,16 +233,17 @@ pub(super) fn link(
                         object: format!("a foreign key of table {}", table.name),
                         what: format!("some rows reference rows of {parent} that the backup does not hold"),
                     });
-                    is_whole = false;
                 }
+                // Refused for what it is, not for its rows.
+                Err(error) if is_refusal(&error) => left_out.extend(add_all(link, &keys)?),
                 added => drop(added.map_err(doing)?),
             }
         }
         // Rows that led nowhere on the source may do so here, too. Last, because MySQL compares with each
         // existing key.
-        add_all(link, &among_ours)?;
+        left_out.extend(add_all(link, &among_ours)?);
         point("load.table.linked");
-        if is_whole && !is_done {
+        if left_out.len() == count_before && !is_done {
             progress.note(&mut link.session, table.object, Stage::Done)?;
         }
     }

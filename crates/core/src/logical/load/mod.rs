@@ -1,8 +1,8 @@
 //! Loading a logical backup into a running server.
 //!
-//! [`run`] is the outline: look at the target → decide what becomes of each object → databases and sequences
-//! → tables with their rows and indexes, and rows read again meanwhile → foreign keys → routines, views,
-//! triggers → rows not read again yet → grants and events.
+//! [`run`] is the outline: look at the target → decide what becomes of each object → read what is to replace
+//! existing rows → databases and sequences → tables with their rows and indexes, and rows read again meanwhile
+//! → foreign keys → routines, views, triggers → rows not read again yet → grants and events.
 //!
 //! Invariants: nothing is touched before everything that can be refused is; existing objects stay, unless
 //! they are to be overwritten; a load interrupted at any moment is resumed by the same command, without a row
@@ -21,6 +21,7 @@ mod object;
 mod plan;
 mod programs;
 mod progress;
+mod readable;
 mod redo;
 mod report;
 mod rows;
@@ -268,6 +269,11 @@ impl<'a> Loading<'a> {
         self.plan.settle_accounts(&mut self.control.session, self.options, stages.as_deref())?;
         self.shown.adapted = self.plan.adapted();
         self.shown.overwritten = in_the_way(&self.plan, &self.target, stages.as_deref(), self.options)?;
+        let replacing = readable::replacing(&self.plan, &self.target, stages.as_deref());
+        if !replacing.is_empty() {
+            watch.phase("read");
+            readable::read(&self.backup, &replacing, self.options, (watch, cancel))?;
+        }
         // From here on the target is changed.
         watch.phase(CREATE);
         let verify = self.options.verify;
@@ -351,7 +357,8 @@ impl<'a> Loading<'a> {
         point("load.rows.done");
         watch.phase("keys");
         control.compute(target, true)?;
-        shown.name_refused(keys::link(plan, target, progress, control, cancel)?, watch);
+        let unlinked = keys::link(plan, (target, options.leave_out), progress, control, cancel)?;
+        shown.name_refused(unlinked, watch);
         control.compute(target, false)?;
         watch.phase("programs");
         let after = programs.after_tables(control)?;

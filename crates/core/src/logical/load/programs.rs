@@ -574,9 +574,9 @@ fn is_refusal(error: &SqlError) -> bool {
     !error.is_lock_timeout() && error.code().is_some_and(|code| !is_other(&code))
 }
 
-/// Same for objects other than accounts: missing rights and settings, which only have to be given, do not
-/// count.
-fn is_refusal_of_program(error: &SqlError) -> bool {
+/// Same for objects other than accounts, and for foreign keys: missing rights and settings, which only have to
+/// be given, do not count.
+pub(super) fn is_refusal_of_program(error: &SqlError) -> bool {
     let others = |code: u16| code == PROGRAM_DENIED || UNSAFE_FUNCTION.contains(&code);
     is_refusal(error) && !error.is_denied() && !error.code().is_some_and(others)
 }

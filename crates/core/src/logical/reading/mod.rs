@@ -6,6 +6,9 @@
 //! ahead of it, and at the end of a segment the first reader hands over what comes after that place. So no
 //! plan depends on what servers only estimate, and a skewed or sparse key costs nothing.
 //!
+//! If a table was read by several statements, the server's idea of what comes after a key decides whether that
+//! was all of it. Of integers there is only one idea; rows with other keys are counted in the same view.
+//!
 //! A table that an earlier backup has is cut where chunks of that backup begin, as far as possible, so that
 //! no new border is made.
 
@@ -19,7 +22,7 @@ pub(super) mod tee;
 use std::{
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -50,6 +53,8 @@ pub(super) struct Reading<'a> {
     throttle: Throttle,
     cancel: &'a Cancel,
     statements: AtomicU64,
+    /// By table: whether more than one statement read it.
+    in_parts: Vec<AtomicBool>,
 }
 
 /// Totals of what was read.
@@ -81,6 +86,7 @@ pub(super) fn read(
         throttle: Throttle::new(bytes_per_s_max),
         cancel,
         statements: AtomicU64::new(0),
+        in_parts: tables.iter().map(|_| AtomicBool::new(false)).collect(),
     };
     crew::all(readers, || reading.queue.fail(), |reader| reading.work(reader, locked_done))?;
     let (totals, ranges) = reading.queue.finished()?;

@@ -1,6 +1,14 @@
 //! Reads one range of a table from the server into the repositories.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::{
+    net::Shutdown,
+    sync::{
+        atomic::Ordering::Relaxed,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
 
 use holdfast_pipe::lock::lock;
 
@@ -14,11 +22,14 @@ use crate::{
     logical::{
         catalog::{computed::ComputedRows, key::Place, tables::Table},
         reading::tee::{TeeRange, TeeTable},
-        stored::{definition::Rows, rows::Values},
+        stored::{
+            definition::{Form, Rows},
+            rows::Values,
+        },
     },
     server::{
         Session, SqlError,
-        bulk::{RawReader, RowPart},
+        bulk::{self, RawReader, RowPart},
         code::{DEFINITION_CHANGED, NOT_OF_CHARSET},
     },
 };
@@ -33,6 +44,8 @@ const SEGMENT_ROWS_MAX: u64 = 2_000_000;
 const SEGMENT_ROWS_FIRST: u64 = 10_000;
 /// How many rows to read between two checks whether they are still wanted.
 const ROWS_BETWEEN_CHECKS: u64 = 4_096;
+/// How often to check, while rows are counted, whether that is still wanted.
+const COUNT_CHECKED_EVERY: Duration = Duration::from_millis(300);
 /// How many bytes to read at once, however low the rate.
 const THROTTLED_BYTES: u64 = 256 << 10;
 
@@ -57,6 +70,9 @@ impl Reading<'_> {
         if self.queue.done(running) {
             let sum = computed.map(|_| *lock(&self.computed[range.table]));
             let totals = end_table(self.tee, &id, table, sum)?;
+            if self.in_parts[range.table].load(Relaxed) && may_lose_rows(table) {
+                refuse_others(totals.rows, self.count(session, table)?)?;
+            }
             self.queue.ended(range.table, totals);
         }
         Ok(())
@@ -95,6 +111,7 @@ impl Reading<'_> {
                     self.queue.cut(running, begin, reserved);
                 }
             }
+            self.in_parts[range.table].store(true, Relaxed);
             from = Some(position.after(table, false));
             let row_bytes = (bytes_done / rows_done.max(1)).max(1);
             limit = Some((SEGMENT_BYTES / row_bytes).clamp(SEGMENT_ROWS_MIN, SEGMENT_ROWS_MAX));
@@ -177,6 +194,28 @@ impl Reading<'_> {
         self.throttle(table, segment)
     }
 
+    /// Counts the wanted rows of a table. That may take as long as reading it, and is not worth waiting for once
+    /// the work is no longer wanted.
+    fn count(&self, session: &mut Session, table: &Table) -> Result<u64> {
+        let socket = session.socket()?;
+        let (done, ended) = mpsc::channel::<()>();
+        let counted = thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.recv_timeout(COUNT_CHECKED_EVERY) == Err(RecvTimeoutError::Timeout) {
+                    if self.check().is_err() {
+                        drop(socket.shutdown(Shutdown::Both));
+                        return;
+                    }
+                }
+            });
+            let counted = bulk::patiently(session, |session| session.number(&count(table)));
+            drop(done);
+            counted
+        });
+        self.check()?;
+        Ok(counted?)
+    }
+
     /// Waits if the last rows came faster than the user allows.
     fn throttle(&self, table: &Table, segment: &mut Segment) -> Result<()> {
         if table.definition.rows == Rows::Locked {
@@ -241,6 +280,32 @@ fn query(table: &Table, from: Option<&str>, end: Option<&Place>, limit: Option<u
         query.push_str(&format!(" LIMIT {limit}"));
     }
     query
+}
+
+/// Whether a server may find other rows beyond a key than come after it in its index. Rows of a table that is
+/// not in the view may change meanwhile, and are not counted.
+fn may_lose_rows(table: &Table) -> bool {
+    table.definition.rows != Rows::Inconsistent
+        && table.key_columns().iter().any(|column| column.form != Form::Number)
+}
+
+/// The statement that counts the wanted rows of a table, by whatever index is the smallest.
+fn count(table: &Table) -> String {
+    let history = if table.definition.has_history { " FOR SYSTEM_TIME ALL" } else { "" };
+    let place = format!("{}{history}", table.name.quoted());
+    format!("SELECT HIGH_PRIORITY COUNT(*) FROM {place}{}", condition(table, None, None))
+}
+
+/// Fails if the server counts another number of rows than were read.
+fn refuse_others(read: u64, counted: u64) -> Result<()> {
+    if read == counted {
+        return Ok(());
+    }
+    let text = format!("{read} rows were read, and the server counts {counted} in the same view");
+    Err(Error::failed(text).hinted(
+        "it orders the table's key otherwise than it compares it, or an index is damaged (CHECK TABLE): please report \
+         the table's definition; a physical backup takes it as it is",
+    ))
 }
 
 fn explained(error: SqlError) -> Error {

@@ -36,6 +36,12 @@ use crate::{
 /// A statement with rows is ended at this length.
 const STATEMENT_BYTES: usize = 1 << 20;
 
+/// Makes time stamps what their definitions say: otherwise `NOT NULL` without a default means one that changes
+/// with every update. MySQL lets few accounts set this, so it is only set where it is off, and back at the end.
+pub(super) const TIME_STAMPS_AS_SAID: &str = "SET @holdfast_set = IF(@holdfast_time_stamps, 'DO 0', 'SET SESSION explicit_defaults_for_timestamp = 1')";
+pub(super) const TIME_STAMPS_AS_BEFORE: &str = "SET @holdfast_set = IF(@holdfast_time_stamps, 'DO 0', 'SET SESSION explicit_defaults_for_timestamp = 0')";
+pub(super) const PREPARE_SET: &str = "PREPARE holdfast FROM @holdfast_set";
+
 /// What a script holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scripted {
@@ -152,15 +158,8 @@ impl<W: Write> Script<W> {
     /// Writes a statement that is executed if the account of this number did not exist.
     fn if_new(&mut self, number: usize, statement: &str) -> io::Result<()> {
         let text = quoted_text(statement);
-        for step in [
-            format!("SET @holdfast_password = IF(@holdfast_new_{number}, {text}, 'DO 0')"),
-            "PREPARE holdfast FROM @holdfast_password".to_owned(),
-            "EXECUTE holdfast".to_owned(),
-            "DEALLOCATE PREPARE holdfast".to_owned(),
-        ] {
-            self.statement(&Sql(step.into_bytes()))?;
-        }
-        Ok(())
+        let set = format!("SET @holdfast_password = IF(@holdfast_new_{number}, {text}, 'DO 0')");
+        self.execute(&set, "PREPARE holdfast FROM @holdfast_password")
     }
 
     /// Writes what comes after the rows.
@@ -178,7 +177,8 @@ impl<W: Write> Script<W> {
             b"SET @holdfast_sql_mode = @@SESSION.sql_mode, @holdfast_time_zone = @@SESSION.time_zone,\n  \
               @holdfast_foreign_keys = @@SESSION.foreign_key_checks, @holdfast_unique = @@SESSION.unique_checks,\n  \
               @holdfast_charset = @@SESSION.character_set_client, @holdfast_collation = @@SESSION.collation_connection,\n  \
-              @holdfast_results = @@SESSION.character_set_results;\n\
+              @holdfast_results = @@SESSION.character_set_results,\n  \
+              @holdfast_time_stamps = @@SESSION.explicit_defaults_for_timestamp;\n\
               SET NAMES utf8mb4;\n\
               SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION',\n  \
               time_zone = '+00:00', foreign_key_checks = 0, unique_checks = 0;\n",
@@ -186,10 +186,19 @@ impl<W: Write> Script<W> {
         if server.is_some_and(|server| server.flavor == Flavor::MariaDb) {
             self.out.write_all(b"SET SESSION check_constraint_checks = 0, innodb_strict_mode = 0;\n")?;
         }
-        Ok(())
+        self.execute(TIME_STAMPS_AS_SAID, PREPARE_SET)
+    }
+
+    /// Writes the execution of a statement that the client has to choose: `set` puts it into a variable, and
+    /// `prepare` takes it from there.
+    fn execute(&mut self, set: &str, prepare: &str) -> io::Result<()> {
+        [set, prepare, "EXECUTE holdfast", "DEALLOCATE PREPARE holdfast"]
+            .iter()
+            .try_for_each(|step| writeln!(self.out, "{step};"))
     }
 
     pub(super) fn foot(&mut self) -> io::Result<()> {
+        self.execute(TIME_STAMPS_AS_BEFORE, PREPARE_SET)?;
         self.out.write_all(
             b"SET SESSION sql_mode = @holdfast_sql_mode, time_zone = @holdfast_time_zone,\n  \
               foreign_key_checks = @holdfast_foreign_keys, unique_checks = @holdfast_unique,\n  \

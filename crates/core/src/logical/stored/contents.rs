@@ -17,7 +17,7 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
-    logical::selection::Selection,
+    logical::selection::{ExcludedNames, Selection},
 };
 
 /// The contents of a backup; of tables, only their items.
@@ -32,12 +32,14 @@ pub(crate) struct Contents {
     pub(crate) views: Vec<ViewDefinition>,
     pub(crate) triggers: Vec<TriggerDefinition>,
     pub(crate) events: Vec<EventDefinition>,
+    /// Names to exclude that the backup does not have.
+    pub(crate) unknown: ExcludedNames,
 }
 
 impl Contents {
     /// Reads what is selected. A schema is included if anything in it is.
     pub(crate) fn read(backup: &Backup, selection: &Selection, cancel: &Cancel) -> Result<Contents> {
-        let mut contents = Contents::default();
+        let mut contents = Contents { unknown: selection.excluded_names(), ..Contents::default() };
         let has = |schema: &str, table: &str| selection.has_table(schema, table);
         let whole = |schema: &str| selection.has_whole(schema);
         for item in backup.items() {
@@ -45,11 +47,14 @@ impl Contents {
             let item = item?;
             match item.item_type {
                 ItemType::Table => {
-                    if table_name(&item)?.is_some_and(|(schema, table)| has(&schema, &table)) {
-                        contents.tables.push(item);
+                    if let Some((schema, table)) = table_name(&item)? {
+                        contents.unknown.found_table(&schema, &table);
+                        if has(&schema, &table) {
+                            contents.tables.push(item);
+                        }
                     }
                 }
-                ItemType::Definition => match definition(backup, &item)? {
+                ItemType::Definition => match contents.found(definition(backup, &item)?) {
                     Definition::Server(it) => contents.server = Some(it),
                     Definition::Account(it) if selection.has_accounts() => contents.accounts.push(it),
                     Definition::Schema(it) => contents.schemas.push(it),
@@ -85,6 +90,19 @@ impl Contents {
             ))
         });
         Ok(contents)
+    }
+}
+
+impl Contents {
+    /// Notes that an object exists, whether it is wanted or not.
+    fn found(&mut self, definition: Definition) -> Definition {
+        match &definition {
+            Definition::Schema(it) => self.unknown.found_schema(&it.schema),
+            Definition::Sequence(it) => self.unknown.found_table(&it.schema, &it.name),
+            Definition::View(it) => self.unknown.found_table(&it.schema, &it.name),
+            _ => {}
+        }
+        definition
     }
 }
 

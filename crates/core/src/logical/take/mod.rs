@@ -256,7 +256,13 @@ impl Taking<'_> {
             }
         }
         // Listed after the moment of the view: one that was made since is among what can be replayed.
-        let left_out = Listing::excluded(&mut control, self.selection)?;
+        let (left_out, names) = Listing::excluded(&mut control, self.selection)?;
+        // A table that is gone must not end all backups from then on; one more in it than wanted is no loss. A
+        // private server may have only what is wanted.
+        if let Some(unknown) = names.unknown().filter(|_| !self.options.is_private) {
+            let text = format!("of what is to be left out, {unknown}: names are case-sensitive");
+            self.watch.event(Event::Warning { text });
+        }
         self.watch.phase("definitions");
         let (patience, silence_max) = (self.hold_up_max(&view), self.options.silence_max);
         let definitions = || self.definitions(&mut control, &view, &facts, &tee);

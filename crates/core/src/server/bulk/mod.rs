@@ -11,5 +11,5 @@ mod wire;
 
 pub use raw::{ROW_WHOLE_MAX, RawReader, RawRows, RowPart};
 pub(crate) use statements::shown;
-pub use statements::{Feed, be_patient, exec, expect_many_rows, load, one_statement_at_a_time};
+pub use statements::{Feed, be_patient, exec, expect_many_rows, load, one_statement_at_a_time, patiently};
 pub use wire::Done;

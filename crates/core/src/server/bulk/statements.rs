@@ -10,6 +10,8 @@ use crate::{
     server::{Session, SqlError, connection},
 };
 
+/// How long a statement over a large table may take.
+const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
 const COM_PING: u8 = 14;
 const COM_SET_OPTION: u8 = 27;
 /// Value of the option that makes the server refuse several statements in one command.
@@ -22,9 +24,20 @@ const ROOM_BYTES: usize = 256 << 10;
 /// Allows the server as much time as it takes to index a large table, both to answer and to accept what is
 /// written.
 pub fn be_patient(session: &mut Session) -> Result<(), SqlError> {
-    const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3_600);
     session.set_answer_timeout(PATIENCE)?;
     session.socket_mut().set_write_timeout(Some(PATIENCE)).map_err(|error| SqlError::from_io(&error))
+}
+
+/// Allows the server as much time to answer what `ask` asks, and its usual time again afterwards.
+pub fn patiently<T>(
+    session: &mut Session,
+    ask: impl FnOnce(&mut Session) -> Result<T, SqlError>,
+) -> Result<T, SqlError> {
+    let usual = session.socket_mut().read_timeout().map_err(|error| SqlError::from_io(&error))?;
+    session.set_answer_timeout(PATIENCE)?;
+    let answer = ask(session)?;
+    session.socket_mut().set_read_timeout(usual).map_err(|error| SqlError::from_io(&error))?;
+    Ok(answer)
 }
 
 /// Makes the server accept only one statement at a time from now on, which is all that most clients ever ask

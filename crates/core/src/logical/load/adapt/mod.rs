@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     logical::{
-        catalog::tables::is_misprinted,
+        catalog::tables::{does_not_pad, is_misprinted},
         sql::{Kind, Token, quoted, tokens},
         stored::definition::{SchemaDefinition, ServerDefinition, TableDefinition},
     },
@@ -58,7 +58,7 @@ const BEHIND_DEFAULT: [&str; 6] = ["ON", "AUTO_INCREMENT", "COMMENT", "CHECK", "
 
 /// How a table was adapted.
 pub(super) struct Adapted {
-    /// Whether text has the same order as on the source.
+    /// Whether text has the same order as on the source, and statements find rows by it.
     pub(super) keeps_order: bool,
     pub(super) notes: Vec<String>,
 }
@@ -166,6 +166,14 @@ impl<'a> Adapter<'a> {
         if !self.target.engines.contains(&definition.engine.to_uppercase()) {
             return Err(format!("the target has no engine {}", definition.engine));
         }
+        if definition.has_history && tokens(&sql.tail).iter().any(|token| token.is_word("SYSTEM_TIME")) {
+            notes.push(
+                "rows of its history may be in other partitions: the server chooses as it takes them"
+                    .to_owned(),
+            );
+        }
+        keeps_order &=
+            self.target.flavor != Flavor::MariaDb || !has_key_padded_only_in_the_index(sql, definition);
         notes.append(&mut asked);
         notes.sort();
         notes.dedup();
@@ -440,6 +448,31 @@ pub(super) fn rename_reference(element: &mut Element, source: &str, target: &str
     text.extend_from_slice(quoted(&table).as_bytes());
     text.extend_from_slice(&joined(&all[at + 1..]));
     element.text = text;
+}
+
+/// Whether the key has a `CHAR` that MariaDB's InnoDB pads in the index alone (see
+/// [`crate::logical::catalog::tables`]), by the collation that the column has on the target.
+fn has_key_padded_only_in_the_index(sql: &TableSql, definition: &TableDefinition) -> bool {
+    let count = definition.key.as_ref().map_or(0, |key| key.directions.len());
+    definition.columns.iter().take(count).any(|column| {
+        let is_it = |it: &&Element| it.kind == ElementKind::Column && it.name.as_ref() == Some(&column.name);
+        let element = sql.elements.iter().find(is_it);
+        let collation = element.and_then(|element| {
+            // A column with a character set of its own names a collation that is not that one's default.
+            let is_of_table = !element.has_word("CHARACTER");
+            collation_in(&element.text).or_else(|| collation_in(&sql.tail).filter(|_| is_of_table))
+        });
+        column.column_type.to_ascii_lowercase().starts_with("char")
+            && collation.is_some_and(|collation| does_not_pad(&collation))
+    })
+}
+
+/// The collation that a part of a definition names.
+fn collation_in(text: &[u8]) -> Option<String> {
+    let all = tokens(text);
+    let word = all.iter().position(|token| token.is_word("COLLATE"))?;
+    let name = all[word + 1..].iter().find(|token| token.kind == Kind::Word)?;
+    Some(String::from_utf8_lossy(name.bytes).to_ascii_lowercase())
 }
 
 /// The clauses of `CREATE DATABASE` besides character set and collation: a comment (MariaDB), and whether its

@@ -22,6 +22,7 @@ use crate::{
     event::Cancel,
     logical::{
         catalog::settings::Settings,
+        excluded::excluded_of,
         sql::{quoted, tokens},
         stored::{
             contents::{Contents, definition, table_name},
@@ -45,7 +46,7 @@ impl Plan {
     ) -> Result<Plan> {
         options.conversions.refuse_unknown(target)?;
         let mut contents = Contents::read(backup, &options.selection, cancel)?;
-        refuse_unknown(&contents, options)?;
+        refuse_unknown(backup, &mut contents, options)?;
         let source = contents.server.take();
         let mut maker = Maker {
             plan: Plan {
@@ -109,7 +110,7 @@ impl Plan {
 }
 
 /// Refuses names that match nothing: a mistyped name must not become a load without it.
-fn refuse_unknown(contents: &Contents, options: &LoadOptions) -> Result<()> {
+fn refuse_unknown(backup: &Backup, contents: &mut Contents, options: &LoadOptions) -> Result<()> {
     let schemas: Vec<String> = contents.schemas.iter().map(|it| it.schema.clone()).collect();
     let mut tables = Vec::new();
     for item in &contents.tables {
@@ -118,6 +119,14 @@ fn refuse_unknown(contents: &Contents, options: &LoadOptions) -> Result<()> {
     tables.extend(contents.views.iter().map(|it| (it.schema.clone(), it.name.clone())));
     tables.extend(contents.sequences.iter().map(|it| (it.schema.clone(), it.name.clone())));
     options.selection.refuse_unknown(&schemas, &tables).map_err(|error| error.context("in the backup"))?;
+    // What is spared by name must be: --overwrite would drop it.
+    if let Some(excluded) = excluded_of(backup.head()) {
+        contents.unknown.retain(|schema| !excluded.has_schema(schema), |table| !excluded.has_table(table));
+    }
+    if let Some(unknown) = contents.unknown.unknown() {
+        let text = format!("in the backup: of what is to be left out, {unknown}");
+        return Err(Error::new(ErrorKind::Usage, text).hinted("names are case-sensitive"));
+    }
     for rename in &options.renames.0 {
         let is_known = match rename {
             Rename::Schema { from, .. } => schemas.contains(from),
