@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use holdfast_formats::{
     Flavor, Gtid, Gtids,
     binlog::{Body, Checksum, Event, EventKind, FormatDescription, GtidEvent, Header},
-    gtid::MariaDbGtid,
+    gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 use holdfast_repo::{Kind, LogName, Repo, log::history::History};
 
@@ -14,7 +14,7 @@ use super::{
     read::Taken,
     recorder::{FILE_BEGIN, Known, Start, hash, tells_begin},
     stream::{Next, Stream, StreamBegin, StreamOptions},
-    stretch::{BinlogServer, Gap, GapKind, Place, Tail, parse_gtids},
+    stretch::{BinlogServer, Gap, GapKind, Logged, Place, Tail, parse_gtids},
 };
 use crate::{
     error::{Context as _, Error, ErrorKind, Result},
@@ -32,7 +32,10 @@ pub(super) struct Binlog {
     /// GTIDs of all transactions, where the server assigns them.
     pub(super) gtids: Option<Gtids>,
     /// The last transaction of each server in each domain that its binlog has had (MariaDB).
-    logged: Vec<MariaDbGtid>,
+    logged: Logged,
+    /// The last replicated transaction of each domain that its binlog never had (MariaDB): a server that was
+    /// restored has those from the backup.
+    held: MariaDbGtidPos,
     session: Session,
     files: Option<Files>,
     /// Whether it was asked for its files and has not answered, or is not to be asked.
@@ -66,8 +69,8 @@ impl Binlog {
             version,
         };
         let gtids = executed(&mut session)?;
-        let logged = logged(&mut session)?;
-        Ok(Self { server, gtids, logged, session, files: None, is_silent: false })
+        let (logged, held) = logged(&mut session)?;
+        Ok(Self { server, gtids, logged, held, session, files: None, is_silent: false })
     }
 
     /// Its files. They may hold more than the GTIDs that were read before, never less.
@@ -124,14 +127,18 @@ pub(super) fn executed(session: &mut Session) -> Result<Option<Gtids>> {
     Ok((!gtids.is_empty()).then_some(gtids))
 }
 
-/// The last transaction of each server in each domain that a MariaDB server's binlog has had.
-fn logged(session: &mut Session) -> Result<Vec<MariaDbGtid>> {
+/// What the binlog of a MariaDB server has had, and what it has replicated in other domains.
+fn logged(session: &mut Session) -> Result<(Logged, MariaDbGtidPos)> {
     if session.flavor() == Flavor::MySql {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     }
-    let state = session.value("SELECT @@GLOBAL.gtid_binlog_state")?.unwrap_or_default();
-    let gtids = state.split(',').map(str::trim).filter(|gtid| !gtid.is_empty());
-    gtids.map(|gtid| gtid.parse().context("read the state of the server's binlog")).collect()
+    let mut read = |variable: &str| -> Result<MariaDbGtidPos> {
+        let value = session.value(&format!("SELECT @@GLOBAL.{variable}"))?.unwrap_or_default();
+        value.parse().context("read the state of the server's binlog")
+    };
+    let (logged, mut held) = (Logged(read("gtid_binlog_state")?), read("gtid_slave_pos")?);
+    logged.0.iter().for_each(|gtid| held.leave_out(gtid.domain));
+    Ok((logged, held))
 }
 
 impl Files {
@@ -395,56 +402,118 @@ impl Lack {
 /// MariaDB GTID on the server that assigned it. On another MariaDB server it may be of another, newer
 /// transaction: if that server was recovered to before the archived ones, or took their server's place
 /// without them. So it must have the last one itself, and of every domain one as late by the same server:
-/// a replica that leaves a domain out may have counted on in it.
+/// a replica that leaves a domain out may have counted on in it. A domain that its binlog never had counts if it
+/// has replicated exactly until there. Nor may it have a transaction that the archive would pass over.
 fn lack(
-    binlog: &Binlog,
+    binlog: &mut Binlog,
     tail: &Tail,
     connect: &ConnectOptions,
     options: StreamOptions,
 ) -> Result<Option<Lack>> {
     let Some(archived) = tail.gtids()?.filter(|gtids| !gtids.is_empty()) else { return Ok(None) };
-    if !binlog.gtids.as_ref().is_some_and(|executed| executed.includes(&archived)) {
+    let mut executed = binlog.gtids.clone().unwrap_or_else(|| Gtids::none(binlog.server.flavor()));
+    if binlog.server.flavor() == Flavor::MariaDb {
+        executed.add_all(&Gtids::MariaDb(binlog.held.clone()));
+    }
+    if !executed.includes(&archived) {
         return Ok(Some(Lack::After));
     }
-    let Gtids::MariaDb(mut after) = archived else { return Ok(None) };
+    let Gtids::MariaDb(archived) = archived else { return Ok(None) };
     if binlog.server.is_same(&tail.server) {
         return Ok(None);
     }
-    if let Some(gtid) = after.iter().find(|gtid| !has_logged(&binlog.logged, gtid)) {
+    let is_held = |gtid: &MariaDbGtid| binlog.held.iter().any(|held| held == *gtid);
+    if let Some(gtid) = archived.iter().find(|gtid| !binlog.logged.has(gtid) && !is_held(gtid)) {
         let what = format!("its binlog has never had the archived transaction {gtid}");
         return Ok(Some(Lack::Otherwise(what)));
     }
     let Some(last) = &tail.last_transaction else {
-        let what = format!("the archive has no transaction by which {after} could be verified");
+        let what = format!("the archive has no transaction by which {archived} could be verified");
         return Ok(Some(Lack::Otherwise(what)));
     };
     let parse = |gtid: &str| {
         gtid.parse::<MariaDbGtid>().context_kind(ErrorKind::Damaged, "understand where the archive ends")
     };
     let gtid = parse(&last.gtid)?;
+    let mut after = archived.clone();
     after.leave_out(gtid.domain);
     if let Some(before) = &last.before {
         after.advance(parse(before)?);
     }
     let begin = StreamBegin::AfterGtids(Gtids::MariaDb(after));
     let what = match begun_s(gtid, &begin, connect, options)? {
-        Some(begun_s) if begun_s == last.begun_s => return Ok(None),
+        Some(begun_s) if begun_s == last.begun_s => {
+            let Some(logged) = tail.logged()? else { return Ok(None) };
+            let Some(gtid) = passed_over(binlog, &archived, &logged, connect, options)? else {
+                return Ok(None);
+            };
+            format!("its {gtid}, before the end of what is archived, was never archived")
+        }
         Some(_) => format!("its {gtid} is not the archived transaction"),
         None => format!("it does not have the archived transaction {gtid}, or has purged it"),
     };
     Ok(Some(Lack::Otherwise(what)))
 }
 
-/// Whether a binlog has had a transaction, or a later one of the same server and domain.
-fn has_logged(logged: &[MariaDbGtid], gtid: &MariaDbGtid) -> bool {
-    logged
-        .iter()
-        .any(|it| (it.domain, it.server) == (gtid.domain, gtid.server) && it.sequence >= gtid.sequence)
+/// A transaction of a MariaDB server that comes before archived ones of its domain, and is not archived itself. It is
+/// looked for among the server's own, and among those of servers of which the archive has some; what others wrote may
+/// be from before the archive's beginning. `logged` is what the archive has.
+fn passed_over(
+    binlog: &mut Binlog,
+    archived: &MariaDbGtidPos,
+    logged: &Logged,
+    connect: &ConnectOptions,
+    options: StreamOptions,
+) -> Result<Option<MariaDbGtid>> {
+    let begin = StreamBegin::AfterGtids(Gtids::MariaDb(archived.clone()));
+    let start = match first_transaction(&begin, connect, options)? {
+        First::At { place, .. } => Some(place),
+        First::End => binlog.files()?.end(),
+        First::Gone => None,
+    };
+    let Some(start) = start else { return Ok(None) };
+    let own = binlog.server.server_id;
+    let is_missing = |gtid: &MariaDbGtid| {
+        (gtid.server == own || logged.knows(gtid.domain, gtid.server)) && !logged.has(gtid)
+    };
+    let last_of = |domain: u32| archived.iter().find(|last| last.domain == domain);
+    // What the binlog had had up to there: before the file by its list, and then by its events.
+    let mut had = Logged::default();
+    let begin = StreamBegin::AtPlace(Place { file: start.file.clone(), position: FILE_BEGIN });
+    let found = read_events(&begin, connect, options, &mut |place, event, _| {
+        let is_before = place.file == start.file && place.position < start.position;
+        match event.body() {
+            Ok(Body::GtidList(list)) if is_before => {
+                if let Some(missing) = list.iter().find(|gtid| is_missing(gtid)) {
+                    return ControlFlow::Break(Some(*missing));
+                }
+                list.iter().for_each(|gtid| had.add(*gtid));
+            }
+            Ok(Body::Gtid(GtidEvent { gtid: Some(Gtid::MariaDb(gtid)), .. })) => {
+                // Another domain may not have come as far.
+                let is_passed = is_before || last_of(gtid.domain).is_some_and(|last| !had.has(&last));
+                if is_passed && is_missing(&gtid) {
+                    return ControlFlow::Break(Some(gtid));
+                }
+                had.add(gtid);
+            }
+            _ => {}
+        }
+        let has_all = || archived.iter().all(|last| had.has(&last) || !binlog.logged.has_domain(last.domain));
+        match !is_before && has_all() {
+            true => ControlFlow::Break(None),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    Ok(match found {
+        Read::Found(missing) => missing,
+        Read::End | Read::Gone => None,
+    })
 }
 
 /// What a server other than the one that was archived last lacks of what is archived.
 pub(super) fn another_lacks(
-    binlog: &Binlog,
+    binlog: &mut Binlog,
     tail: &Tail,
     connect: &ConnectOptions,
     options: StreamOptions,

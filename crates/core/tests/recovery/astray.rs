@@ -525,6 +525,54 @@ fn mariadb_10_11_a_replica_that_leaves_out_a_domain() {
     begins_a_gap(&stage, &second);
 }
 
+/// A replica has a transaction of its own with a number that its primary used later, too: nothing of the archive
+/// says so, and the archive does not have it.
+#[test]
+fn mariadb_10_11_a_replica_with_an_older_transaction_of_its_own() {
+    let (stage, _dir) = stage(ServerKind::MariaDb1011, &["--gtid-strict-mode=OFF"]);
+    insert(&stage.server, 0..5);
+    let options = ServerOptions::default().arg("--server-id=2").arg("--gtid-strict-mode=OFF");
+    let second = start_replica(&stage.server, options);
+    insert(&second, 100..101);
+    insert(&stage.server, 5..10);
+    replica::wait(&stage.server, &second, CATCH_UP_MAX).unwrap();
+    assert_eq!(ids(&second).len(), 11);
+    stage.once();
+    replica::detach(&second).unwrap();
+    second.exec("FLUSH BINARY LOGS").unwrap();
+    insert(&second, 10..12);
+    begins_a_gap(&stage, &second);
+}
+
+/// A replica that was restored knows a domain that has been idle since from the backup only; its binlog never had
+/// it. The archive continues on it all the same.
+#[test]
+fn mariadb_10_11_a_restored_replica_and_an_idle_domain() {
+    let kind = ServerKind::MariaDb1011;
+    let (stage, dir) = stage(kind, &[]);
+    let in_another = (0..3).map(|id| format!("INSERT INTO a.t VALUES ({id})"));
+    let set = "SET SESSION gtid_domain_id = 1".to_owned();
+    stage.server.exec_all([set].into_iter().chain(in_another)).unwrap();
+    insert(&stage.server, 3..5);
+    stage.once();
+    back_up(&stage, dir.path());
+    let target = dir.path().join("replica");
+    recover(&stage.repo, kind, &target, Until::End).unwrap();
+    let second = Server::attach(kind, &target, ServerOptions::default().arg("--server-id=2")).unwrap();
+    let position: String = stage.server.value("SELECT @@gtid_binlog_pos").unwrap();
+    let position = replica::Position::Gtid(position);
+    insert(&stage.server, 5..8);
+    replica::catch_up(&stage.server, &second, &position, CATCH_UP_MAX).unwrap();
+    let logged: String = second.value("SELECT @@gtid_binlog_state").unwrap();
+    assert!(!logged.contains("1-1-"), "{logged}");
+    stage.once();
+    replica::detach(&second).unwrap();
+    insert(&second, 8..10);
+    let report = once(&stage.repo, &second);
+    assert!(report.gaps.is_empty(), "{report:?}");
+    assert_eq!(recovered(&stage, dir.path(), Until::End), (0..10).collect::<Vec<_>>());
+}
+
 /// A backup that contains transactions committed after the moment is no base for it, whatever the clock of
 /// the host that took it showed.
 #[test]

@@ -17,7 +17,7 @@ mod offsets;
 use self::offsets::after_first;
 pub(super) use self::offsets::{FILE_BEGIN, Offsets};
 use super::stretch::{
-    BinlogServer, Gap, GapKind, LastEvent, LastTransaction, OpenTransaction, Place, Stretch, Tail,
+    BinlogServer, Gap, GapKind, LastEvent, LastTransaction, Logged, OpenTransaction, Place, Stretch, Tail,
     parse_gtids,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -96,6 +96,8 @@ pub(super) struct Recorder {
     checksum: Checksum,
     tracker: Tracker,
     gtids: Gtids,
+    /// See [`Tail::logged`].
+    logged: Option<Logged>,
     /// Where the next event begins; the file name is empty before the first event.
     place: Place,
     format: String,
@@ -131,6 +133,7 @@ impl Recorder {
             checksum: Checksum::None,
             tracker: Tracker::default(),
             gtids,
+            logged: None,
             place: Place { file: String::new(), position: 0 },
             format: String::new(),
             is_after_first: false,
@@ -155,6 +158,7 @@ impl Recorder {
         let gtids = tail.gtids()?.unwrap_or_else(|| Gtids::none(tail.server.flavor()));
         Ok(Self {
             gtids,
+            logged: tail.logged()?,
             place: tail.place.clone(),
             format: tail.format.clone(),
             tracker: tail.open.as_ref().map(OpenTransaction::tracker).transpose()?.unwrap_or_default(),
@@ -179,6 +183,7 @@ impl Recorder {
             last,
             format: self.format.clone(),
             gtids,
+            logged: self.logged.as_ref().map(|logged| logged.0.to_string()),
             has_nameless: self.has_nameless,
             last_at: self.last_at,
             last_transaction: self.last_transaction.clone(),
@@ -243,6 +248,7 @@ impl Recorder {
         // Where the server's GTIDs start over, ours do too.
         if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
             self.gtids = Gtids::none(server.flavor());
+            self.logged = None;
             self.last_transaction = None;
         }
         self.server = server;
@@ -486,8 +492,10 @@ impl Recorder {
             Body::PreviousGtids(set) => self.compare_gtids(&Gtids::MySql(set.clone())),
             Body::GtidList(list) => {
                 let mut position = MariaDbGtidPos::default();
+                let logged = self.logged.get_or_insert_default();
                 for gtid in list {
                     position.advance(*gtid);
+                    logged.add(*gtid);
                 }
                 self.compare_gtids(&Gtids::MariaDb(position));
             }
@@ -515,6 +523,9 @@ impl Recorder {
         if let Some(gtid) = gtid {
             self.last_transaction = self.last_transaction(gtid);
             self.gtids.add(gtid);
+            if let (Gtid::MariaDb(gtid), Some(logged)) = (gtid, &mut self.logged) {
+                logged.add(*gtid);
+            }
         }
         self.last_at = Some(at);
         if let Some(stretch) = &mut self.stretch {
