@@ -382,6 +382,7 @@ struct Count {
     end: Option<Place>,
     mariadb: BTreeMap<u32, MariaDbGtid>,
     mysql: Option<Gtids>,
+    has_nameless: bool,
     leaves_out: BTreeSet<String>,
     last_gtid: Option<String>,
 }
@@ -397,7 +398,7 @@ impl Count {
             Some(gtid @ Gtid::MySql(_)) => {
                 self.mysql.get_or_insert_with(|| Gtids::none(gtid.flavor())).add(gtid);
             }
-            None => {}
+            None => self.has_nameless = true,
         }
     }
 
@@ -409,6 +410,7 @@ impl Count {
             committed_at: instant(self.committed_us).filter(|_| self.transactions > 0),
             binlog: self.end.map(|Place { file, position }| BinlogPosition { file, offset: position }),
             gtids: Some(gtids).filter(|gtids| !gtids.is_empty()),
+            has_nameless: self.has_nameless,
             leaves_out: self.leaves_out.into_iter().collect(),
         }
     }

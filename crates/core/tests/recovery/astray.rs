@@ -20,7 +20,7 @@ use super::*;
 use crate::binlog::{Archiver, once, purge, start_replica};
 
 /// A server with id 1, as most have, and a table.
-fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
+pub(super) fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
     let options = ServerOptions::default().arg("--server-id=1");
     let stage = Stage::with(kind, more.iter().fold(options, |options, arg| options.arg(*arg)));
     stage.server.exec_all(["CREATE DATABASE a", "CREATE TABLE a.t (id INT PRIMARY KEY)"]).unwrap();
@@ -28,11 +28,11 @@ fn stage(kind: ServerKind, more: &[&str]) -> (Stage, tempfile::TempDir) {
 }
 
 /// Inserts rows, each in its own transaction.
-fn insert(server: &Server, ids: std::ops::Range<u32>) {
+pub(super) fn insert(server: &Server, ids: std::ops::Range<u32>) {
     server.exec_all(ids.map(|id| format!("INSERT INTO a.t VALUES ({id})"))).unwrap();
 }
 
-fn ids(server: &Server) -> Vec<u32> {
+pub(super) fn ids(server: &Server) -> Vec<u32> {
     server.query("SELECT id FROM a.t ORDER BY id").unwrap()
 }
 
@@ -43,7 +43,7 @@ pub(super) fn reset(server: &Server) {
 
 /// Recovers into a new directory in `dir`.
 #[track_caller]
-fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
+pub(super) fn recovered(stage: &Stage, dir: &Path, until: Until) -> Vec<u32> {
     let kind = stage.server.kind();
     let target = tempfile::Builder::new().prefix("target-").tempdir_in(dir).unwrap().path().join("data");
     let report = recover(&stage.repo, kind, &target, until).unwrap();
