@@ -26,3 +26,35 @@ fn mysql_9_7_transactions_that_have_no_gtids_any_more() {
     stage.once();
     assert_eq!(recovered(&stage, dir.path(), Until::End), (0..8).collect::<Vec<_>>());
 }
+
+/// A GTID that the archive has twice does not name a moment.
+#[test]
+fn mariadb_10_11_a_gtid_that_comes_twice() {
+    let kind = ServerKind::MariaDb1011;
+    let (stage, dir) = stage(kind, &["--gtid-strict-mode=OFF"]);
+    stage.once();
+    back_up(&stage, dir.path());
+    let insert_as = |number: u32, id: u32| {
+        let set = format!("SET SESSION gtid_seq_no = {number}");
+        stage.server.exec_all([set, format!("INSERT INTO a.t VALUES ({id})")]).unwrap();
+    };
+    insert_as(100, 0);
+    insert(&stage.server, 1..3);
+    let between = pause();
+    stage.server.exec("FLUSH BINARY LOGS").unwrap();
+    insert_as(100, 3);
+    insert(&stage.server, 4..6);
+    stage.once();
+    let gtid = || "0-1-100".parse().unwrap();
+    let target = dir.path().join("never");
+    for until in [Until::Gtid(gtid()), Until::BeforeGtid(gtid())] {
+        let error = recover(&stage.repo, kind, &target, until).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("more than once") && text.matches("committed at").count() == 2, "{text}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("--at")), "{error:?}");
+    }
+    assert!(!target.exists());
+    assert_eq!(recovered(&stage, dir.path(), Until::Time(between)), [0, 1, 2]);
+    let other = Until::Gtid("0-1-101".parse().unwrap());
+    assert_eq!(recovered(&stage, dir.path(), other), [0, 1]);
+}
