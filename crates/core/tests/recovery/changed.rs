@@ -1,10 +1,16 @@
 //! Sources on which something was changed after the backup, and what statements and numbers of the archive then
 //! mean.
 
+use std::ops::ControlFlow;
+
+use holdfast_core::binlog::Search;
+
 use super::{
-    astray::{insert, recovered, stage},
+    astray::{ids, insert, recovered, stage},
     *,
 };
+
+const PASSWORD: &str = "not for the eyes of others";
 
 /// The source stops giving GTIDs after the backup: transactions of both kinds are replayed.
 #[test]
@@ -57,4 +63,22 @@ fn mariadb_10_11_a_gtid_that_comes_twice() {
     assert_eq!(recovered(&stage, dir.path(), Until::Time(between)), [0, 1, 2]);
     let other = Until::Gtid("0-1-101".parse().unwrap());
     assert_eq!(recovered(&stage, dir.path(), other), [0, 1]);
+}
+
+/// A password is found in the archive by those who know it, and not shown.
+#[test]
+fn mariadb_10_11_statements_with_passwords() {
+    let stage = Stage::new(ServerKind::MariaDb1011);
+    stage.server.exec(format!("CREATE USER e@localhost IDENTIFIED BY '{PASSWORD}'")).unwrap();
+    stage.once();
+    let mut created = Vec::new();
+    let search = Search { text: Some(PASSWORD.to_owned()), ..Search::default() };
+    stage
+        .archive()
+        .summaries(&search, &mut |summary| {
+            created.extend(summary.statements);
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+    assert!(created.len() == 1 && !created[0].contains(PASSWORD), "{created:?}");
 }

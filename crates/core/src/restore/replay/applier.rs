@@ -25,6 +25,7 @@ use crate::{
         Row, Session,
         code::{NO_SUCH_ROW, NO_SUCH_TABLE},
         programs::{OwnAccount, RunningServer},
+        quoted_without_passwords,
     },
 };
 
@@ -228,9 +229,11 @@ impl Applier {
 fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
     const LINES_SHOWN_MAX: usize = 3;
     let (file, offset) = &status.source;
-    let why = status.error.as_deref().unwrap_or("it does not say why");
+    let why = status.error.as_deref().map(quoted_without_passwords);
+    let why = why.as_deref().unwrap_or("it does not say why");
     let log = server.log().unwrap_or_default();
-    let errors: Vec<&str> = log.iter().filter(|line| line.contains("[ERROR]")).map(String::as_str).collect();
+    let errors = log.iter().filter(|line| line.contains("[ERROR]"));
+    let errors: Vec<String> = errors.map(|line| quoted_without_passwords(line)).collect();
     let shown = &errors[errors.len().saturating_sub(LINES_SHOWN_MAX)..];
     let said = if shown.is_empty() { String::new() } else { format!("; it logs\n  {}", shown.join("\n  ")) };
     let text = format!("the server stopped replaying after {file}:{offset}: {why}{said}");
