@@ -12,6 +12,40 @@ use super::{
 
 const PASSWORD: &str = "not for the eyes of others";
 
+/// A replay needs plugins that the source had loaded: it says which, and how to have them. What is quoted of the
+/// statement does not have its password.
+#[test]
+fn mariadb_10_11_a_plugin_that_the_source_had() {
+    let kind = ServerKind::MariaDb1011;
+    let (stage, dir) = stage(kind, &["--plugin-load-add=auth_ed25519"]);
+    stage.once();
+    back_up(&stage, dir.path());
+    stage
+        .server
+        .exec(format!("CREATE USER e@localhost IDENTIFIED VIA ed25519 USING PASSWORD('{PASSWORD}')"))
+        .unwrap();
+    insert(&stage.server, 0..2);
+    stage.once();
+    let error = recover(&stage.repo, kind, &dir.path().join("never"), Until::End).unwrap_err();
+    let (text, hint) = (error.to_string(), error.hint().unwrap_or_default());
+    assert!(text.contains("ed25519"), "{text}");
+    assert!(hint.contains("--prepare-option=--plugin-load-add=auth_ed25519"), "{hint}");
+    assert!(text.contains("CREATE USER") && !text.contains(PASSWORD), "{text}");
+
+    let target = dir.path().join("target");
+    let options = RestoreOptions {
+        server_binary: Some(kind.server_program().unwrap()),
+        prepare_options: vec!["--plugin-load-add=auth_ed25519".to_owned()],
+        ..RestoreOptions::new(&target)
+    };
+    let recovery = recovery::choose(&stage.repo, &source(), None, Until::End).unwrap();
+    recovery.run(&stage.repo, &options, &Told, &Cancel::default()).unwrap();
+    let copy = Server::attach(kind, &target, ServerOptions::default().arg("--plugin-load-add=auth_ed25519"))
+        .unwrap();
+    let plugin: String = copy.value("SELECT plugin FROM mysql.user WHERE user = 'e'").unwrap();
+    assert_eq!((plugin, ids(&copy)), ("ed25519".to_owned(), vec![0, 1]));
+}
+
 /// The source stops giving GTIDs after the backup: transactions of both kinds are replayed.
 #[test]
 fn mysql_9_7_transactions_that_have_no_gtids_any_more() {

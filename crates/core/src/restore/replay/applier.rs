@@ -23,7 +23,7 @@ use crate::{
     physical::BinlogPosition,
     server::{
         Row, Session,
-        code::{NO_SUCH_ROW, NO_SUCH_TABLE},
+        code::{NO_SUCH_ROW, NO_SUCH_TABLE, PLUGIN_NOT_LOADED},
         programs::{OwnAccount, RunningServer},
         quoted_without_passwords,
     },
@@ -246,6 +246,7 @@ fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
             "a logical backup has no tables of the schema mysql: if it is one of those, begin with a physical \
              backup, or leave the table out with --prepare-option=--replicate-ignore-table=mysql.NAME",
         ),
+        PLUGIN_NOT_LOADED => error.also_hinted(plugin_hint(why, said.as_str())),
         NO_SUCH_ROW => error.also_hinted(
             "if this is a MEMORY table, its rows ended with the server that had loaded them: leave the table out \
              with --prepare-option=--replicate-ignore-table=DATABASE.NAME",
@@ -255,6 +256,33 @@ fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
              it: name an older backup, taken before the table was created",
         ),
         _ => error,
+    }
+}
+
+/// Plugins by which accounts are authenticated, and the option with which a server has them. In MySQL, the first is
+/// built in since 8.4, and gone in 9.0.
+const AUTHENTICATION: [(&str, &str); 6] = [
+    ("mysql_native_password", "mysql-native-password=ON"),
+    ("ed25519", "plugin-load-add=auth_ed25519"),
+    ("parsec", "plugin-load-add=auth_parsec"),
+    ("gssapi", "plugin-load-add=auth_gssapi"),
+    ("pam", "plugin-load-add=auth_pam"),
+    ("auth_socket", "plugin-load-add=auth_socket.so"),
+];
+
+/// How to replay a statement that needs a plugin: a server of ours loads none of the source's by itself.
+fn plugin_hint(why: &str, said: &str) -> String {
+    let named = [why, said].into_iter().find_map(|text| text.split_once("Plugin '")?.1.split_once('\''));
+    let name = named.map_or("a plugin", |(name, _)| name);
+    let known = AUTHENTICATION.iter().find(|(known, _)| *known == name);
+    match known {
+        Some((_, option)) => {
+            format!("the source had {name} loaded; to have it here too: --prepare-option=--{option}")
+        }
+        None => format!(
+            "the source had {name} loaded; to have it here too: --prepare-option=--plugin-load-add=LIBRARY, where \
+             PLUGIN_LIBRARY of information_schema.plugins names the library"
+        ),
     }
 }
 
