@@ -329,6 +329,7 @@ mod tests {
                 format: String::new(),
                 gtids: Some(format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}")),
                 logged: None,
+                gap: None,
                 has_nameless,
                 last_at: None,
                 last_transaction: None,

@@ -219,6 +219,9 @@ pub(super) struct Tail {
     /// (MariaDB). `gtids` has one of each domain, whose number need not be the highest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logged: Option<String>,
+    /// What is missing after it: the next stretch says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
     /// Whether its run has transactions without a GTID.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_nameless: bool,

@@ -159,6 +159,7 @@ impl Recorder {
         Ok(Self {
             gtids,
             logged: tail.logged()?,
+            gap: tail.gap.clone(),
             place: tail.place.clone(),
             format: tail.format.clone(),
             tracker: tail.open.as_ref().map(OpenTransaction::tracker).transpose()?.unwrap_or_default(),
@@ -184,6 +185,7 @@ impl Recorder {
             format: self.format.clone(),
             gtids,
             logged: self.logged.as_ref().map(|logged| logged.0.to_string()),
+            gap: self.gap.clone().filter(|_| self.stretch.is_none()),
             has_nameless: self.has_nameless,
             last_at: self.last_at,
             last_transaction: self.last_transaction.clone(),
@@ -408,6 +410,7 @@ impl Recorder {
                 return Err(RecordError::NotAsArchived(Place { position, ..self.place.clone() }));
             }
             self.end_stretch(true, sink)?;
+            self.gap = self.gap.take().or_else(|| self.skipped(&file));
             self.place = Place { file, position };
             self.is_after_first = false;
             self.format.clear();
@@ -415,6 +418,19 @@ impl Recorder {
             self.place.position = position;
         }
         Ok(())
+    }
+
+    /// What is missing if `file` follows and is not the one that the last event names. After a shutdown, a server
+    /// may have got another name for its files.
+    fn skipped(&self, file: &str) -> Option<Gap> {
+        let next = self.last.as_ref()?.next_file.as_deref()?;
+        let base = |file: &str| file.rsplit_once('.').map(|(base, _)| base.to_owned());
+        let is_there =
+            next == file || self.continues.as_ref() != Some(&self.place) || base(next) != base(file);
+        (!is_there).then(|| {
+            let text = format!("the server goes on with {file} after {}, without {next}", self.place.file);
+            Gap { kind: GapKind::Purged, text }
+        })
     }
 
     fn open(&mut self, begin: u64, sink: &mut dyn Sink) -> Result<()> {
