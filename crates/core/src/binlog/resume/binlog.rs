@@ -2,13 +2,15 @@
 
 use holdfast_formats::{Flavor, Gtids, gtid::MariaDbGtidPos};
 
+use super::events::{First, first_transaction};
 use crate::{
     binlog::{
         recorder::FILE_BEGIN,
+        stream::{StreamBegin, StreamOptions},
         stretch::{BinlogServer, Logged, Place, parse_gtids},
     },
     error::{Context as _, Error, ErrorKind, Result},
-    server::{Session, SqlCause, SqlError},
+    server::{ConnectOptions, Session, SqlCause, SqlError},
 };
 
 /// Size of the header before an encrypted binlog of MySQL.
@@ -75,9 +77,21 @@ impl Binlog {
         Ok(self.files.insert(files))
     }
 
-    /// Whether it has said which files it has.
-    pub(super) fn has_listed(&self) -> bool {
-        self.files.is_some()
+    /// The first transaction that it sends. If there is none, it has said which files it has.
+    pub(super) fn first_after(
+        &mut self,
+        begin: &StreamBegin,
+        connect: &ConnectOptions,
+        options: StreamOptions,
+    ) -> Result<First> {
+        let first = first_transaction(begin, connect, options)?;
+        if !matches!(first, First::End) || self.files.is_some() {
+            return Ok(first);
+        }
+        // Requesting a place acknowledges everything before it. What is committed until the files are listed
+        // may be before their end, and is sent now.
+        self.files()?;
+        first_transaction(begin, connect, options)
     }
 
     /// Its files, if they were asked for.

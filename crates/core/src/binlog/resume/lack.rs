@@ -10,7 +10,7 @@ use holdfast_formats::{
 
 use super::{
     binlog::Binlog,
-    events::{First, Read, first_transaction, read_events},
+    events::{First, Read, read_events},
 };
 use crate::{
     binlog::{
@@ -120,7 +120,7 @@ fn passed_over(
     options: StreamOptions,
 ) -> Result<Option<MariaDbGtid>> {
     let begin = StreamBegin::AfterGtids(Gtids::MariaDb(archived.clone()));
-    let start = match first_transaction(&begin, connect, options)? {
+    let start = match binlog.first_after(&begin, connect, options)? {
         First::At { place, .. } => Some(place),
         First::End => binlog.files()?.end(),
         First::Gone => None,

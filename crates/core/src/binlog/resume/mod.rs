@@ -256,13 +256,7 @@ fn start_after(
     options: StreamOptions,
 ) -> Result<Option<Start>> {
     let begin = StreamBegin::AfterGtids(archived.clone());
-    let mut first = first_transaction(&begin, connect, options)?;
-    if matches!(first, First::End) && !binlog.has_listed() {
-        // Requesting a place acknowledges everything before it. What is committed until the files are listed
-        // may be before their end, and is sent now.
-        binlog.files()?;
-        first = first_transaction(&begin, connect, options)?;
-    }
+    let first = binlog.first_after(&begin, connect, options)?;
     Ok(match first {
         // What was skipped before it may be longer than an event can tell.
         First::At { place, gtid: Some(gtid) } if binlog.is_long(&place.file) => {
