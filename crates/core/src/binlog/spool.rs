@@ -328,6 +328,8 @@ mod tests {
                 last: LastEvent { begin: 4, hash: String::new(), next_file: None },
                 format: String::new(),
                 gtids: Some(format!("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-{last}")),
+                logged: None,
+                gap: None,
                 has_nameless,
                 last_at: None,
                 last_transaction: None,

@@ -4,6 +4,7 @@
 use holdfast_formats::{
     Flavor, Gtid, Gtids,
     binlog::{GtidEvent, Open, Tracker},
+    gtid::{MariaDbGtid, MariaDbGtidPos},
 };
 use holdfast_repo::format::hex::from_hex;
 use serde::{Deserialize, Serialize};
@@ -214,6 +215,13 @@ pub(super) struct Tail {
     /// GTIDs of all transactions so far, where the server assigns them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
+    /// The last transaction of each server in each domain that is archived or was before the archive's beginning
+    /// (MariaDB). `gtids` has one of each domain, whose number need not be the highest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logged: Option<String>,
+    /// What is missing after it: the next stretch says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
     /// Whether its run has transactions without a GTID.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_nameless: bool,
@@ -323,6 +331,37 @@ impl Tail {
     /// GTIDs of all transactions so far.
     pub(super) fn gtids(&self) -> Result<Option<Gtids>> {
         self.gtids.as_deref().map(|text| parse_gtids(self.server.flavor(), text)).transpose()
+    }
+
+    /// What [`logged`](Self::logged) says; `None` if that is not known.
+    pub(super) fn logged(&self) -> Result<Option<Logged>> {
+        let read = |text: &str| text.parse().map(Logged);
+        let logged = self.logged.as_deref().map(read).transpose();
+        logged.context_kind(ErrorKind::Damaged, "understand where the archive ends")
+    }
+}
+
+/// The last transaction of each MariaDB server in each domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Logged(pub(super) MariaDbGtidPos);
+
+impl Logged {
+    /// Whether it has this transaction, or a later one of the same server and domain.
+    pub(super) fn has(&self, gtid: &MariaDbGtid) -> bool {
+        self.0.sequence_of(gtid.domain, gtid.server).is_some_and(|last| last >= gtid.sequence)
+    }
+
+    /// Whether it has any transaction of this server in this domain.
+    pub(super) fn knows(&self, domain: u32, server: u32) -> bool {
+        self.0.sequence_of(domain, server).is_some()
+    }
+
+    pub(super) fn has_domain(&self, domain: u32) -> bool {
+        self.0.iter().any(|gtid| gtid.domain == domain)
+    }
+
+    pub(super) fn add(&mut self, gtid: MariaDbGtid) {
+        self.0.raise(gtid);
     }
 }
 

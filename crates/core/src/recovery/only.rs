@@ -7,7 +7,7 @@ use holdfast_repo::Repo;
 
 use super::{Backups, Until, continued, until::instant};
 use crate::{
-    binlog::{After, Archive, Occurrence},
+    binlog::{After, Archive, Occurrence, Place},
     error::{Error, ErrorKind, Result},
 };
 
@@ -51,7 +51,7 @@ pub(super) fn occurrence(
         return Ok(reached.map_or(newest, |at| found.swap_remove(at)));
     }
     found.push(newest);
-    let places: Vec<String> = found.iter().map(committed).collect();
+    let places: Vec<String> = found.iter().map(|it| committed(&it.place, it.at)).collect();
     let text = format!(
         "{gtid} is in the archive of {source} more than once, with a gap in between: {}",
         places.join("; ")
@@ -86,12 +86,13 @@ pub(super) fn out_of_reach(archive: &Archive, gtid: &Gtid, occurrence: &Occurren
     let text = format!(
         "no backup of {source} is left from which the archive leads to transaction {gtid}, {}, \
          without a gap",
-        committed(occurrence)
+        committed(&occurrence.place, occurrence.at)
     );
     Error::new(ErrorKind::Usage, text)
 }
 
-fn committed(occurrence: &Occurrence) -> String {
-    let at = instant(occurrence.at).map(|at| at.to_string()).unwrap_or_default();
-    format!("committed at {at} ({})", occurrence.place)
+/// A transaction of several with one GTID, for messages.
+pub(super) fn committed(place: &Place, us: u64) -> String {
+    let at = instant(us).map(|at| at.to_string()).unwrap_or_default();
+    format!("committed at {at} ({place})")
 }

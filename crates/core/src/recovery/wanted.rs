@@ -12,7 +12,7 @@ use holdfast_formats::{
 };
 use holdfast_repo::{Kind, LogName, RunNo};
 
-use super::{Until, branches::Branches, excluded::LeftOut, until::instant};
+use super::{Until, branches::Branches, excluded::LeftOut, only::committed, until::instant};
 use crate::{
     binlog::{After, Archive, ArchivedEvent, Place, Stretch},
     error::{Error, ErrorKind, Result},
@@ -81,11 +81,18 @@ impl<'a> Wanted<'a> {
             reached: Count::default(),
             is_over: false,
             later: None,
+            end_at: None,
+            again: None,
         };
         let take = &mut |event: &ArchivedEvent<'_>| walk.event(self.archive, event, take);
         let read = self.archive.transactions_to_gap(self.after, take);
         doubts.map(Cancel::check).transpose()?;
+        if let Some(again) = &walk.again {
+            return Err(self.comes_twice(&walk, again));
+        }
         match &walk.later {
+            // So is what follows a transaction that is named.
+            None if walk.is_over => {}
             // What cannot be read after the moment is not needed, nor is what follows a gap.
             Some(later) => later.check(self.until)?,
             None => match read? {
@@ -99,6 +106,16 @@ impl<'a> Wanted<'a> {
             Until::Gtid(_) | Until::BeforeGtid(_) if !walk.is_over => Err(self.not_there()),
             _ => Ok(walk.reached.into_reached()),
         }
+    }
+
+    fn comes_twice(&self, walk: &Walk<'_>, again: &(Place, u64)) -> Error {
+        let source = &self.archive.log().source;
+        let places: Vec<String> =
+            walk.end_at.iter().chain([again]).map(|(place, us)| committed(place, *us)).collect();
+        let named = self.until.gtid().map(ToString::to_string).unwrap_or_default();
+        let text = format!("{named} is in the archive of {source} more than once: {}", places.join("; "));
+        Error::new(ErrorKind::Usage, text)
+            .hinted("name a time (--at) instead, or, for the later one, a backup that was taken between them")
     }
 
     fn not_there(&self) -> Error {
@@ -179,6 +196,10 @@ struct Walk<'a> {
     is_over: bool,
     /// The first transaction that was committed after a time; those after it are only looked at.
     later: Option<Later>,
+    /// The transaction that names the moment, and when it was committed.
+    end_at: Option<(Place, u64)>,
+    /// The same GTID once more: two servers that count in one domain may use a number twice (MariaDB).
+    again: Option<(Place, u64)>,
 }
 
 impl Walk<'_> {
@@ -193,6 +214,17 @@ impl Walk<'_> {
         if let (Part::First, Some(transaction)) = (event.part, event.transaction) {
             let committed_us = event.committed_us(transaction);
             let is_passed = self.until.is_passed_by(transaction, committed_us);
+            if self.is_over && self.later.is_none() {
+                self.doubts.map(Cancel::check).transpose()?;
+                if transaction.gtid.as_ref() != self.until.gtid() {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                self.again = Some((begin, committed_us));
+                return Ok(ControlFlow::Break(()));
+            }
+            if transaction.gtid.is_some() && transaction.gtid.as_ref() == self.until.gtid() {
+                self.end_at = Some((begin.clone(), committed_us));
+            }
             if let Some(later) = &mut self.later {
                 self.doubts.map(Cancel::check).transpose()?;
                 return Ok(later.followed(is_passed, committed_us));
@@ -201,7 +233,7 @@ impl Walk<'_> {
             if is_passed {
                 self.is_over = true;
                 let (Until::Time(_), Some(_)) = (self.until, self.doubts) else {
-                    return Ok(ControlFlow::Break(()));
+                    return Ok(self.over());
                 };
                 let later = Later::new(name_of(transaction.gtid.as_ref(), &begin), committed_us);
                 let after = archive.stretches()[event.stretch + 1..].iter();
@@ -210,7 +242,7 @@ impl Walk<'_> {
                 self.later = Some(later);
             }
         }
-        if self.later.is_some() {
+        if self.is_over {
             return Ok(ControlFlow::Continue(()));
         }
         let goes_on = self.end.as_ref().is_some_and(|(at, end)| {
@@ -240,11 +272,19 @@ impl Walk<'_> {
             self.reached.add(transaction, self.committed_us, &end);
             if self.until.ends_with(transaction) {
                 self.is_over = true;
-                return Ok(ControlFlow::Break(()));
+                return Ok(self.over());
             }
         }
         self.end = Some((event.stretch, end));
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// At the transaction that names the moment: whether its GTID comes again is looked at, where that is possible.
+    fn over(&self) -> ControlFlow<()> {
+        match (self.until.gtid(), self.doubts) {
+            (Some(Gtid::MariaDb(_)), Some(_)) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
     }
 
     /// The error for a change of what the backup left out.
@@ -382,6 +422,7 @@ struct Count {
     end: Option<Place>,
     mariadb: BTreeMap<u32, MariaDbGtid>,
     mysql: Option<Gtids>,
+    has_nameless: bool,
     leaves_out: BTreeSet<String>,
     last_gtid: Option<String>,
 }
@@ -397,7 +438,7 @@ impl Count {
             Some(gtid @ Gtid::MySql(_)) => {
                 self.mysql.get_or_insert_with(|| Gtids::none(gtid.flavor())).add(gtid);
             }
-            None => {}
+            None => self.has_nameless = true,
         }
     }
 
@@ -409,6 +450,7 @@ impl Count {
             committed_at: instant(self.committed_us).filter(|_| self.transactions > 0),
             binlog: self.end.map(|Place { file, position }| BinlogPosition { file, offset: position }),
             gtids: Some(gtids).filter(|gtids| !gtids.is_empty()),
+            has_nameless: self.has_nameless,
             leaves_out: self.leaves_out.into_iter().collect(),
         }
     }

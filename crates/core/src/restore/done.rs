@@ -92,6 +92,9 @@ pub struct Reached {
     /// MariaDB: the last of each domain. MySQL: all of them. `None`: they have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gtids: Option<String>,
+    /// Whether some have no GTID.
+    #[serde(skip)]
+    pub has_nameless: bool,
     /// Settings by which their servers left something out of their binlogs,
     /// with their values: what they left out is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -10,6 +10,7 @@
 //! - [`tables`]: which tables and tablespaces it has.
 //! - [`status`]: the server's positions at one moment.
 //! - [`locks`]: the locks that we hold on it, and for how long.
+//! - `passwords`: statements as they may be shown; uses none of them.
 //! - [`programs`]: servers that we run ourselves; uses only [`version`] and [`connection`].
 //!
 //! Invariants:
@@ -27,6 +28,7 @@ pub mod connection;
 pub mod facts;
 mod identity;
 pub mod locks;
+mod passwords;
 pub mod programs;
 pub mod status;
 pub mod tables;
@@ -45,5 +47,6 @@ pub use locks::{
     Attempt, BackupStages, HeldSession, InstanceLock, LockLimits, LockPolicy, LockRecord, RedoConsumer,
     Stage, TableLock, WAIT_TIMEOUT,
 };
+pub(crate) use passwords::{quoted_without_passwords, without_passwords};
 pub use tables::{TableInventory, TableName};
 pub use version::ServerVersion;

@@ -464,7 +464,8 @@ fn a_connection_breaks_while_commits_wait(kind: ServerKind) {
     let stage = Stage::new(kind);
     enable_semi_sync(&stage.server);
     let (repo, is_away) = repo_that_goes_away(&stage);
-    let mut archiver = Archiver::start(&repo, ArchiveOptions { semi_sync: true, ..stage.options() });
+    let options = ArchiveOptions { semi_sync: true, ..stage.options() };
+    let (mut archiver, heard) = Archiver::start_heard(&repo, options);
     wait_archived(&stage);
     stage.server.exec_all(["CREATE DATABASE c", "CREATE TABLE c.t (id INT PRIMARY KEY)"]).unwrap();
     wait_archived(&stage);
@@ -488,7 +489,9 @@ fn a_connection_breaks_while_commits_wait(kind: ServerKind) {
     for id in stage.server.query::<u64>(list).unwrap() {
         stage.server.exec(format!("KILL {id}")).unwrap();
     }
-    sleep(Duration::from_secs(4));
+    archiver.wait_for_warning(&heard, "the connection to the server is lost");
+    // Longer than it waits before it would connect again.
+    sleep(Duration::from_secs(1));
     assert_eq!(acknowledged(), before, "what nothing has stored is acknowledged");
     archiver.check();
     is_away.store(false, Ordering::Release);

@@ -23,7 +23,7 @@ use holdfast_testkit::{
 use mysql::prelude::Queryable;
 use tempfile::TempDir;
 
-use crate::listeners::Told;
+use crate::listeners::{Told, Warnings};
 
 mod events;
 pub(crate) use events::write_all_kinds;
@@ -119,12 +119,27 @@ pub(crate) struct Archiver {
 
 impl Archiver {
     pub(crate) fn start(repo: &Arc<Repo>, options: ArchiveOptions) -> Self {
-        let cancel = Cancel::default();
+        Self::start_heard(repo, options).0
+    }
+
+    /// The same, with what it warns of.
+    pub(crate) fn start_heard(repo: &Arc<Repo>, options: ArchiveOptions) -> (Self, Arc<Warnings>) {
+        let (cancel, heard) = (Cancel::default(), Arc::new(Warnings::default()));
         let thread = thread::spawn({
-            let (repo, cancel) = (Arc::clone(repo), cancel.clone());
-            move || archive(&repo, &options, &Told, &cancel)
+            let (repo, cancel, heard) = (Arc::clone(repo), cancel.clone(), Arc::clone(&heard));
+            move || archive(&repo, &options, &*heard, &cancel)
         });
-        Self { cancel, thread: Some(thread) }
+        (Self { cancel, thread: Some(thread) }, heard)
+    }
+
+    /// Waits until it has warned of something.
+    pub(crate) fn wait_for_warning(&mut self, heard: &Warnings, text: &str) {
+        let begin = Instant::now();
+        while !heard.heard().iter().any(|warning| warning.contains(text)) {
+            self.check();
+            assert!(begin.elapsed() < CATCH_UP_MAX, "{text}: {:?}", heard.heard());
+            sleep(Duration::from_millis(50));
+        }
     }
 
     pub(crate) fn stop(mut self) -> ArchiveReport {

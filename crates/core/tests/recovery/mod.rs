@@ -29,6 +29,7 @@ use crate::{
 
 mod again;
 mod astray;
+mod changed;
 mod excluded;
 mod lost;
 

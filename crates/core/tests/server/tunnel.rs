@@ -49,7 +49,12 @@ fn through(sshd: &Sshd, options: ConnectOptions) -> ConnectOptions {
 
 /// Our own ssh processes with a configuration in `sshd`'s directory.
 fn children(sshd: &Sshd) -> Vec<u32> {
-    let own = std::process::id().to_string();
+    processes(sshd, Some(std::process::id()))
+}
+
+/// All such processes, or those of one parent.
+fn processes(sshd: &Sshd, of: Option<u32>) -> Vec<u32> {
+    let of = of.map(|pid| pid.to_string());
     let place = sshd.ssh_config().parent().unwrap().display().to_string();
     let all =
         fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -58,7 +63,10 @@ fn children(sshd: &Sshd) -> Vec<u32> {
         let mut words = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
         let (state, parent) = (words.next(), words.next());
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        parent == Some(&own) && state != Some("Z") && line.starts_with("ssh\0") && line.contains(&place)
+        (of.is_none() || parent == of.as_deref())
+            && state != Some("Z")
+            && line.starts_with("ssh\0")
+            && line.contains(&place)
     })
     .collect()
 }
@@ -166,6 +174,32 @@ fn errors_say_which_hop() {
     let (message, _) = refusal(&through(&sshd, nobody(closed)));
     assert!(message.contains("Connection refused") && message.contains("backup-host"), "{message}");
     assert_eq!(children(&sshd), Vec::<u32>::new());
+}
+
+/// What a user's configuration says for ssh's other uses: to go into the background, and forwards of its own, whose
+/// ports may be taken.
+#[test]
+fn a_configuration_for_other_uses() {
+    let sshd = Sshd::start("internal-sftp").unwrap();
+    let server = Server::start(ServerKind::MariaDb1011, holdfast_testkit::ServerOptions::default()).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let config = sshd.ssh_config().with_file_name("background_config");
+    let text = fs::read_to_string(sshd.ssh_config()).unwrap();
+    // The first is what a configuration for several systems has.
+    let more = format!(
+        "  IgnoreUnknown UseKeychain\n  UseKeychain yes\n  ForkAfterAuthentication yes\n  \
+         LocalForward 127.0.0.1:{port} 127.0.0.1:1\n"
+    );
+    fs::write(&config, text + &more).unwrap();
+    {
+        let options = ConnectOptions { tunnel: tunnel(config, "backup-host"), ..options(&server) };
+        let mut session =
+            Session::open(&options, Purpose::Control).unwrap_or_else(|error| panic!("{error:?}"));
+        assert!(count(&mut session) > 0);
+        assert_eq!(processes(&sshd, None).len(), 1);
+    }
+    assert_eq!(processes(&sshd, None), Vec::<u32>::new());
 }
 
 fn break_tunnels(sshd: &Sshd) {

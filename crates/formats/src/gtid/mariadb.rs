@@ -62,6 +62,18 @@ impl MariaDbGtidPos {
         self.sequences.insert((gtid.domain, gtid.server), gtid.sequence);
     }
 
+    /// Names `gtid` of its domain and server, unless a later one of them is named.
+    pub fn raise(&mut self, gtid: MariaDbGtid) {
+        let last = self.sequences.entry((gtid.domain, gtid.server)).or_default();
+        *last = gtid.sequence.max(*last);
+    }
+
+    /// The number of the transaction that is named of this domain and server.
+    #[must_use]
+    pub fn sequence_of(&self, domain: u32, server: u32) -> Option<u64> {
+        self.sequences.get(&(domain, server)).copied()
+    }
+
     /// Advances to each transaction of `other`, in their order, that is not reached by then.
     pub fn add_all(&mut self, other: &MariaDbGtidPos) {
         for gtid in other.iter() {

@@ -50,7 +50,7 @@ impl Render for Archived {
         }
         match &report.until {
             Some(until) => writeln!(out, "archived until {until} ({})", shown(report.last_at))?,
-            None => writeln!(out, "nothing is archived yet")?,
+            None => writeln!(out, "this archiver has archived nothing")?,
         }
         let bytes = ByteSize(report.bytes);
         writeln!(

@@ -30,6 +30,7 @@ use super::{
     run::{ArchiveRun, Ended},
     semi_sync::Source,
     spool::{Left, Spool},
+    stored::stored_tail,
     stream::StreamOptions,
     stretch::Tail,
 };
@@ -228,6 +229,8 @@ impl<'a> Archiver<'a> {
         let mut is_waiting = self.options.standby;
         loop {
             if is_waiting && !self.stand_by()? {
+                // What others have archived meanwhile, if that can be seen.
+                self.reports_until(stored_tail(self.repo, &self.log).unwrap_or_default());
                 return Ok(());
             }
             is_waiting = false;

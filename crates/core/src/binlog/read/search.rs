@@ -9,7 +9,7 @@ use holdfast_formats::{
 use serde::Serialize;
 
 use super::{Archive, Place};
-use crate::error::Result;
+use crate::{error::Result, server::without_passwords};
 
 /// Limits on what is kept of a transaction's statements and tables.
 const STATEMENTS_MAX: usize = 32;
@@ -37,7 +37,7 @@ pub struct TransactionSummary {
     /// Tables whose rows it changes, as `schema.table`.
     pub tables: Vec<String>,
     /// Its statements, or those that its rows come from, if the server logs them: the first ones, and the
-    /// first of those with the text that was looked for.
+    /// first of those with the text that was looked for. Passwords are left out.
     pub statements: Vec<String>,
     /// How many statements there are.
     pub statement_count: u64,
@@ -137,7 +137,7 @@ impl<'a> Gathered<'a> {
             || is_found && self.statements_found <= STATEMENTS_MAX
         {
             let kept = &statement[..statement.len().min(STATEMENT_BYTES_MAX)];
-            self.summary.statements.push(String::from_utf8_lossy(kept).into_owned());
+            self.summary.statements.push(without_passwords(&String::from_utf8_lossy(kept)));
         }
     }
 }

@@ -17,7 +17,7 @@ mod offsets;
 use self::offsets::after_first;
 pub(super) use self::offsets::{FILE_BEGIN, Offsets};
 use super::stretch::{
-    BinlogServer, Gap, GapKind, LastEvent, LastTransaction, OpenTransaction, Place, Stretch, Tail,
+    BinlogServer, Gap, GapKind, LastEvent, LastTransaction, Logged, OpenTransaction, Place, Stretch, Tail,
     parse_gtids,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -96,6 +96,8 @@ pub(super) struct Recorder {
     checksum: Checksum,
     tracker: Tracker,
     gtids: Gtids,
+    /// See [`Tail::logged`].
+    logged: Option<Logged>,
     /// Where the next event begins; the file name is empty before the first event.
     place: Place,
     format: String,
@@ -131,6 +133,7 @@ impl Recorder {
             checksum: Checksum::None,
             tracker: Tracker::default(),
             gtids,
+            logged: None,
             place: Place { file: String::new(), position: 0 },
             format: String::new(),
             is_after_first: false,
@@ -155,6 +158,8 @@ impl Recorder {
         let gtids = tail.gtids()?.unwrap_or_else(|| Gtids::none(tail.server.flavor()));
         Ok(Self {
             gtids,
+            logged: tail.logged()?,
+            gap: tail.gap.clone(),
             place: tail.place.clone(),
             format: tail.format.clone(),
             tracker: tail.open.as_ref().map(OpenTransaction::tracker).transpose()?.unwrap_or_default(),
@@ -179,6 +184,8 @@ impl Recorder {
             last,
             format: self.format.clone(),
             gtids,
+            logged: self.logged.as_ref().map(|logged| logged.0.to_string()),
+            gap: self.gap.clone().filter(|_| self.stretch.is_none()),
             has_nameless: self.has_nameless,
             last_at: self.last_at,
             last_transaction: self.last_transaction.clone(),
@@ -243,6 +250,7 @@ impl Recorder {
         // Where the server's GTIDs start over, ours do too.
         if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
             self.gtids = Gtids::none(server.flavor());
+            self.logged = None;
             self.last_transaction = None;
         }
         self.server = server;
@@ -402,6 +410,7 @@ impl Recorder {
                 return Err(RecordError::NotAsArchived(Place { position, ..self.place.clone() }));
             }
             self.end_stretch(true, sink)?;
+            self.gap = self.gap.take().or_else(|| self.skipped(&file));
             self.place = Place { file, position };
             self.is_after_first = false;
             self.format.clear();
@@ -409,6 +418,19 @@ impl Recorder {
             self.place.position = position;
         }
         Ok(())
+    }
+
+    /// What is missing if `file` follows and is not the one that the last event names. After a shutdown, a server
+    /// may have got another name for its files.
+    fn skipped(&self, file: &str) -> Option<Gap> {
+        let next = self.last.as_ref()?.next_file.as_deref()?;
+        let base = |file: &str| file.rsplit_once('.').map(|(base, _)| base.to_owned());
+        let is_there =
+            next == file || self.continues.as_ref() != Some(&self.place) || base(next) != base(file);
+        (!is_there).then(|| {
+            let text = format!("the server goes on with {file} after {}, without {next}", self.place.file);
+            Gap { kind: GapKind::Purged, text }
+        })
     }
 
     fn open(&mut self, begin: u64, sink: &mut dyn Sink) -> Result<()> {
@@ -486,8 +508,10 @@ impl Recorder {
             Body::PreviousGtids(set) => self.compare_gtids(&Gtids::MySql(set.clone())),
             Body::GtidList(list) => {
                 let mut position = MariaDbGtidPos::default();
+                let logged = self.logged.get_or_insert_default();
                 for gtid in list {
                     position.advance(*gtid);
+                    logged.add(*gtid);
                 }
                 self.compare_gtids(&Gtids::MariaDb(position));
             }
@@ -515,6 +539,9 @@ impl Recorder {
         if let Some(gtid) = gtid {
             self.last_transaction = self.last_transaction(gtid);
             self.gtids.add(gtid);
+            if let (Gtid::MariaDb(gtid), Some(logged)) = (gtid, &mut self.logged) {
+                logged.add(*gtid);
+            }
         }
         self.last_at = Some(at);
         if let Some(stretch) = &mut self.stretch {

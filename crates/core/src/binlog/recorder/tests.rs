@@ -69,6 +69,59 @@ fn a_shutdown_ends_a_file() {
     }
 }
 
+/// What is missing after the last event is known to whoever continues.
+#[test]
+fn an_incident_at_the_end() {
+    let mut end = 1_000;
+    let incident = event(&mut end, EventKind::INCIDENT, b"\x01\x00\x04lost");
+    let next = event(&mut end, EventKind::INTVAR, &[0; 9]);
+    let place = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+    let (mut kept, server) = (Kept::default(), server("9.7.4"));
+    let mut recorder = Recorder::new(server.clone());
+    recorder.begin_stream(server.clone(), Start::at(place), &mut kept).unwrap();
+    recorder.received(&incident, &mut kept).unwrap();
+    let tail = Tail::from_map(&recorder.tail().unwrap().to_map().unwrap()).unwrap();
+    let mut recorder = Recorder::at(&tail).unwrap();
+    recorder.begin_stream(server, Start::at(tail.place), &mut kept).unwrap();
+    recorder.received(&next, &mut kept).unwrap();
+    assert_eq!(recorder.stretch().unwrap().gap.map(|gap| gap.kind), Some(GapKind::Incident));
+    assert_eq!(recorder.tail().unwrap().gap, None);
+}
+
+/// A server that has lost a file goes on with the one after it. After a shutdown its files may have another name.
+#[test]
+fn files_that_are_skipped() {
+    let rotate = |next: &str| [&4_u64.to_le_bytes()[..], next.as_bytes()].concat();
+    for (last, next, is_missing) in [
+        (Some("binlog.000002"), "binlog.000002", false),
+        (Some("binlog.000002"), "binlog.000003", true),
+        (None, "binlog.000003", true),
+        (None, "db1.000001", false),
+    ] {
+        let mut end = 1_000;
+        let last = match last {
+            Some(next) => event(&mut end, EventKind::ROTATE, &rotate(next)),
+            None => event(&mut end, EventKind::STOP, &[]),
+        };
+        let mut goes_on = event(&mut 0, EventKind::ROTATE, &rotate(next));
+        goes_on[13..17].fill(0);
+        let first = event(&mut 4, EventKind::INTVAR, &[0; 9]);
+        let place = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+        let (mut kept, server) = (Kept::default(), server("9.7.4"));
+        let mut recorder = Recorder::new(server.clone());
+        recorder.begin_stream(server, Start::at(place), &mut kept).unwrap();
+        for bytes in [&last, &goes_on, &first] {
+            recorder.received(bytes, &mut kept).unwrap();
+        }
+        let gap = recorder.stretch().unwrap().gap;
+        assert_eq!(
+            gap.as_ref().map(|gap| gap.kind),
+            is_missing.then_some(GapKind::Purged),
+            "{next}: {gap:?}"
+        );
+    }
+}
+
 /// The tail knows whether its run has transactions without a GTID, and whether earlier runs have only if
 /// such a transaction is still open.
 #[test]

@@ -23,8 +23,9 @@ use crate::{
     physical::BinlogPosition,
     server::{
         Row, Session,
-        code::{NO_SUCH_ROW, NO_SUCH_TABLE},
+        code::{NO_SUCH_ROW, NO_SUCH_TABLE, PLUGIN_NOT_LOADED},
         programs::{OwnAccount, RunningServer},
+        quoted_without_passwords,
     },
 };
 
@@ -228,9 +229,11 @@ impl Applier {
 fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
     const LINES_SHOWN_MAX: usize = 3;
     let (file, offset) = &status.source;
-    let why = status.error.as_deref().unwrap_or("it does not say why");
+    let why = status.error.as_deref().map(quoted_without_passwords);
+    let why = why.as_deref().unwrap_or("it does not say why");
     let log = server.log().unwrap_or_default();
-    let errors: Vec<&str> = log.iter().filter(|line| line.contains("[ERROR]")).map(String::as_str).collect();
+    let errors = log.iter().filter(|line| line.contains("[ERROR]"));
+    let errors: Vec<String> = errors.map(|line| quoted_without_passwords(line)).collect();
     let shown = &errors[errors.len().saturating_sub(LINES_SHOWN_MAX)..];
     let said = if shown.is_empty() { String::new() } else { format!("; it logs\n  {}", shown.join("\n  ")) };
     let text = format!("the server stopped replaying after {file}:{offset}: {why}{said}");
@@ -243,6 +246,7 @@ fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
             "a logical backup has no tables of the schema mysql: if it is one of those, begin with a physical \
              backup, or leave the table out with --prepare-option=--replicate-ignore-table=mysql.NAME",
         ),
+        PLUGIN_NOT_LOADED => error.also_hinted(plugin_hint(why, said.as_str())),
         NO_SUCH_ROW => error.also_hinted(
             "if this is a MEMORY table, its rows ended with the server that had loaded them: leave the table out \
              with --prepare-option=--replicate-ignore-table=DATABASE.NAME",
@@ -252,6 +256,33 @@ fn stopped(status: &Status, server: &RunningServer, is_rebuilt: bool) -> Error {
              it: name an older backup, taken before the table was created",
         ),
         _ => error,
+    }
+}
+
+/// Plugins by which accounts are authenticated, and the option with which a server has them. In MySQL, the first is
+/// built in since 8.4, and gone in 9.0.
+const AUTHENTICATION: [(&str, &str); 6] = [
+    ("mysql_native_password", "mysql-native-password=ON"),
+    ("ed25519", "plugin-load-add=auth_ed25519"),
+    ("parsec", "plugin-load-add=auth_parsec"),
+    ("gssapi", "plugin-load-add=auth_gssapi"),
+    ("pam", "plugin-load-add=auth_pam"),
+    ("auth_socket", "plugin-load-add=auth_socket.so"),
+];
+
+/// How to replay a statement that needs a plugin: a server of ours loads none of the source's by itself.
+fn plugin_hint(why: &str, said: &str) -> String {
+    let named = [why, said].into_iter().find_map(|text| text.split_once("Plugin '")?.1.split_once('\''));
+    let name = named.map_or("a plugin", |(name, _)| name);
+    let known = AUTHENTICATION.iter().find(|(known, _)| *known == name);
+    match known {
+        Some((_, option)) => {
+            format!("the source had {name} loaded; to have it here too: --prepare-option=--{option}")
+        }
+        None => format!(
+            "the source had {name} loaded; to have it here too: --prepare-option=--plugin-load-add=LIBRARY, where \
+             PLUGIN_LIBRARY of information_schema.plugins names the library"
+        ),
     }
 }
 

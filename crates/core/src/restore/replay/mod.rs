@@ -99,6 +99,11 @@ pub(super) fn run(
         option_of("--relay-log-index=", &logs.index(tree)),
     ];
     orders.extend(applying(facts, options, logs.free_server_id()));
+    // The source may have stopped giving GTIDs after the backup. This mode takes both kinds.
+    let names_all = uses_gtids(facts) && !reached.has_nameless;
+    if uses_gtids(facts) && !names_all {
+        orders.extend(["--gtid-mode=OFF_PERMISSIVE", "--enforce-gtid-consistency=OFF"].map(OsString::from));
+    }
     if flavor == Flavor::MariaDb {
         // MySQL is given no such directory at all.
         orders.push(option_of("--secure-file-priv=", &logs.directory(tree)));
@@ -118,7 +123,7 @@ pub(super) fn run(
     let goal = Goal {
         reached: &reached,
         from: files.position.gtid.as_deref(),
-        names_all: uses_gtids(facts),
+        names_all,
         is_rebuilt: files.is_rebuilt(),
     };
     if let Network::Shared(why) = server.network() {

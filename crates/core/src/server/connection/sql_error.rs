@@ -50,6 +50,8 @@ pub(crate) mod code {
     pub(crate) const NO_SUCH_ROW: u16 = 1032;
     /// The table does not exist.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+    /// The plugin is not loaded.
+    pub(crate) const PLUGIN_NOT_LOADED: u16 = 1524;
     /// A merge table has parts that are missing, or differ from it.
     pub(crate) const WRONG_MERGE_TABLE: u16 = 1168;
     /// The server has no variable of this name.

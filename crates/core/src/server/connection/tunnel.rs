@@ -59,8 +59,17 @@ const FINAL_WORDS: [&str; 6] = [
     "Bad configuration option",
     "Bad local forwarding specification",
 ];
-/// Lines of ssh's output that say nothing about a failure.
-const IDLE_WORDS: [&str; 2] = ["Warning: Permanently added", "Pseudo-terminal will not be allocated"];
+/// Lines of ssh's output that say nothing about a failure. The last four are about forwards of its configuration.
+const IDLE_WORDS: [&str; 6] = [
+    "Warning: Permanently added",
+    "Pseudo-terminal will not be allocated",
+    "bind [",
+    "channel_setup_fwd_listener",
+    "Could not request local forwarding",
+    "Warning: remote port forwarding failed",
+];
+/// What may send ssh into the background, where we cannot end it; known since OpenSSH 8.7.
+const STAYS: &str = "ForkAfterAuthentication";
 
 /// A host as ssh is told: `[user@]host[:port]`, where the host may be an alias from ssh's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,14 +253,31 @@ struct Process {
 }
 
 impl Process {
+    /// An ssh that does not know [`STAYS`] has it in no configuration either. `IgnoreUnknown` would not do: it
+    /// would replace that of the configuration.
     fn start(options: &SshOptions, server: &Endpoint, timeout: Duration) -> Result<Process, SqlError> {
+        match Self::start_once(options, server, timeout, true) {
+            Err(error) if is_unknown_option(&error.to_string(), STAYS) => {
+                Self::start_once(options, server, timeout, false)
+            }
+            started => started,
+        }
+    }
+
+    fn start_once(
+        options: &SshOptions,
+        server: &Endpoint,
+        timeout: Duration,
+        knows_stays: bool,
+    ) -> Result<Process, SqlError> {
         let failed = |error: io::Error| {
             SqlError::new(SqlCause::Protocol, format!("{}: {error}", options.program.display()))
                 .hinted("is ssh installed? --ssh names the program")
         };
         let dir = socket_dir::create().map_err(failed)?;
         let socket = dir.path().join("s");
-        let mut command = command(options, &format!("{}:{}", socket.display(), address(server)), timeout);
+        let forward = format!("{}:{}", socket.display(), address(server));
+        let mut command = command(options, &forward, timeout, knows_stays);
         let said = Arc::<Mutex<VecDeque<String>>>::default();
         let (sender, receiver) = mpsc::channel();
         // The child dies with the thread that starts it, so this thread stays until the child ends.
@@ -281,6 +307,11 @@ impl Process {
         while !self.socket.exists() {
             if !self.is_alive() {
                 return Err(self.broken("it ended without an error message"));
+            }
+            // A configuration's own forwards may fail, this one may not.
+            let socket = self.socket.display().to_string();
+            if lock(&self.said).iter().any(|line| line.contains(&socket)) {
+                return Err(self.broken("it cannot make its socket"));
             }
             if begin.elapsed() > START_MAX {
                 return Err(self.broken(&format!("no answer within {} s", START_MAX.as_secs())));
@@ -354,7 +385,12 @@ fn address(server: &Endpoint) -> String {
     }
 }
 
-fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
+/// Whether ssh does not know this option, as it says in small letters.
+fn is_unknown_option(words: &str, option: &str) -> bool {
+    words.contains(&format!("Bad configuration option: {}", option.to_lowercase()))
+}
+
+fn command(options: &SshOptions, forward: &str, timeout: Duration, knows_stays: bool) -> Command {
     let mut command = Command::new(&options.program);
     for name in &options.secrets {
         command.env_remove(name);
@@ -364,7 +400,8 @@ fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
     }
     let options_of_ours = [
         "BatchMode=yes".to_owned(),
-        "ExitOnForwardFailure=yes".to_owned(),
+        // Ports that the configuration forwards may be taken. `ClearAllForwardings` would clear ours, too.
+        "ExitOnForwardFailure=no".to_owned(),
         format!("ServerAliveInterval={ALIVE_INTERVAL_S}"),
         format!("ServerAliveCountMax={ALIVE_COUNT}"),
         format!("ConnectTimeout={}", timeout.as_secs().max(1)),
@@ -381,7 +418,8 @@ fn command(options: &SshOptions, forward: &str, timeout: Duration) -> Command {
         // Only this user may use the socket, whatever ssh's configuration says.
         "StreamLocalBindMask=0177".to_owned(),
     ];
-    for option in &options_of_ours {
+    let stays = knows_stays.then(|| format!("{STAYS}=no"));
+    for option in options_of_ours.iter().chain(&stays) {
         command.arg("-o").arg(option);
     }
     if let Some(compress) = options.compress {
@@ -424,6 +462,14 @@ fn listen(words: ChildStderr, said: &Mutex<VecDeque<String>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As OpenSSH 8.4 says it.
+    #[test]
+    fn an_ssh_that_does_not_know_all_options() {
+        let said = "ssh: command-line: line 0: Bad configuration option: forkafterauthentication";
+        assert!(is_unknown_option(said, STAYS));
+        assert!(!is_unknown_option("ssh: c: line 3: Bad configuration option: usekeychain", STAYS));
+    }
 
     /// Hosts are parsed as ssh's own users write them, and nothing becomes an option of ssh.
     #[test]
