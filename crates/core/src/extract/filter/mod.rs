@@ -12,11 +12,14 @@
 //! and strings included. So whatever is hidden from a parser is not hidden from us; at worst, more is
 //! replayed than necessary.
 
-use std::borrow::Cow;
-
 use holdfast_formats::binlog::{Body, Event as BinlogEvent, EventKind, Query};
 
-use crate::server::TableName;
+use self::statement::{Named, Words, has_rows, only_table, words};
+pub(super) use self::unnamed::Unnamed;
+use crate::server::{TableName, without_passwords};
+
+mod statement;
+mod unnamed;
 
 /// Longer statements are not judged to their end: their reader may have truncated them.
 const STATEMENT_BYTES_MAX: usize = 32 << 10;
@@ -144,146 +147,17 @@ impl Filter {
                 false => None,
             };
         }
-        match self.is_of_one_table(query, &words) {
+        match only_table(text, &words).is_some_and(|named| self.has(query, &named)) {
             true => None,
             false => why("a statement names a wanted table"),
         }
     }
 
-    /// Whether the statement has a form that can concern only one table, which is a wanted one.
-    fn is_of_one_table(&self, query: &Query<'_>, words: &[Cow<'_, str>]) -> bool {
-        const OTHERS: [&str; 19] = [
-            "RENAME",
-            "EXCHANGE",
-            "REFERENCES",
-            "LIKE",
-            "SELECT",
-            "UNION",
-            "TRIGGER",
-            "VIEW",
-            "PROCEDURE",
-            "FUNCTION",
-            "EVENT",
-            "DIRECTORY",
-            "TABLESPACE",
-            "TEMPORARY",
-            // Sequences: the default of a new column may come from one.
-            "NEXT",
-            "NEXTVAL",
-            "PREVIOUS",
-            "LASTVAL",
-            "SETVAL",
-        ];
-        if words.iter().any(|word| OTHERS.contains(&&**word)) {
-            return false;
-        }
-        // A second `TABLE` names the source of rows, or the destination of a partition.
-        if times_table(&query.statement) > 1 {
-            return false;
-        }
-        // Comments can contain executed text, and strings can contain what looks like a name.
-        let text = &*query.statement;
-        let mut rest = match Words::of(text) {
-            Some(words) => words,
-            None => return false,
-        };
-        rest.skip_comment();
-        let kind = rest.next();
-        let table = match kind.as_deref() {
-            Some("ALTER") => {
-                rest.skip(&["ONLINE", "IGNORE"]);
-                if !rest.skip(&["TABLE"]) {
-                    return false;
-                }
-                rest.skip_all(&["IF", "EXISTS"]);
-                rest.name().filter(|_| are_of_the_table(rest.rest))
-            }
-            Some("OPTIMIZE" | "ANALYZE") => {
-                rest.skip(&["NO_WRITE_TO_BINLOG", "LOCAL"]);
-                if !rest.skip(&["TABLE", "TABLES"]) {
-                    return false;
-                }
-                rest.name().filter(|_| rest.is_at_end())
-            }
-            Some("TRUNCATE") => {
-                rest.skip(&["TABLE"]);
-                rest.name().filter(|_| rest.is_at_end())
-            }
-            Some("DROP") => {
-                rest.skip(&["ONLINE", "OFFLINE"]);
-                if rest.skip(&["INDEX"]) {
-                    rest.table_of_index()
-                } else if rest.skip(&["TABLE"]) {
-                    rest.skip_all(&["IF", "EXISTS"]);
-                    rest.name().filter(|_| rest.is_at_end())
-                } else {
-                    return false;
-                }
-            }
-            Some("CREATE") => {
-                rest.skip_all(&["OR", "REPLACE"]);
-                rest.skip(&["ONLINE", "OFFLINE"]);
-                rest.skip(&["UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"]);
-                if rest.skip(&["INDEX"]) {
-                    return self.has(query, rest.table_of_index());
-                }
-                if !rest.skip(&["TABLE"]) {
-                    return false;
-                }
-                rest.skip_all(&["IF", "NOT", "EXISTS"]);
-                rest.name()
-            }
-            _ => None,
-        };
-        self.has(query, table)
-    }
-
     /// Whether the table that a statement names is a wanted one.
-    fn has(&self, query: &Query<'_>, named: Option<(Option<String>, String)>) -> bool {
-        let Some((schema, table)) = named else { return false };
+    fn has(&self, query: &Query<'_>, (schema, table): &Named) -> bool {
         let in_use = std::str::from_utf8(query.schema).unwrap_or_default();
         let schema = schema.as_deref().unwrap_or(in_use);
-        self.tables.iter().any(|it| it.schema == schema && it.table == table)
-    }
-}
-
-/// Finds the tables that no statement names: nothing has created them.
-pub(super) struct Unnamed {
-    tables: Vec<TableName>,
-}
-
-impl Unnamed {
-    /// Starts with these tables.
-    pub(super) fn new(tables: impl Iterator<Item = TableName>) -> Self {
-        // Other names can be spelled in several ways.
-        Self { tables: tables.filter(|it| is_plain(&it.table)).collect() }
-    }
-
-    /// Examines an event.
-    pub(super) fn event(&mut self, event: &BinlogEvent<'_>) {
-        if self.tables.is_empty() {
-            return;
-        }
-        match event.body() {
-            Ok(Body::Query(query)) if query.statement.len() <= STATEMENT_BYTES_MAX => {
-                let words = words(&query.statement);
-                let is_named = |it: &TableName| words.iter().any(|word| word.eq_ignore_ascii_case(&it.table));
-                self.tables.retain(|it| !is_named(it));
-            }
-            Ok(Body::Payload(payload)) => {
-                if payload.for_each(&mut |event| self.event(event)).is_err() {
-                    self.tables.clear();
-                }
-            }
-            // An unreadable statement may name all of them.
-            Ok(Body::Query(_)) | Err(_) => self.tables.clear(),
-            Ok(_) => {}
-        }
-    }
-
-    /// The tables that no statement named.
-    pub(super) fn tables(&self) -> &[TableName] {
-        &self.tables
+        self.tables.iter().any(|it| it.schema == schema && it.table == *table)
     }
 }
 
@@ -292,246 +166,9 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// What an `ALTER TABLE` may do without involving another table.
-const OF_THE_TABLE: [&str; 40] = [
-    "ADD",
-    "ALGORITHM",
-    "ALTER",
-    "ANALYZE",
-    "AUTO_INCREMENT",
-    "AVG_ROW_LENGTH",
-    "CHANGE",
-    "CHARACTER",
-    "CHARSET",
-    "CHECK",
-    "CHECKSUM",
-    "COALESCE",
-    "COLLATE",
-    "COMMENT",
-    "COMPRESSION",
-    "CONVERT",
-    "DEFAULT",
-    "DELAY_KEY_WRITE",
-    "DISABLE",
-    "DROP",
-    "ENABLE",
-    "ENCRYPTED",
-    "ENCRYPTION",
-    "ENGINE",
-    "FORCE",
-    "KEY_BLOCK_SIZE",
-    "LOCK",
-    "MAX_ROWS",
-    "MIN_ROWS",
-    "MODIFY",
-    "OPTIMIZE",
-    "ORDER",
-    "PARTITION",
-    "REBUILD",
-    "REMOVE",
-    "REORGANIZE",
-    "ROW_FORMAT",
-    "STATS_PERSISTENT",
-    "STATS_AUTO_RECALC",
-    "TRUNCATE",
-];
-
-/// Whether everything after the name in an `ALTER TABLE` concerns that table only.
-fn are_of_the_table(text: &str) -> bool {
-    let Some(clauses) = clauses(text) else { return false };
-    clauses.iter().all(|clause| {
-        let mut rest = Words { rest: clause.trim_start() };
-        match rest.next().as_deref() {
-            Some("CONVERT") => rest.skip(&["TO"]),
-            Some(first) => OF_THE_TABLE.contains(&first),
-            None => false,
-        }
-    })
-}
-
-/// The parts between commas, outside of parentheses and quotes. `None` if there is a comment or a backslash,
-/// whose meaning depends on the session, or if a quote or parenthesis is not closed.
-fn clauses(text: &str) -> Option<Vec<&str>> {
-    let text = text.trim_end_matches([';', ' ', '\n', '\0']);
-    let (mut clauses, mut begin, mut depth, mut quote) = (Vec::new(), 0, 0_usize, None);
-    let mut last = ' ';
-    for (at, c) in text.char_indices() {
-        match (quote, c) {
-            (_, '\\') => return None,
-            (Some(open), _) if open == c => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"' | '`') => quote = Some(c),
-            (None, '#') => return None,
-            (None, '*') if last == '/' => return None,
-            (None, '-') if last == '-' => return None,
-            (None, '(') => depth += 1,
-            (None, ')') => depth = depth.checked_sub(1)?,
-            (None, ',') if depth == 0 => {
-                clauses.push(&text[begin..at]);
-                begin = at + 1;
-            }
-            (None, _) => {}
-        }
-        last = c;
-    }
-    clauses.push(&text[begin..]);
-    (quote.is_none() && depth == 0).then_some(clauses)
-}
-
-/// Whether a statement that creates a table also fills it.
-fn has_rows(text: &[u8]) -> bool {
-    let text = unquoted(text);
-    let words = words(&text);
-    let is_of_partition = |at: usize| words.get(at + 1).is_some_and(|it| ["LESS", "IN"].contains(&&**it));
-    words.iter().enumerate().any(|(at, word)| match &**word {
-        "SELECT" | "WITH" => true,
-        // `CREATE TABLE a TABLE b`
-        "TABLE" => words[..at].contains(word),
-        "VALUES" => !is_of_partition(at),
-        _ => false,
-    })
-}
-
-fn times_table(text: &[u8]) -> usize {
-    words(&unquoted(text)).iter().filter(|word| &***word == "TABLE").count()
-}
-
-/// A statement without its strings; unchanged if it is not certain what its strings are.
-fn unquoted(text: &[u8]) -> Cow<'_, [u8]> {
-    let is_unsure = |pair: &[u8]| [&b"/*"[..], b"--"].contains(&pair);
-    if text.iter().any(|byte| b"\\#".contains(byte)) || text.windows(2).any(is_unsure) {
-        return Cow::Borrowed(text);
-    }
-    let mut quote = None;
-    let is_outside = |byte: &u8| match quote {
-        Some(open) if open == *byte => {
-            quote = None;
-            true
-        }
-        Some(_) => false,
-        None => {
-            quote = Some(*byte).filter(|byte| b"'\"`".contains(byte));
-            true
-        }
-    };
-    let outside = text.iter().copied().filter(is_outside).collect();
-    if quote.is_none() { Cow::Owned(outside) } else { Cow::Borrowed(text) }
-}
-
-/// The words of a statement, in upper case: runs of characters that an unquoted name can contain.
-fn words(text: &[u8]) -> Vec<Cow<'_, str>> {
-    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    text.split(|byte| !is_part(byte))
-        .filter(|word| !word.is_empty())
-        .map(|word| Cow::Owned(String::from_utf8_lossy(word).to_ascii_uppercase()))
-        .collect()
-}
-
-/// A statement, consumed word by word from its beginning.
-struct Words<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Words<'a> {
-    fn of(text: &'a [u8]) -> Option<Self> {
-        Some(Self { rest: std::str::from_utf8(text).ok()?.trim_start() })
-    }
-
-    /// Skips leading comments that are not executed.
-    fn skip_comment(&mut self) {
-        while let Some(comment) = self.rest.strip_prefix("/*") {
-            let is_executed = comment.starts_with('!') || comment.starts_with("M!");
-            let Some((_, after)) = comment.split_once("*/").filter(|_| !is_executed) else { return };
-            self.rest = after.trim_start();
-        }
-    }
-
-    fn word(&self) -> &'a str {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let end = self.rest.find(|c: char| !is_part(c)).unwrap_or(self.rest.len());
-        &self.rest[..end]
-    }
-
-    fn pass(&mut self, bytes: usize) {
-        self.rest = self.rest[bytes..].trim_start();
-    }
-
-    fn next(&mut self) -> Option<String> {
-        let word = self.word();
-        self.pass(word.len());
-        (!word.is_empty()).then(|| word.to_ascii_uppercase())
-    }
-
-    /// Skips the next word if it is one of these.
-    fn skip(&mut self, any: &[&str]) -> bool {
-        let word = self.word();
-        let is_one = any.iter().any(|it| it.eq_ignore_ascii_case(word));
-        if is_one {
-            self.pass(word.len());
-        }
-        is_one
-    }
-
-    fn skip_all(&mut self, words: &[&str]) {
-        for word in words {
-            self.skip(&[word]);
-        }
-    }
-
-    /// A name, plain or in backticks, with its schema if that is written.
-    fn name(&mut self) -> Option<(Option<String>, String)> {
-        let first = self.part()?;
-        match self.rest.strip_prefix('.') {
-            Some(rest) => {
-                self.rest = rest.trim_start();
-                Some((Some(first), self.part()?))
-            }
-            None => Some((None, first)),
-        }
-    }
-
-    fn part(&mut self) -> Option<String> {
-        if let Some(quoted) = self.rest.strip_prefix('`') {
-            let (name, _) = quoted.split_once('`')?;
-            self.pass(name.len() + 2);
-            // A backtick within a name is doubled: such a name is not one of ours.
-            return (!self.rest.starts_with('`')).then(|| name.to_owned());
-        }
-        let word = self.word();
-        self.pass(word.len());
-        (!word.is_empty()).then(|| word.to_owned())
-    }
-
-    /// Parses what follows `INDEX`, `name ON table`, and returns the table.
-    fn table_of_index(&mut self) -> Option<(Option<String>, String)> {
-        self.skip_all(&["IF", "NOT", "EXISTS"]);
-        self.part()?;
-        if self.skip(&["USING", "TYPE"]) {
-            self.next()?;
-        }
-        if !self.skip(&["ON"]) {
-            return None;
-        }
-        self.name()
-    }
-
-    /// Whether only text follows that servers add themselves.
-    fn is_at_end(&self) -> bool {
-        let mut rest = Words { rest: self.rest };
-        rest.skip(&["RESTRICT", "CASCADE"]);
-        rest.skip_comment();
-        rest.rest.trim_end_matches([';', ' ', '\n', '\0']).is_empty()
-    }
-}
-
-/// The beginning of a statement, up to anything that may be a password or its hash.
+/// The beginning of a statement.
 fn shown(statement: &[u8]) -> String {
-    let text = String::from_utf8_lossy(statement);
-    let upper = text.to_ascii_uppercase();
-    if let Some(secret) = ["IDENTIFIED", "PASSWORD"].iter().filter_map(|word| upper.find(word)).min() {
-        let before = shown(text[..secret].trim_end().as_bytes());
-        return if before.ends_with('…') { before } else { format!("{before} …") };
-    }
+    let text = without_passwords(&String::from_utf8_lossy(statement));
     let shown: String =
         text.chars().take(SHOWN_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().nth(SHOWN_CHARS).is_some() { format!("{shown}…") } else { shown }
@@ -657,9 +294,15 @@ mod tests {
     #[test]
     fn no_secrets() {
         for (statement, told) in [
-            ("CREATE USER orders@y IDENTIFIED BY PASSWORD '*94BDC'", "CREATE USER orders@y …"),
-            ("alter user orders@y identified by 'secret'", "alter user orders@y …"),
-            ("CREATE SERVER orders OPTIONS (PASSWORD 'secret')", "CREATE SERVER orders OPTIONS ( …"),
+            (
+                "CREATE USER orders@y IDENTIFIED BY PASSWORD '*94BDC'",
+                "CREATE USER orders@y IDENTIFIED BY PASSWORD '***'",
+            ),
+            ("alter user orders@y identified by 'secret'", "alter user orders@y identified by '***'"),
+            (
+                "CREATE SERVER orders OPTIONS (PASSWORD 'secret')",
+                "CREATE SERVER orders OPTIONS (PASSWORD '***')",
+            ),
         ] {
             let told = format!("a statement names a wanted table: {told}");
             assert_eq!(judged(statement, false), Some(told), "{statement}");
