@@ -60,6 +60,7 @@ fn folders_deeper_than_any_object_are_not_opened() {
     let deep = folder.path().join(format!("a/signers/{}", "d/".repeat(1500)));
     std::fs::create_dir_all(&deep).unwrap();
     std::fs::write(deep.join("x"), b"x").unwrap();
+    std::fs::write(folder.path().join("a/signers/d/d/d/d/d/x"), b"x").unwrap();
     std::fs::write(folder.path().join("a/signers/b\nwarning: c"), b"x").unwrap();
     let mut seen = Vec::new();
     let mut each = |object: holdfast_repo::store::ObjectInfo| {
