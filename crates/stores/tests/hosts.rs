@@ -60,6 +60,7 @@ fn folders_deeper_than_any_object_are_not_opened() {
     let deep = folder.path().join(format!("a/signers/{}", "d/".repeat(1500)));
     std::fs::create_dir_all(&deep).unwrap();
     std::fs::write(deep.join("x"), b"x").unwrap();
+    std::fs::write(folder.path().join("a/signers/d/d/d/d/d/x"), b"x").unwrap();
     std::fs::write(folder.path().join("a/signers/b\nwarning: c"), b"x").unwrap();
     let mut seen = Vec::new();
     let mut each = |object: holdfast_repo::store::ObjectInfo| {
@@ -81,13 +82,20 @@ fn a_server_without_extensions_keeps_the_contract() {
     assert_eq!(probe_creation(&*it, "x").unwrap(), Creation::Exclusive);
 }
 
-/// An ssh that refuses each link on its way to the server, as servers do on file systems without links, and
+/// An ssh that refuses each link on its way to the server, with the code and as often as the files beside it say, and
 /// counts them.
 const REFUSES_LINKS: &str = r#"#!/usr/bin/env python3
 import os, struct, subprocess, sys, threading
 here = os.path.dirname(os.path.abspath(__file__))
 ssh = subprocess.Popen(["ssh"] + sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 lock = threading.Lock()
+code, most = (int(open(here + "/" + name).read()) for name in ("code", "most"))
+
+def refused():
+    try:
+        return len(open(here + "/refused").read())
+    except FileNotFoundError:
+        return 0
 
 def packet(source):
     head = source.read(4)
@@ -102,9 +110,9 @@ def answers():
 
 threading.Thread(target=answers, daemon=True).start()
 while request := packet(sys.stdin.buffer):
-    if request[4] == 200 and b"hardlink@openssh.com" in request[:40]:
+    if request[4] == 200 and b"hardlink@openssh.com" in request[:40] and refused() < most:
         open(here + "/refused", "a").write("x")
-        refusal = request[5:9] + struct.pack(">I", 4) + struct.pack(">I", 7) + b"Failure" + struct.pack(">I", 0)
+        refusal = request[5:9] + struct.pack(">I", code) + struct.pack(">I", 7) + b"Failure" + struct.pack(">I", 0)
         with lock:
             sys.stdout.buffer.write(struct.pack(">IB", len(refusal) + 1, 101) + refusal)
             sys.stdout.buffer.flush()
@@ -114,21 +122,53 @@ while request := packet(sys.stdin.buffer):
 ssh.stdin.close()
 "#;
 
-#[test]
-fn a_file_system_without_links_keeps_the_contract() {
-    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+/// Statuses of SFTP: a file system without links is one where a link is not permitted (`EPERM`). "Failure" is any
+/// other error, as of a busy disk.
+const NOT_PERMITTED: u32 = 3;
+const FAILURE: u32 = 4;
+
+fn refusing_links(server: &Sshd, folder: &TempDir, code: u32, most: u32) -> Arc<dyn Store> {
     let program = folder.path().join("ssh");
     std::fs::write(&program, REFUSES_LINKS).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let mut options = options(&server);
+    for (name, number) in [("code", code), ("most", most)] {
+        std::fs::write(folder.path().join(name), number.to_string()).unwrap();
+    }
+    let mut options = options(server);
     options.sftp.ssh = program;
-    let it = create_store(&format!("sftp://backup-host{}/r", folder.path().display()), &options).unwrap();
+    create_store(&format!("sftp://backup-host{}/r", folder.path().display()), &options).unwrap()
+}
+
+fn links_refused(folder: &TempDir) -> usize {
+    std::fs::read_to_string(folder.path().join("refused")).unwrap().len()
+}
+
+/// A link that is refused for a reason that may pass is made a little later: nothing is renamed for that, now or later.
+#[test]
+fn a_link_that_is_refused_once_is_made_later() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let it = refusing_links(&server, &folder, FAILURE, 2);
+    it.create_if_absent(&path("outcomes/1"), b"first").unwrap();
+    assert_eq!(links_refused(&folder), 2);
+    drop(it);
+    let it = refusing_links(&server, &folder, FAILURE, 1000);
+    it.create_if_absent(&path("outcomes/2"), b"second").unwrap_err();
+    assert!(!folder.path().join("r/outcomes/2").exists(), "it was renamed");
+    drop(it);
+    let it = refusing_links(&server, &folder, FAILURE, 0);
+    it.create_if_absent(&path("outcomes/2"), b"second").unwrap();
+}
+
+#[test]
+fn a_file_system_without_links_keeps_the_contract() {
+    let (server, folder) = (Sshd::start("internal-sftp").unwrap(), TempDir::new().unwrap());
+    let it = refusing_links(&server, &folder, NOT_PERMITTED, 1000);
     assert_eq!(probe_creation(&*it, "x").unwrap(), Creation::Exclusive);
     it.create_if_absent(&path("outcomes/1"), b"first").unwrap();
     assert!(it.create_if_absent(&path("outcomes/1"), b"later").unwrap_err().is_exists());
     assert_eq!(read_all(&*it, &path("outcomes/1"), 10).unwrap(), b"first");
     // The links that the racers of the probe tried.
-    let refused = std::fs::read_to_string(folder.path().join("refused")).unwrap().len();
+    let refused = links_refused(&folder);
     assert!((1..=32).contains(&refused), "{refused} links were tried");
 }
 

@@ -1,7 +1,7 @@
 //! A backup's run in one repository, out of one or several.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -29,10 +29,55 @@ pub(super) const HOUSEKEEPING_MAX: Duration = Duration::from_secs(600);
 /// How often it retries meanwhile.
 const TRY_EVERY: Duration = Duration::from_secs(2);
 
-/// The backup's origin in the repository that finished first: in the other repositories, the backup is a copy
+/// How long a backup that is complete but for its publication waits for that in another repository, to become a copy
 /// of it.
+const ORIGIN_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// The backup's origin in the repository that finished first: in the other repositories, the backup is a copy
+/// of it. One publishes at a time, unless the store of another does not answer: then the backup is no copy, but it is
+/// there.
+pub(super) struct FirstCopy {
+    state: Mutex<FirstState>,
+    is_over: Condvar,
+    wait_max: Duration,
+}
+
 #[derive(Default)]
-pub(super) struct FirstCopy(Mutex<Option<CopyOf>>);
+struct FirstState {
+    origin: Option<CopyOf>,
+    publishing: usize,
+}
+
+impl Default for FirstCopy {
+    fn default() -> Self {
+        Self { state: Mutex::default(), is_over: Condvar::new(), wait_max: ORIGIN_WAIT_MAX }
+    }
+}
+
+impl FirstCopy {
+    /// Waits for its turn, and has the backup published with what it is a copy of, if that is known by then. `publish`
+    /// also returns what others are a copy of.
+    fn publish<R>(&self, publish: impl FnOnce(Option<CopyOf>) -> Result<(R, CopyOf)>) -> Result<R> {
+        let origin = {
+            let is_busy = |state: &mut FirstState| state.publishing > 0 && state.origin.is_none();
+            let waited = self.is_over.wait_timeout_while(lock(&self.state), self.wait_max, is_busy);
+            let (mut state, _): (MutexGuard<'_, FirstState>, _) =
+                waited.unwrap_or_else(PoisonError::into_inner);
+            state.publishing += 1;
+            state.origin.clone()
+        };
+        let published = publish(origin);
+        let mut state = lock(&self.state);
+        state.publishing -= 1;
+        let result = published.map(|(result, origin)| {
+            state.origin.get_or_insert(origin);
+            result
+        });
+        drop(state);
+        self.is_over.notify_all();
+        result
+    }
+}
 
 /// A run that is being written.
 pub(super) struct Branch {
@@ -98,16 +143,16 @@ impl Branch {
             for text in unreadable(&meters, &kept) {
                 watch.event(Event::Warning { text: text.to_owned() });
             }
-            // From here on one branch at a time, so that each but the first knows what it is a copy of.
-            let mut first = lock(&first.0);
-            if let Some(origin) = &*first {
-                run.set_copy_of(origin.clone());
-            }
-            let publication = Publication::new(&mut run, base, finished, options, watch);
-            let stored = Stored { flags, meters: &meters, kept: &kept };
-            let (report, outcome) = publish(publication, stored)?;
-            first.get_or_insert_with(|| outcome.origin(run.repo(), run.log()));
-            Ok(report)
+            // Each but the first should know what it is a copy of.
+            first.publish(|origin| {
+                if let Some(origin) = origin {
+                    run.set_copy_of(origin);
+                }
+                let publication = Publication::new(&mut run, base, finished, options, watch);
+                let stored = Stored { flags, meters: &meters, kept: &kept };
+                let (report, outcome) = publish(publication, stored)?;
+                Ok((report, outcome.origin(run.repo(), run.log())))
+            })
         };
         let completed = complete();
         completed.map_err(|error| abandon(run, error))
@@ -193,4 +238,69 @@ fn abandon(run: Run, error: Error) -> Error {
     // Frees the source for the next run at once. If this fails, the lease expires by itself.
     drop(run.abandon(&error.to_string()));
     error
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use holdfast_repo::{format::hex::Hex, keys::RepositoryId};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn origin(run: u64) -> CopyOf {
+        let (repository, outcome) = (RepositoryId(Hex([1; 16])), Hex([2; 32]));
+        let (source, at) = ("db1".to_owned(), Timestamp::UNIX_EPOCH);
+        CopyOf { repository, source, run, outcome, at, filing: false }
+    }
+
+    fn told(first: &FirstCopy, run: u64) -> Option<u64> {
+        first.publish(|known| Ok((known.map(|known| known.run), origin(run)))).unwrap()
+    }
+
+    /// Each waits until the first has published, or failed to, and is a copy of it.
+    #[test]
+    fn all_but_the_first_are_copies_of_it() {
+        let first = FirstCopy { wait_max: Duration::from_secs(600), ..FirstCopy::default() };
+        first.publish(|_| -> Result<((), CopyOf)> { Err(Error::failed("gone")) }).unwrap_err();
+        thread::scope(|scope| {
+            let (begun, is_begun) = mpsc::channel();
+            let first = &first;
+            let publishing = scope.spawn(move || {
+                first.publish(|known| {
+                    begun.send(()).unwrap();
+                    thread::sleep(Duration::from_millis(200));
+                    Ok((known.map(|known| known.run), origin(7)))
+                })
+            });
+            is_begun.recv().unwrap();
+            assert_eq!(told(first, 8), Some(7));
+            assert_eq!(publishing.join().unwrap().unwrap(), None);
+        });
+        assert_eq!(told(&first, 9), Some(7));
+    }
+
+    /// A store that does not answer keeps no other repository from having the backup.
+    #[test]
+    fn a_publication_that_hangs_holds_up_no_other_for_long() {
+        let first = FirstCopy { wait_max: Duration::from_millis(50), ..FirstCopy::default() };
+        thread::scope(|scope| {
+            let (begun, is_begun) = mpsc::channel();
+            let (release, is_released) = mpsc::channel::<()>();
+            let first = &first;
+            scope.spawn(move || {
+                first.publish(|_| {
+                    begun.send(()).unwrap();
+                    let _dropped = is_released.recv();
+                    Ok(((), origin(7)))
+                })
+            });
+            is_begun.recv().unwrap();
+            assert_eq!(told(first, 8), None);
+            assert_eq!(told(first, 9), Some(8));
+            drop(release);
+        });
+        assert_eq!(told(&first, 10), Some(8));
+    }
 }

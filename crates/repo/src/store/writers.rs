@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::store::{Creation, ObjectPath, Store, StoreError, StoreErrorKind, exists, probe_creation};
 
 /// Name of the object that marks a repository for one writer at a time.
-pub(crate) const ONE_WRITER: &str = "one-writer";
+pub const ONE_WRITER: &str = "one-writer";
 /// Prefix of the objects that a probe creates and deletes.
 pub const PROBES: &str = "probe/";
 

@@ -5,6 +5,8 @@
 //!   (`CompleteMultipartUpload`, `Put Block List`): all requests carry `If-None-Match: *`. Before an upload
 //!   in parts is completed, the name is looked up as well, for services that know the condition only for
 //!   small objects.
+//!   A service that refuses the condition itself (501) is for one writer: `init` finds that out, and only where it has
+//!   recorded it, a name is looked up and then created without the condition.
 //! - **Who created it?** Each creation writes a random *mark* into the object's metadata. If a request fails
 //!   in a way that leaves open whether it was carried out, it is repeated; if the name is taken then, the
 //!   mark tells by whom.
@@ -18,7 +20,10 @@
 use std::{
     io,
     ops::Range,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -27,6 +32,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use holdfast_repo::store::{
     ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, Upload,
     locks::{ObjectLock, Versioned},
+    writers::{ONE_WRITER, PROBES},
 };
 use object_store::{
     Attribute, Attributes, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode,
@@ -95,6 +101,8 @@ struct Inner {
     part_timeout: PartTimeout,
     /// Which objects are locked as they are created, once a repository has said so.
     locks: OnceLock<NewLocks>,
+    /// Whether the service refuses the condition that a name is free, in a repository for one writer.
+    refuses_conditions: AtomicBool,
 }
 
 impl BucketStore {
@@ -138,6 +146,7 @@ impl BucketStore {
             parts: Arc::new(Semaphore::new(options.parts_at_once.max(1))),
             part_timeout: PartTimeout::new(options.request_timeout, options.parts_at_once),
             locks: OnceLock::new(),
+            refuses_conditions: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -289,9 +298,18 @@ impl Inner {
         let mut attempts = Attempts::new(self.options.retries);
         // Whether an earlier request may have been carried out.
         let mut is_open = false;
+        let mut is_conditional = !self.refuses_conditions.load(Ordering::Relaxed);
         loop {
+            // A probe shows that nothing keeps several from creating one name.
+            if !is_conditional && !path.as_str().starts_with(PROBES) {
+                match self.look(path).await {
+                    Ok(_) => return self.is_ours(path, &mark, size_bytes).await,
+                    Err(error) if error.is_not_found() => {}
+                    Err(error) => return Err(error),
+                }
+            }
             let options = PutOptions {
-                mode: PutMode::Create,
+                mode: if is_conditional { PutMode::Create } else { PutMode::Overwrite },
                 attributes: mark.attributes(self.service),
                 extensions: extensions(self.lock_of(path)),
                 ..PutOptions::default()
@@ -308,6 +326,10 @@ impl Inner {
             let failure = Failure::of(&error);
             match failure {
                 Failure::Taken => return self.is_ours(path, &mark, size_bytes).await,
+                Failure::Remote(RemoteCause::Unfit) if is_conditional && self.is_for_one(path).await? => {
+                    is_conditional = false;
+                    continue;
+                }
                 Failure::Remote(cause) if cause.passes() => is_open = true,
                 _ => {}
             }
@@ -318,6 +340,23 @@ impl Inner {
                     false => Err(failed),
                 };
             }
+        }
+    }
+
+    /// Whether a service that has refused a condition may be used without: by a probe, and in a repository for one
+    /// writer, which such a probe has marked as one.
+    async fn is_for_one(&self, path: &ObjectPath) -> Result<bool, StoreError> {
+        if path.as_str().starts_with(PROBES) || path.as_str() == ONE_WRITER {
+            return Ok(true);
+        }
+        let Some(marked) = ObjectPath::new(ONE_WRITER) else { return Ok(false) };
+        match self.look(&marked).await {
+            Ok(_) => {
+                self.refuses_conditions.store(true, Ordering::Relaxed);
+                Ok(true)
+            }
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
         }
     }
 

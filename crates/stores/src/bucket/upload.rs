@@ -6,7 +6,7 @@
 
 use std::{
     mem,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -149,8 +149,9 @@ impl BucketUpload {
     async fn publish(&self, id: &MultipartId, ids: Vec<PartId>) -> Result<ObjectInfo, StoreError> {
         let (store, path, mark, size) = (&self.store, &self.path, &self.mark, self.written_bytes);
         let mut attempts = Attempts::new(store.options.retries);
+        let mut is_conditional = !store.refuses_conditions.load(Ordering::Relaxed);
         loop {
-            let client = &store.clients.if_absent;
+            let client = if is_conditional { &store.clients.if_absent } else { &store.clients.giving_up };
             let error = match client.complete_multipart(&self.key, id, ids.clone()).await {
                 Ok(_) => {
                     let created = store.confirm(path, mark, size).await?;
@@ -162,6 +163,13 @@ impl BucketUpload {
             let failure = Failure::of(&error);
             if failure == Failure::Taken {
                 return store.is_ours(path, mark, size).await;
+            }
+            if is_conditional
+                && failure == Failure::Remote(RemoteCause::Unfit)
+                && store.is_for_one(path).await?
+            {
+                is_conditional = false;
+                continue;
             }
             // This includes a conflict with an earlier request that is still being carried out.
             if !attempts.wait(failure).await {

@@ -18,7 +18,7 @@ use holdfast_repo::store::{
     ObjectInfo, ObjectPath, RemoteCause, StoreError, StoreErrorKind, Upload,
     layout::{TEMPORARY, split},
 };
-use russh_sftp::protocol::OpenFlags;
+use russh_sftp::protocol::{OpenFlags, StatusCode};
 use tokio::task::JoinSet;
 
 use super::{
@@ -30,13 +30,15 @@ use crate::pause::Pauses;
 
 /// How often to remake a folder that vanished.
 const FOLDER_ATTEMPTS: u32 = 5;
+/// How often to try a link that is refused for another reason than that there are none.
+const LINK_ATTEMPTS: u32 = 4;
 /// How long cleaning up may delay a caller that has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// An object named at least this long after its last byte gets a new time.
 const LATE: Duration = Duration::from_secs(10);
 
 /// Whether the file system makes links, which a server that offers them does not know: not every file system
-/// of a NAS does.
+/// of a NAS does. One that makes none says so by a code of its own ([`says_no_links`]): any other refusal may pass.
 #[derive(Default)]
 pub(super) struct Links {
     made: AtomicBool,
@@ -58,6 +60,13 @@ impl Links {
     fn may_be_refused(&self) -> bool {
         !self.made.load(Ordering::Relaxed)
     }
+}
+
+/// Whether a refused link means that the file system makes none, or that the server does not let anybody make one: it
+/// reports the first as not permitted (`EPERM`, as Linux has it) or not supported. If the folder may not be written
+/// to, the same is true of renaming.
+fn says_no_links(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused(StatusCode::OpUnsupported | StatusCode::PermissionDenied, _))
 }
 
 pub(super) struct SftpUpload {
@@ -341,11 +350,17 @@ impl Inner {
                 }
                 Failure::Refused(..) => {
                     return match self.pool.look(target).await.map_err(failed)? {
-                        None if links && self.links.may_be_refused() => {
+                        None if links && self.links.may_be_refused() && says_no_links(&failure) => {
                             renames = true;
                             continue;
                         }
-                        None => Err(failed(failure)),
+                        None => match pauses.next().filter(|_| links && attempt < LINK_ATTEMPTS) {
+                            Some(pause) => {
+                                tokio::time::sleep(pause).await;
+                                continue;
+                            }
+                            None => Err(failed(failure)),
+                        },
                         // Taken by another client, or by an attempt of ours whose answer was lost.
                         Some(_) if self.is_same(temporary, target, links).await.map_err(failed)? => Ok(()),
                         Some(_) => Err(taken()),

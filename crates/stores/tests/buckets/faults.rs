@@ -12,7 +12,7 @@ use std::{
 
 use holdfast_repo::store::{
     Creation, ObjectInfo, ObjectPath, RemoteCause, Store, StoreError, StoreErrorKind, probe_creation,
-    read_all,
+    read_all, writers,
 };
 use holdfast_stores::{bucket::Retries, create_store};
 use holdfast_testkit::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
@@ -398,6 +398,31 @@ fn a_service_that_knows_no_conditions_is_found_out() {
     let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();
     let scene = Scene::new(&server, |_| Fate::PassUnconditionally);
     assert_is_found_out(&*scene.through, &*scene.straight);
+}
+
+/// A service that refuses requests with a condition is found out by `init`, too. From then on names are looked up
+/// first; where nothing says that one writer is expected, nothing is created.
+#[test]
+fn a_service_that_refuses_conditions_is_for_one_writer() {
+    let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();
+    for (status, code) in [(501, "NotImplemented"), (400, "NotImplemented")] {
+        let scene = Scene::new(&server, move |request| match request.if_absent {
+            true => Fate::error(status, code),
+            false => Fate::Pass,
+        });
+        let (through, straight) = (&*scene.through, &*scene.straight);
+        let refused = through.create_if_absent(&path("keys/1"), b"x").unwrap_err();
+        assert_eq!(cause(&refused), RemoteCause::Unfit);
+        upload(through, "packs/1", &bytes(2 * PART_BYTES, 0)).unwrap_err();
+        assert_eq!(writers::examine(through).unwrap(), Creation::Shared);
+        assert!(writers::is_for_one(through).unwrap());
+        for (name, sent) in [("keys/1", bytes(10, 1)), ("packs/1", bytes(2 * PART_BYTES, 2))] {
+            upload(through, name, &sent).unwrap();
+            assert!(upload(through, name, &bytes(10, 3)).unwrap_err().is_exists());
+            assert!(through.create_if_absent(&path(name), b"y").unwrap_err().is_exists());
+            assert_eq!(read_all(straight, &path(name), 10 * PART_BYTES as u64).unwrap(), sent);
+        }
+    }
 }
 
 #[test]

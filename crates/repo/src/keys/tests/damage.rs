@@ -104,6 +104,22 @@ fn a_log_that_has_lost_its_end_is_mended_at_once() {
     backup(&root, &log).unwrap();
 }
 
+/// Leases are not signed. One that is made up for the run after the next looks as if an outcome were lost: no
+/// run begins until a repair has ended what seems to have been there, and nothing that is there is lost by that.
+#[test]
+fn a_made_up_lease_stops_a_log_until_it_is_repaired() {
+    let (store, root, clock) = new_repo_with_clock();
+    let log = log("db1");
+    backup(&root, &log).unwrap();
+    store.create_if_absent(&log.lease(RunNo(3), 0), b"{}").unwrap();
+    clock.advance(Duration::from_secs(3600));
+    let error = begin(&root, &log).err().unwrap().to_string();
+    assert!(error.contains("outcomes/0000000002: is missing"), "{error}");
+    repaired(&root, &log);
+    backup(&root, &log).unwrap();
+    assert_eq!(History::read(&root, &log).unwrap().standing().count(), 2);
+}
+
 /// A removed operator cannot promote anybody by the name of a key that the operator had added, nor
 /// make anybody seal for other keys.
 #[test]

@@ -12,6 +12,7 @@ mod opening;
 mod removal;
 mod roles;
 mod rotation;
+mod settling;
 
 use super::{
     manage::{NewKey, UnderWay, add, change, list, trusted},

@@ -115,12 +115,26 @@ impl Folder {
     /// Gives a file the name `new` in the folder `to`, unless that is taken.
     pub(super) fn rename_no_replace(&self, name: &str, to: &Folder, new: &str) -> io::Result<()> {
         match renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE) {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                linkat(&self.0, name, &to.0, new, AtFlags::empty())?;
-                self.remove_file(name)
-            }
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link_no_replace(name, to, new),
             renamed => Ok(renamed?),
         }
+    }
+
+    /// As [`rename_no_replace`](Self::rename_no_replace), where only links are not made if a name is taken. NFS repeats
+    /// a request whose answer was lost, so the name may be taken by the file itself.
+    fn link_no_replace(&self, name: &str, to: &Folder, new: &str) -> io::Result<()> {
+        match linkat(&self.0, name, &to.0, new, AtFlags::empty()) {
+            Err(Errno::EXIST) if self.is_same_file(name, to, new)? => {}
+            linked => linked?,
+        }
+        self.remove_file(name)
+    }
+
+    /// Whether two names are of one file.
+    fn is_same_file(&self, name: &str, to: &Folder, other: &str) -> io::Result<bool> {
+        let file = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let other = statat(&to.0, other, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((file.st_dev, file.st_ino) == (other.st_dev, other.st_ino))
     }
 
     /// Makes a folder, which must not exist.
@@ -153,5 +167,29 @@ impl Folder {
     /// Removes a folder, which must be empty.
     pub(super) fn remove_folder(&self, name: &str) -> io::Result<()> {
         Ok(unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A request to link that is carried out and, since its answer is lost, repeated, finds the name taken by its
+    /// own file.
+    #[test]
+    fn a_name_that_an_own_link_has_taken_is_ones_own() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = Folder::open(root.path(), "").unwrap();
+        let file = |name: &str| root.path().join(name);
+        fs::write(file("temporary"), b"x").unwrap();
+        fs::hard_link(file("temporary"), file("object")).unwrap();
+        folder.link_no_replace("temporary", &folder, "object").unwrap();
+        assert!(!file("temporary").exists());
+        fs::write(file("temporary"), b"x").unwrap();
+        let taken = folder.link_no_replace("temporary", &folder, "object").unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert!(file("temporary").exists());
     }
 }

@@ -343,6 +343,7 @@ fn folders_deeper_than_any_object_are_not_opened() {
         let deep = folder.path().join(format!("{above}{}", "d/".repeat(1500)));
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("x"), b"x").unwrap();
+        fs::write(folder.path().join(format!("{above}d/d/d/d/d/d/x")), b"x").unwrap();
     }
     let mut seen = Vec::new();
     store
