@@ -1,5 +1,5 @@
-//! Objects among the records of keys that nobody has signed: they stop nobody, except where one may be what is
-//! left of a removal or a rotation, until an operator settles it.
+//! Objects among the records of keys that nobody has signed: they stop nobody, except where one may be what is left of a
+//! removal or a rotation, until an operator settles it.
 
 use super::{
     settle::{Settlement, plan_settling, settle},
@@ -23,8 +23,8 @@ fn is_removed(store: &MemStore, key_id: KeyId) -> bool {
     root_of(store).look_again().unwrap().is_removed(key_id)
 }
 
-/// Somebody who can only create objects keeps nobody from writing with them, nor from removing keys, and all of
-/// them are named until an operator settles them.
+/// Somebody who can only create objects keeps nobody from writing with them, nor from removing keys, and all of them are
+/// named until an operator settles them.
 #[test]
 fn what_nobody_has_signed_stops_nobody() {
     let (store, root) = new_repo();
