@@ -8,7 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::Mutex,
 };
 
 use holdfast_pipe::lock::lock;
@@ -318,22 +318,12 @@ pub struct Removed {
 ///
 /// A key that was removed can be removed again, to refuse what may still end with it.
 pub fn remove(repo: &Repo, key_id: KeyId, under_way: UnderWay) -> Result<Removed, KeyError> {
-    remove_as(repo, key_id, under_way, as_operator)
-}
-
-/// As [`remove`], by somebody whom `signer` finds fit for it.
-pub(super) fn remove_as<'r>(
-    repo: &'r Repo,
-    key_id: KeyId,
-    under_way: UnderWay,
-    signer: impl Fn(&'r Repo, &'static str) -> Result<(&'r KeyMaterial, Arc<Trust>), KeyError>,
-) -> Result<Removed, KeyError> {
     let mut newest = Newest { under_way, logs: BTreeMap::new() };
     for _ in 0..ATTEMPTS {
         // Everything slow comes first: what begins and ends between the last look and the
         // creation of the record is lost.
         newest.catch_up(repo).map_err(of_listing)?;
-        let (keys, trust, may_sign) = match signer(repo, "remove a key") {
+        let (keys, trust, may_sign) = match as_operator(repo, "remove a key") {
             Ok((keys, trust)) => (keys, trust, true),
             // Removed in the previous attempt, whose reply got lost, or by another.
             Err(KeyError::Removed { key_id: own }) if own == key_id => {
@@ -383,7 +373,6 @@ pub(super) fn remove_as<'r>(
             kept_records: kept,
             rotations,
             last_rotation: Some(last_rotation),
-            settles: None,
         };
         let record = signed::sign(keys, Sort::Removal, &removal);
         if record.len() as u64 > RECORD_BYTES_MAX {

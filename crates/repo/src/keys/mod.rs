@@ -17,7 +17,6 @@ mod operator;
 mod password;
 pub(crate) mod role;
 mod rotation;
-pub mod settle;
 mod signed;
 mod slot;
 pub(crate) mod trust;
@@ -347,9 +346,7 @@ pub(crate) fn look(store: &dyn Store, material: &KeyMaterial) -> Result<Trust, S
         // Nobody else would believe what it signs.
         trust.block(&signer_path(material.key_id()), Damage::Missing);
     }
-    let mut strays = Vec::new();
-    rotation::read(store, &trust, material, &mut strays)?;
-    trust.note_stray_rotations(strays);
+    rotation::read(store, &trust, material)?;
     Ok(trust)
 }
 

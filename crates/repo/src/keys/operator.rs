@@ -25,18 +25,6 @@ pub(super) fn as_operator<'a>(
     repo: &'a Repo,
     act: &'static str,
 ) -> Result<(&'a KeyMaterial, Arc<Trust>), KeyError> {
-    let (keys, trust) = as_settler(repo, act)?;
-    match repo.blocking(&trust) {
-        Some((object, what)) => Err(damaged(object, what)),
-        None => Ok((keys, trust)),
-    }
-}
-
-/// As [`as_operator`], for whoever is about to settle what keeps everybody from writing.
-pub(super) fn as_settler<'a>(
-    repo: &'a Repo,
-    act: &'static str,
-) -> Result<(&'a KeyMaterial, Arc<Trust>), KeyError> {
     let keys = repo.keys();
     if repo.info().suite == Suite::None {
         return Err(KeyError::NothingToProtect { location: repo.store().location() });
@@ -48,5 +36,8 @@ pub(super) fn as_settler<'a>(
     if trust.is_removed(keys.key_id()) {
         return Err(KeyError::Removed { key_id: keys.key_id() });
     }
-    Ok((keys, trust))
+    match repo.blocking(&trust) {
+        Some((object, what)) => Err(damaged(object, what)),
+        None => Ok((keys, trust)),
+    }
 }

@@ -4,8 +4,6 @@
 //! Each is one record, signed by an operator, with a share for every key, sealed for that key's exchange key.
 //! What was sealed before stays as it is, and so do the keys that open it.
 
-use std::iter;
-
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
@@ -78,13 +76,11 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
 /// Returns how many records there are, and the hash of the last.
 ///
 /// Of the rotations that existed when a key was removed, the last must still exist: it tells whether the
-/// others are unchanged. A problem keeps everybody from sealing anything for what was taken up. What is after a gap
-/// and was signed by no operator is none, but one of the `strays`.
+/// others are unchanged. A problem keeps everybody from sealing anything for what was taken up.
 pub(super) fn read(
     store: &dyn Store,
     trust: &Trust,
     keys: &KeyMaterial,
-    strays: &mut Vec<ObjectPath>,
 ) -> Result<(u8, Hex<32>), StoreError> {
     let repository = keys.repository().repository_id;
     let known = trust.last_rotation();
@@ -100,16 +96,6 @@ pub(super) fn read(
             // A listing may lag behind.
             None if number > least => break,
             None if exists(store, &at)? => {}
-            Some(found) if number > least => {
-                for path in iter::once(found).chain(listed.by_ref()) {
-                    if is_signed(repository, trust, &record(store, &path)?) {
-                        problem = Some((at.clone(), Damage::Missing));
-                    } else {
-                        strays.push(path);
-                    }
-                }
-                break;
-            }
             _ => {
                 problem = Some((at, Damage::Missing));
                 break;
@@ -136,31 +122,6 @@ pub(super) fn read(
     }
     keys.set_rotation_problem(problem);
     Ok((count, previous))
-}
-
-/// Whether an operator has signed these bytes as a rotation that counts, wherever they are stored.
-fn is_signed(repository: RepositoryId, trust: &Trust, bytes: &[u8]) -> bool {
-    let rotation: Result<(Rotation, _), _> = signed::read(repository, Sort::Rotation, bytes);
-    rotation.is_ok_and(|(rotation, by)| trust.may_rotate(by, rotation.number, object_hash(bytes)))
-}
-
-/// The object that keeps everybody from writing, if it is in the place of the next rotation and no operator has signed
-/// it: as far as records tell, nothing was sealed for it.
-pub(super) fn made_up(
-    store: &dyn Store,
-    trust: &Trust,
-    keys: &KeyMaterial,
-) -> Result<Option<ObjectPath>, StoreError> {
-    let least = trust.last_rotation().map_or(0, |(number, _)| number).max(keys.rotations());
-    let Some((at, Damage::Malformed { .. })) = keys.rotation_problem() else { return Ok(None) };
-    let repository = keys.repository().repository_id;
-    for found in listed(store, "rotations/", &|name| is_number(name, 3))?.paths {
-        // One that was signed after it, or in its place, is genuine, and so is what it continues.
-        if found >= at && is_signed(repository, trust, &record(store, &found)?) {
-            return Ok(None);
-        }
-    }
-    Ok((at > path(least)).then_some(at))
 }
 
 fn read_one(
@@ -212,7 +173,7 @@ pub(super) fn require_counted(keys: &KeyMaterial) -> Result<(), KeyError> {
 fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMaterial, Hex<32>), KeyError> {
     let latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
         .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
-    let (count, last) = read(store, trust, &latest, &mut Vec::new())?;
+    let (count, last) = read(store, trust, &latest)?;
     match latest.rotation_problem() {
         Some((object, what)) => Err(damaged(object, what)),
         // The key object knows this rotation, but nobody else would any more.

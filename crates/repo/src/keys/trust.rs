@@ -11,9 +11,7 @@
 //!   disagree, the later one is right. If what follows an outcome is damaged or gone, nothing tells;
 //!   then the outcome is believed, since an existing backup must not be lost with another.
 //! - A record that cannot be believed counts for nothing, is reported, and blocks all writing if writers
-//!   would have to go by it. An object that is not named like a record is none. One among the removals that no
-//!   operator has signed is passed over, unless it may be what is left of a removal: a key that it may have
-//!   removed stands without an object. Otherwise everybody who can write to the store could lock out all others.
+//!   would have to go by it. An object that is not named like a record is none.
 //! - Nothing that somebody without a key can add makes a removed key believed: after a gap in the log of
 //!   removals, those that an operator has signed still count against the keys that they name.
 
@@ -83,19 +81,6 @@ pub(super) struct Removal {
     /// Hash of the last of them; zeros if there was none.
     #[serde(default)]
     pub(super) last_rotation: Option<ObjectHash>,
-    /// In a record by which a repair settles the log: hashes of the removals that count although the log is
-    /// broken before them. Objects before this record that nobody has signed count for nothing from then on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) settles: Option<Vec<ObjectHash>>,
-}
-
-impl Unsettled {
-    fn settle(&mut self, settled: &[ObjectHash]) {
-        self.strangers.clear();
-        self.doubtful = 0;
-        self.broken.retain(|hash| !settled.contains(hash));
-        self.broken_at = self.broken_at.take().filter(|_| !self.broken.is_empty());
-    }
 }
 
 impl Removal {
@@ -143,21 +128,6 @@ pub struct Author {
     pub(crate) yields_to_what_follows: bool,
 }
 
-/// What is among the removals besides the log that operators have signed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Unsettled {
-    /// Objects that no operator has signed, each with what is wrong with it.
-    pub(super) strangers: Vec<(ObjectPath, &'static str)>,
-    /// Those of them that nothing is missing before: each may be what is left of a removal.
-    pub(super) doubtful: usize,
-    /// Hashes of the removals before which the log is broken.
-    pub(super) broken: Vec<ObjectHash>,
-    /// Where it is broken first.
-    broken_at: Option<(ObjectPath, Damage)>,
-    /// Keys that stand without an object, if a removal may be lost: it may have been theirs.
-    pub(super) without_object: Vec<KeyId>,
-}
-
 /// Whose signatures are believed, as of one look at the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
@@ -169,11 +139,6 @@ pub(crate) struct Trust {
     unchained: Vec<Removal>,
     /// Hash of the last removal.
     last_removal: Hex<32>,
-    next_removal: u64,
-    /// What a repair has to settle among the removals.
-    pub(super) unsettled: Unsettled,
-    /// Objects after the rotations that no operator has signed.
-    pub(super) stray_rotations: Vec<ObjectPath>,
     /// Records that count for nothing.
     problems: Vec<(String, Damage)>,
     /// The first of them that blocks all writing, since writers should have gone by it.
@@ -188,9 +153,6 @@ impl Default for Trust {
             removals: Vec::new(),
             unchained: Vec::new(),
             last_removal: NO_OBJECT,
-            next_removal: 1,
-            unsettled: Unsettled::default(),
-            stray_rotations: Vec::new(),
             problems: Vec::new(),
             blocking: None,
         }
@@ -212,40 +174,36 @@ impl Trust {
         let mut trust = Self::default();
         let vouchers = trust.read_vouchers(store, repository, anchors)?;
         let removals = trust.listed(store, "removals/", &|name| is_number(name, 10))?;
+        let mut is_chained = true;
         let mut known = believed(anchors, &vouchers, &trust);
-        // The first number that nothing is stored under: nobody but a repair continues the log after it.
-        let gap = (1..).zip(&removals).find(|(number, path)| **path != removal_path(*number));
-        let gap = gap.map_or(removals.len() as u64 + 1, |(number, _)| number);
-        let mut met = HashSet::new();
         for path in removals {
             let bytes = record(store, &path)?;
-            let hash = object_hash(&bytes);
-            let is_after_gap = path > removal_path(gap);
-            match trust.read_signed_removal(repository, &known, &bytes) {
-                // Anybody can copy a genuine record as often as they like.
-                Ok(_) if !met.insert(hash) => trust.pass_over(path, "it is a copy of another", is_after_gap),
-                Ok(removal) if !is_after_gap && trust.is_next(&path, &removal) => {
-                    trust.last_removal = hash;
-                    if let Some(settled) = &removal.settles {
-                        trust.unsettled.settle(settled);
+            let expected = removal_path(trust.next_removal());
+            if is_chained && path == expected {
+                match trust.read_removal(repository, &known, &bytes) {
+                    Ok(removal) => {
+                        trust.last_removal = object_hash(&bytes);
+                        trust.removals.push(removal);
+                        known = believed(anchors, &vouchers, &trust);
+                        continue;
                     }
-                    trust.removals.push(removal);
+                    // What follows builds on it.
+                    Err(what) => trust.block(&path, Damage::Malformed { what }),
+                }
+            } else if is_chained {
+                trust.block(&expected, Damage::Missing);
+            }
+            is_chained = false;
+            // Anybody can copy a genuine record as often as they like: the first one of a key says it all.
+            match trust.read_signed_removal(repository, &known, &bytes) {
+                Ok(removal) if !trust.is_removed(removal.key_id) => {
+                    trust.unchained.push(removal);
                     known = believed(anchors, &vouchers, &trust);
                 }
-                Ok(removal) => {
-                    trust.break_at(&path, hash, gap);
-                    // The first one of a key says it all.
-                    if !trust.is_removed(removal.key_id) {
-                        trust.unchained.push(removal);
-                        known = believed(anchors, &vouchers, &trust);
-                    }
-                }
-                Err(what) => trust.pass_over(path, what, is_after_gap),
+                Ok(_) | Err(_) => {}
             }
         }
-        trust.next_removal = gap;
         trust.believed = known;
-        trust.judge_unsettled(store)?;
         let mut others: Vec<_> =
             vouchers.iter().filter(|it| !trust.believed.contains_key(&it.voucher.signer.public)).collect();
         // Whoever was dropped may have vouched for others, whose records may come first.
@@ -268,72 +226,6 @@ impl Trust {
             trust.tell(&signer_path(vouched.voucher.signer.key_id), Damage::Malformed { what });
         }
         Ok(trust)
-    }
-
-    /// Whether a removal stored as `path` continues the log; what nobody has signed may lie between.
-    fn is_next(&self, path: &ObjectPath, removal: &Removal) -> bool {
-        *path == removal_path(removal.number) && removal.previous == self.last_removal
-    }
-
-    fn pass_over(&mut self, path: ObjectPath, what: &'static str, is_after_gap: bool) {
-        self.unsettled.doubtful += usize::from(!is_after_gap);
-        self.unsettled.strangers.push((path, what));
-    }
-
-    /// Notes that the log is broken before a removal that an operator has signed.
-    fn break_at(&mut self, path: &ObjectPath, hash: ObjectHash, gap: u64) {
-        // A settled one may come after the record that settles it.
-        if self.removals.iter().any(|it| it.settles.iter().flatten().any(|settled| *settled == hash)) {
-            return;
-        }
-        let gap = removal_path(gap);
-        let broken_at = match self.unsettled.strangers.first() {
-            Some((stranger, what)) if *stranger < gap => (stranger.clone(), Damage::Malformed { what }),
-            _ if gap < *path => (gap, Damage::Missing),
-            _ => {
-                let what = "it does not continue the removals before it";
-                (path.clone(), Damage::Malformed { what })
-            }
-        };
-        self.unsettled.broken.push(hash);
-        self.unsettled.broken_at.get_or_insert(broken_at);
-    }
-
-    /// Blocks all writing if a removal is lost, or may be. What nobody has signed is named in any case.
-    fn judge_unsettled(&mut self, store: &dyn Store) -> Result<(), StoreError> {
-        let mut unsettled = std::mem::take(&mut self.unsettled);
-        if unsettled.doubtful > 0 || !unsettled.broken.is_empty() {
-            unsettled.without_object = self.without_object(store)?;
-        }
-        if let Some((path, damage)) = unsettled.broken_at.clone() {
-            self.block(&path, damage);
-        }
-        for (at, (path, what)) in unsettled.strangers.iter().enumerate() {
-            let damage = Damage::Malformed { what };
-            if unsettled.broken_at.as_ref().is_some_and(|(broken_at, _)| broken_at == path) {
-                continue;
-            }
-            match at < unsettled.doubtful && !unsettled.without_object.is_empty() {
-                true => self.block(path, damage),
-                false => self.tell(path, damage),
-            }
-        }
-        self.unsettled = unsettled;
-        Ok(())
-    }
-
-    /// Keys that stand, but whose object is gone, as a removal leaves them.
-    fn without_object(&self, store: &dyn Store) -> Result<Vec<KeyId>, StoreError> {
-        let mut left: HashSet<String> =
-            self.standing().map(|known| format!("keys/{}", known.signer.key_id)).collect();
-        store.list("keys/", &mut |object| {
-            left.remove(object.path.as_str());
-            !left.is_empty()
-        })?;
-        let ids = self.standing().map(|known| known.signer.key_id);
-        let mut without: Vec<KeyId> = ids.filter(|id| left.contains(&format!("keys/{id}"))).collect();
-        without.sort_unstable();
-        Ok(without)
     }
 
     /// The removed operator behind a voucher that does not count, unless it should: one that the removal keeps
@@ -424,13 +316,6 @@ impl Trust {
         self.removals.iter().chain(&self.unchained)
     }
 
-    /// Notes objects after the rotations that no operator has signed: they count for nothing.
-    pub(super) fn note_stray_rotations(&mut self, strays: Vec<ObjectPath>) {
-        let what = "no operator of this repository signed it";
-        strays.iter().for_each(|path| self.tell(path, Damage::Malformed { what }));
-        self.stray_rotations = strays;
-    }
-
     /// Reports a record that counts for nothing.
     fn tell(&mut self, path: &ObjectPath, damage: Damage) {
         if self.problems.len() < PROBLEMS_MAX {
@@ -442,6 +327,19 @@ impl Trust {
     pub(super) fn block(&mut self, path: &ObjectPath, damage: Damage) {
         self.tell(path, damage.clone());
         self.blocking.get_or_insert_with(|| (path.to_string(), damage));
+    }
+
+    fn read_removal(
+        &self,
+        repository: RepositoryId,
+        believed: &HashMap<Hex<32>, Believed>,
+        bytes: &[u8],
+    ) -> Result<Removal, &'static str> {
+        let removal = self.read_signed_removal(repository, believed, bytes)?;
+        if removal.number != self.next_removal() || removal.previous != self.last_removal {
+            return Err("it does not continue the removals before it");
+        }
+        Ok(removal)
     }
 
     /// Reads a removal that an operator has signed, wherever it is stored.
@@ -457,10 +355,10 @@ impl Trust {
         if !is_operator {
             return Err("no operator of this repository signed it");
         }
-        match removal.format == FORMAT {
-            true => Ok(removal),
-            false => Err("it is of another format"),
+        if removal.format != FORMAT {
+            return Err("it is of another format");
         }
+        Ok(removal)
     }
 
     /// Path of the next removal.
@@ -470,7 +368,7 @@ impl Trust {
 
     /// Number of the next removal.
     pub(super) fn next_removal(&self) -> u64 {
-        self.next_removal
+        self.removals.len() as u64 + 1
     }
 
     /// The hash that the next removal names as that of the one before it.

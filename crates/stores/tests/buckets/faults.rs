@@ -400,8 +400,8 @@ fn a_service_that_knows_no_conditions_is_found_out() {
     assert_is_found_out(&*scene.through, &*scene.straight);
 }
 
-/// A service that refuses requests with a condition is found out by `init`, too. From then on names are looked up first;
-/// where nothing says that one writer is expected, nothing is created.
+/// A service that refuses requests with a condition is found out by `init`, too. From then on names are looked up
+/// first; where nothing says that one writer is expected, nothing is created.
 #[test]
 fn a_service_that_refuses_conditions_is_for_one_writer() {
     let server = ObjectStorage::start(ObjectStorageKind::Moto).unwrap();

@@ -104,8 +104,8 @@ fn a_log_that_has_lost_its_end_is_mended_at_once() {
     backup(&root, &log).unwrap();
 }
 
-/// Leases are not signed. One that is made up for the run after the next looks as if an outcome were lost: no run begins
-/// until a repair has ended what seems to have been there, and nothing that is there is lost by that.
+/// Leases are not signed. One that is made up for the run after the next looks as if an outcome were lost: no
+/// run begins until a repair has ended what seems to have been there, and nothing that is there is lost by that.
 #[test]
 fn a_made_up_lease_stops_a_log_until_it_is_repaired() {
     let (store, root, clock) = new_repo_with_clock();

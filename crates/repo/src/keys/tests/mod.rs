@@ -12,7 +12,6 @@ mod opening;
 mod removal;
 mod roles;
 mod rotation;
-mod settling;
 
 use super::{
     manage::{NewKey, UnderWay, add, change, list, trusted},

@@ -176,7 +176,8 @@ mod tests {
 
     use super::*;
 
-    /// A request to link that is carried out and, since its answer is lost, repeated, finds the name taken by its own file.
+    /// A request to link that is carried out and, since its answer is lost, repeated, finds the name taken by its
+    /// own file.
     #[test]
     fn a_name_that_an_own_link_has_taken_is_ones_own() {
         let root = tempfile::tempdir().unwrap();
