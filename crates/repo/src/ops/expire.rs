@@ -24,7 +24,7 @@ use crate::{
     log::{
         history::History,
         hold::Hold,
-        outcome::{Intent, Outcome, Part},
+        outcome::{Intent, Part},
         run::{BeginError, Ending, FinishError, Run, RunOptions},
     },
     ops::{
@@ -183,10 +183,10 @@ impl<'a> Planner<'a> {
         request: &ExpireRequest,
         now: Timestamp,
     ) -> Result<ExpirePlan, ExpireError> {
-        // A copy was taken before it was made, whatever the clock of the repository that it comes from says.
-        let at = |outcome: &Outcome| outcome.taken_at().min(outcome.at);
-        let candidates: Vec<Candidate> =
-            history.standing().map(|outcome| Candidate { run: outcome.run, at: at(outcome) }).collect();
+        let candidates: Vec<Candidate> = history
+            .standing()
+            .map(|outcome| Candidate { run: outcome.run, at: outcome.taken_at() })
+            .collect();
         let verdicts: Vec<_> = match request {
             ExpireRequest::ByRules(rules) => self.judge(history, &candidates, rules, now)?,
             ExpireRequest::Named(runs) | ExpireRequest::Exactly(runs) => {

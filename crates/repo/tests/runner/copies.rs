@@ -462,23 +462,6 @@ fn retention_of_copies_goes_by_when_they_were_taken() {
     assert_eq!(plan.dropped, [RunNo(1)]);
 }
 
-/// Rules drop copies from a repository whose clock is hours ahead, too: they count as taken when they were copied.
-#[test]
-fn retention_drops_copies_from_a_clock_that_is_ahead() {
-    let (clock, behind) = (ManualClock::default(), ManualClock::default());
-    behind.set_back(Duration::from_secs(3 * 3600));
-    let (from, _) = four_backups_of(Suite::None, Some(&clock), 8);
-    let to = World::over(MemStore::with_clock(behind.clone()), Suite::None);
-    for run in 1..=4 {
-        behind.advance(Duration::from_secs(24 * 3600));
-        copied(&from, &to, run);
-    }
-    let policy = RetentionPolicy { daily: 3, ..RetentionPolicy::default() };
-    let rules = ExpireRequest::ByRules(Rules::by_age(policy, jiff::tz::TimeZone::UTC));
-    let plan = plan_expire(&to.repo, &to.history(), &rules, to.repo.now().unwrap()).unwrap();
-    assert_eq!(plan.dropped, [RunNo(1)]);
-}
-
 /// A key that cannot read the target adds copies to it, each based on the previous one.
 #[test]
 fn a_writer_of_the_target_copies_what_it_cannot_read_there() {
