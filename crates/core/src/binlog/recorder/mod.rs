@@ -247,18 +247,22 @@ impl Recorder {
             self.tracker = Tracker::default();
             self.format.clear();
         }
-        // Where the server's GTIDs start over, ours do too.
-        if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = &gap {
-            self.gtids = Gtids::none(server.flavor());
-            self.logged = None;
-            self.last_transaction = None;
-        }
         self.server = server;
+        self.start_over_after(gap.as_ref());
         self.place = place;
         self.is_after_first = false;
         self.known = known;
         self.gap = gap.or(self.gap.take());
         Ok(())
+    }
+
+    /// Where the server's GTIDs start over, ours do too.
+    fn start_over_after(&mut self, gap: Option<&Gap>) {
+        if let Some(Gap { kind: GapKind::Reset | GapKind::Diverged | GapKind::OtherServer, .. }) = gap {
+            self.gtids = Gtids::none(self.server.flavor());
+            self.logged = None;
+            self.last_transaction = None;
+        }
     }
 
     /// Notes the settings by which the server leaves something out of what follows,
@@ -305,6 +309,7 @@ impl Recorder {
         self.format.clone_from(&stretch.format);
         let format = stretch.format_bytes()?;
         self.checksum = Checksum::of_format(&format).unwrap_or_default();
+        self.start_over_after(stretch.gap.as_ref());
         if let Some(before) = &stretch.gtids_before {
             self.gtids = parse_gtids(self.server.flavor(), before)?;
         }
@@ -410,7 +415,10 @@ impl Recorder {
                 return Err(RecordError::NotAsArchived(Place { position, ..self.place.clone() }));
             }
             self.end_stretch(true, sink)?;
-            self.gap = self.gap.take().or_else(|| self.skipped(&file));
+            if self.gap.is_none() {
+                self.gap = self.skipped(&file);
+                self.missing = self.gap.as_ref().map(|gap| gap.text.clone());
+            }
             self.place = Place { file, position };
             self.is_after_first = false;
             self.format.clear();

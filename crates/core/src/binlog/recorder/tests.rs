@@ -119,6 +119,31 @@ fn files_that_are_skipped() {
             is_missing.then_some(GapKind::Purged),
             "{next}: {gap:?}"
         );
+        assert_eq!(recorder.take_missing(), gap.map(|gap| gap.text), "{next}");
+    }
+}
+
+/// After a reset, transactions are counted anew: by whoever sees it, and by whoever reads that back.
+#[test]
+fn what_was_counted_before_a_reset() {
+    let mut end = 1_000;
+    let bytes = event(&mut end, EventKind::INTVAR, &[0; 9]);
+    let place = Place { file: "binlog.000001".to_owned(), position: 1_000 };
+    let (mut kept, server) = (Kept::default(), server("9.7.4"));
+    let gap = Gap { kind: GapKind::Reset, text: "reset".to_owned() };
+    let before = || {
+        let mut recorder = Recorder::new(server.clone());
+        recorder.gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9".parse().map(Gtids::MySql).unwrap();
+        recorder
+    };
+    let mut seen = before();
+    seen.begin_stream(server.clone(), Start { gap: Some(gap), ..Start::at(place) }, &mut kept).unwrap();
+    seen.received(&bytes, &mut kept).unwrap();
+    let stretch = seen.stretch().unwrap();
+    let mut read = before();
+    read.begin_stored(&stretch, &mut kept).unwrap();
+    for recorder in [seen, read] {
+        assert_eq!(recorder.stretch().unwrap().gtids_after, None);
     }
 }
 

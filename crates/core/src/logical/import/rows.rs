@@ -21,7 +21,7 @@ const NAMES_SHOWN_MAX: usize = 5;
 /// The condition on the rows that the backup has of such a table: a load asks before it makes it without rows.
 const NO_ROWS: &str = "FALSE /* the dump has no rows of it */";
 /// Engines that store no rows of their own.
-const WITHOUT_ROWS: [&str; 4] = ["MRG_MYISAM", "FEDERATED", "BLACKHOLE", "CONNECT"];
+const WITHOUT_ROWS: [&str; 5] = ["MRG_MYISAM", "FEDERATED", "BLACKHOLE", "CONNECT", "SPIDER"];
 
 /// The tables on the private server whose rows the dump does not hold.
 pub(super) fn missing(session: &mut Session, said: &RowsSaid, is_directory: bool) -> Result<Vec<TableName>> {

@@ -119,7 +119,7 @@ struct State {
     /// Ranges that are waiting or being read.
     open: usize,
     tables: Vec<TableState>,
-    /// Locked tables that are not read yet; `None` if there are none, or once their end was reported.
+    /// Locked tables that are not stored yet; `None` if there are none, or once their end was reported.
     locked_left: Option<usize>,
     ranges: u64,
     has_failed: bool,
@@ -307,16 +307,18 @@ impl Queue {
         let table = &mut state.tables[range.table];
         table.ranges_left -= 1;
         let is_last = table.ranges_left == 0;
-        if is_last && table.is_locked {
-            state.locked_left = state.locked_left.map(|left| left.saturating_sub(1));
-        }
         self.changed.notify_all();
         is_last
     }
 
-    /// Notes that the table is stored.
+    /// Notes that the table is stored, and that nothing more is asked of it.
     pub(super) fn ended(&self, number: usize, totals: RowTotals) {
-        self.state().tables[number].totals = Some(totals);
+        let mut state = self.state();
+        let table = &mut state.tables[number];
+        table.totals = Some(totals);
+        if table.is_locked {
+            state.locked_left = state.locked_left.map(|left| left.saturating_sub(1));
+        }
     }
 
     /// Whether all locked tables are read. True only once.
