@@ -1,3 +1,5 @@
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::program::{Program, bare, run};
@@ -52,15 +54,17 @@ fn a_repository_that_is_not_there_is_exit_5() {
     assert!(it.err.contains("there is no repository at"), "{it:#?}");
 }
 
+/// A command on the program's repository that is given no password.
+fn without_password(program: &Program, words: &[&str]) -> Command {
+    let mut command = bare(&program.path(""));
+    command.args(words).arg("--repo").arg(program.repository());
+    command
+}
+
 #[test]
 fn a_repository_without_encryption_asks_for_no_password_and_takes_none() {
     let program = Program::new();
-    let home = program.path("");
-    let with = |words: &[&str]| {
-        let mut command = bare(&home);
-        command.args(words).arg("--repo").arg(program.repository());
-        command
-    };
+    let with = |words: &[&str]| without_password(&program, words);
     run(&mut with(&["init", "--no-encryption"])).expect_code(0);
     run(&mut with(&["list"])).expect_code(0);
     let it = run(with(&["list"]).env("HOLDFAST_PASSWORD", "x")).expect_code(6);
@@ -72,12 +76,7 @@ fn a_repository_without_encryption_asks_for_no_password_and_takes_none() {
 #[test]
 fn a_repository_without_encryption_is_told_unless_it_is_meant() {
     let program = Program::new();
-    let home = program.path("");
-    let with = |words: &[&str]| {
-        let mut command = bare(&home);
-        command.args(words).arg("--repo").arg(program.repository());
-        command
-    };
+    let with = |words: &[&str]| without_password(&program, words);
     run(&mut with(&["init", "--no-encryption"])).expect_code(0);
     let warning = format!("the repository {} is not encrypted", program.repository().display());
     for words in [&["list"][..], &["check"], &["prune"], &["key", "list"], &["doctor", "--no-server"]] {

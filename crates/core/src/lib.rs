@@ -10,6 +10,7 @@ pub mod error;
 pub mod event;
 mod key_files;
 pub mod meter;
+mod naming;
 mod no_servers;
 pub mod points;
 mod real_path;

@@ -5,60 +5,48 @@
 //! little: strings after a word that ends in `PASSWORD` or `AUTHENTICATION_STRING`, all in a `SET PASSWORD`, and after
 //! `IDENTIFIED` those that follow `BY`, `AS`, `USING` or `REPLACE`; in all strings, the password of a URL.
 
+use holdfast_formats::sql::{Comments, Kind, Modes, tokens};
+
 /// What stands for a password.
 const HIDDEN: &str = "'***'";
 /// Where the message of a server's applier quotes a statement.
 const QUOTED: [&str; 2] = ["Query: '", "near '"];
 
-/// A piece of a statement. All pieces joined are the statement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece<'a> {
-    /// Letters, digits, `_`, `@` and what else identifiers have.
-    Word(&'a str),
-    /// With its quotes; the end may be cut off.
-    Text(&'a str),
-    /// In backticks.
-    Name(&'a str),
-    /// White space, a comment, or the mark around code that only some servers execute.
-    Blank(&'a str),
-    Sign(&'a str),
-}
-
 /// A statement without the passwords in it.
 pub(crate) fn without_passwords(statement: &str) -> String {
     let mut shown = String::with_capacity(statement.len());
     let mut before = Before::default();
-    for piece in Pieces(statement) {
-        match piece {
-            Piece::Word(word) => {
-                let upper = word.to_uppercase();
+    for (kind, text) in Pieces(statement) {
+        match kind {
+            Kind::Word => {
+                let upper = text.to_uppercase();
                 // A string's character set.
                 let is_introducer = upper.starts_with('_') || upper == "N" || upper == "X";
                 match upper.starts_with("0X") && before.tell_a_password() {
                     true => shown.push_str(HIDDEN),
-                    false => shown.push_str(word),
+                    false => shown.push_str(text),
                 }
                 if !is_introducer {
                     before.add_word(upper);
                 }
             }
-            Piece::Text(_) if before.tell_a_password() => shown.push_str(HIDDEN),
-            Piece::Text(text) => {
+            Kind::Text if before.tell_a_password() => shown.push_str(HIDDEN),
+            Kind::Text => {
                 shown.push_str(&without_url_password(text));
                 before.last.clear();
             }
-            Piece::Name(name) => {
-                shown.push_str(name);
-                before.add_word(name.trim_matches('`').to_uppercase());
+            Kind::Name => {
+                shown.push_str(text);
+                before.add_word(text.trim_matches('`').to_uppercase());
             }
-            Piece::Sign(sign) => {
-                shown.push_str(sign);
-                before.is_assigned = sign == "=";
-                if !matches!(sign, "(" | "=" | ":") {
+            Kind::Symbol => {
+                shown.push_str(text);
+                before.is_assigned = text == "=";
+                if !matches!(text, "(" | "=" | ":") {
                     before.last.clear();
                 }
             }
-            Piece::Blank(blank) => shown.push_str(blank),
+            Kind::Space | Kind::Comment => shown.push_str(text),
         }
     }
     shown
@@ -117,52 +105,35 @@ fn without_url_password(text: &str) -> String {
     hidden().unwrap_or_else(|| text.to_owned())
 }
 
-/// Cuts a statement into pieces.
+/// The tokens of a statement, all of which joined are the statement. Of a comment that some servers execute
+/// (`/*!50706 ... */`, `/*M!100100 ... */`), only the marks are none.
 struct Pieces<'a>(&'a str);
 
 impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
+    type Item = (Kind, &'a str);
 
-    fn next(&mut self) -> Option<Piece<'a>> {
-        let rest = self.0;
-        let first = rest.chars().next()?;
-        let end_of = |mark: &str| rest.find(mark).map_or(rest.len(), |at| at + mark.len());
-        let end_while = |is_in: fn(char) -> bool| rest.find(|c| !is_in(c)).unwrap_or(rest.len());
-        let is_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
-        let (end, piece): (usize, fn(&'a str) -> Piece<'a>) = match first {
-            '\'' | '"' => (quoted_len(rest, first), Piece::Text),
-            '`' => (quoted_len(rest, first), Piece::Name),
-            c if c.is_whitespace() => (end_while(char::is_whitespace), Piece::Blank),
-            // Code that only some servers execute: `/*!50706 ... */`, `/*M!100100 ... */`.
-            _ if rest.starts_with("/*!") || rest.starts_with("/*M!") => {
-                let mark = rest.find('!').map_or(rest.len(), |at| at + 1);
-                let digits = rest[mark..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - mark);
-                (mark + digits, Piece::Blank)
+    fn next(&mut self) -> Option<(Kind, &'a str)> {
+        let (kind, len) = match mark_len(self.0) {
+            Some(len) => (Kind::Space, len),
+            None => {
+                let token = tokens(self.0.as_bytes(), Modes::default(), Comments::All).next()?;
+                (token.kind, token.bytes.len())
             }
-            _ if rest.starts_with("*/") => (2, Piece::Blank),
-            _ if rest.starts_with("/*") => (end_of("*/"), Piece::Blank),
-            '#' => (end_of("\n"), Piece::Blank),
-            _ if rest.starts_with("-- ") => (end_of("\n"), Piece::Blank),
-            c if is_of_word(c) => (end_while(is_of_word), Piece::Word),
-            c => (c.len_utf8(), Piece::Sign),
         };
-        let (piece_text, rest) = rest.split_at(end);
+        // Tokens end where characters do.
+        let (text, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
-        Some(piece(piece_text))
+        Some((kind, text))
     }
 }
 
-/// How long a string in quotes is, or all of what is left if it does not end.
-fn quoted_len(text: &str, quote: char) -> usize {
-    let mut chars = text.char_indices().skip(1).peekable();
-    while let Some((at, c)) = chars.next() {
-        if c == '\\' && quote != '`' {
-            chars.next();
-        } else if c == quote && chars.next_if(|(_, next)| *next == quote).is_none() {
-            return at + c.len_utf8();
-        }
+/// How long the mark is that begins or ends code which only some servers execute, if there is one.
+fn mark_len(text: &str) -> Option<usize> {
+    if text.starts_with("*/") {
+        return Some(2);
     }
-    text.len()
+    let code = text.strip_prefix("/*!").or_else(|| text.strip_prefix("/*M!"))?;
+    Some(text.len() - code.trim_start_matches(|c: char| c.is_ascii_digit()).len())
 }
 
 #[cfg(test)]

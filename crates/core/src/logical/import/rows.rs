@@ -10,9 +10,13 @@ use super::judge::RowsSaid;
 use crate::{
     error::Result,
     logical::{
-        catalog::listing::{Listing, TableKind},
+        catalog::{
+            listing::{Listing, TableKind},
+            tables::EngineKind,
+        },
         selection::{RowFilter, Selection, TablePattern},
     },
+    naming::first_of,
     server::{Session, TableName},
 };
 
@@ -20,16 +24,12 @@ use crate::{
 const NAMES_SHOWN_MAX: usize = 5;
 /// The condition on the rows that the backup has of such a table: a load asks before it makes it without rows.
 const NO_ROWS: &str = "FALSE /* the dump has no rows of it */";
-/// Engines that store no rows of their own.
-const WITHOUT_ROWS: [&str; 5] = ["MRG_MYISAM", "FEDERATED", "BLACKHOLE", "CONNECT", "SPIDER"];
 
 /// The tables on the private server whose rows the dump does not hold.
 pub(super) fn missing(session: &mut Session, said: &RowsSaid, is_directory: bool) -> Result<Vec<TableName>> {
     let listing = Listing::read(session, &Selection::default())?;
-    let stores = |engine: &Option<String>| {
-        let engine = engine.as_deref().unwrap_or_default().to_uppercase();
-        !WITHOUT_ROWS.contains(&engine.as_str())
-    };
+    let stores =
+        |engine: &Option<String>| EngineKind::of(engine.as_deref().unwrap_or_default()) != EngineKind::NoRows;
     // Servers may take names as lower case.
     let folded = |schema: &str, table: &str| (schema.to_lowercase(), table.to_lowercase());
     let has_said: BTreeSet<(String, String)> =
@@ -49,10 +49,8 @@ pub(super) fn missing(session: &mut Session, said: &RowsSaid, is_directory: bool
 
 /// The sentence that names them.
 pub(super) fn told(tables: &[TableName]) -> String {
-    let names: Vec<String> = tables.iter().take(NAMES_SHOWN_MAX).map(ToString::to_string).collect();
-    let more = tables.len().saturating_sub(NAMES_SHOWN_MAX);
-    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    format!("rows of {}{more}: the dump holds none (as with --no-data)", names.join(", "))
+    let names = first_of(tables, NAMES_SHOWN_MAX);
+    format!("rows of {names}: the dump holds none (as with --no-data)")
 }
 
 /// The conditions that say of these tables that none of their rows is in the backup.

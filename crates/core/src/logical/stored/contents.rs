@@ -91,9 +91,7 @@ impl Contents {
         });
         Ok(contents)
     }
-}
 
-impl Contents {
     /// Notes that an object exists, whether it is wanted or not.
     fn found(&mut self, definition: Definition) -> Definition {
         match &definition {

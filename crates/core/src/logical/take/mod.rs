@@ -39,6 +39,7 @@ use crate::{
     error::{Context, Result},
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
+    naming::first_of,
     points::point,
     server::{LockRecord, Purpose, ServerFacts, ServerVersion, Session, locks::stale},
     taking::{
@@ -250,7 +251,7 @@ impl Taking<'_> {
             if !facts_of_view.omitted.is_empty() {
                 let text = format!(
                     "not in the backup, and to be made on a new server before a load: {}",
-                    shown(&facts_of_view.omitted)
+                    first_of(&facts_of_view.omitted, NAMES_SHOWN_MAX)
                 );
                 self.watch.event(Event::Warning { text });
             }
@@ -336,13 +337,15 @@ impl Taking<'_> {
             (&facts.without_rows, "hold no rows of their own here: only their definitions are saved"),
         ] {
             if !names.is_empty() {
-                self.watch.event(Event::Warning { text: format!("tables that {what}: {}", shown(names)) });
+                self.watch.event(Event::Warning {
+                    text: format!("tables that {what}: {}", first_of(names, NAMES_SHOWN_MAX)),
+                });
             }
         }
         if !facts.misprinted_defaults.is_empty() {
             let text = format!(
                 "columns whose default the server prints with bytes of another character set, and may use otherwise: {}",
-                shown(&facts.misprinted_defaults)
+                first_of(&facts.misprinted_defaults, NAMES_SHOWN_MAX)
             );
             self.watch.event(Event::Warning { text });
         }
@@ -442,14 +445,6 @@ impl Taking<'_> {
 
 fn connections(count: usize) -> String {
     if count == 1 { "1 connection".to_owned() } else { format!("{count} connections") }
-}
-
-fn shown(names: &[String]) -> String {
-    let mut text = names.iter().take(NAMES_SHOWN_MAX).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > NAMES_SHOWN_MAX {
-        text.push_str(&format!(", and {} more", names.len() - NAMES_SHOWN_MAX));
-    }
-    text
 }
 
 fn read_facts(read: &ReadTables) -> ReadFacts {

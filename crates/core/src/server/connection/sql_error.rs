@@ -50,8 +50,6 @@ pub(crate) mod code {
     pub(crate) const NO_SUCH_ROW: u16 = 1032;
     /// The table does not exist.
     pub(crate) const NO_SUCH_TABLE: u16 = 1146;
-    /// The plugin is not loaded.
-    pub(crate) const PLUGIN_NOT_LOADED: u16 = 1524;
     /// A merge table has parts that are missing, or differ from it.
     pub(crate) const WRONG_MERGE_TABLE: u16 = 1168;
     /// The server has no variable of this name.
@@ -84,6 +82,8 @@ pub(crate) mod code {
     pub(crate) const PROGRAM_DENIED: u16 = 1370;
     /// A table's definition has changed since the consistent view was opened.
     pub(crate) const DEFINITION_CHANGED: u16 = 1412;
+    /// The plugin is not loaded.
+    pub(crate) const PLUGIN_NOT_LOADED: u16 = 1524;
     /// A note on an event whose time has passed: it exists, but does not run.
     pub(crate) const EVENT_DISABLED: u16 = 1544;
     /// MariaDB shows no events: they are disabled, or their table was damaged at the start.

@@ -11,6 +11,7 @@ use holdfast_formats::Flavor;
 use super::table_name::TableName;
 use crate::{
     error::{Error, Result},
+    naming::first_of,
     server::{Row, Session, SqlError},
 };
 
@@ -129,7 +130,8 @@ impl TableInventory {
     pub fn refuse_unsupported(&self) -> Result<()> {
         if !self.of_unknown_engine.is_empty() {
             let names: Vec<_> = self.of_unknown_engine.iter().collect();
-            let message = format!("the server cannot tell which engine holds {}", shown(&names));
+            let message =
+                format!("the server cannot tell which engine holds {}", first_of(&names, NAMES_SHOWN_MAX));
             return Err(Error::failed(message).hinted(
                 "their definitions cannot be read, so a backup could miss their rows: repair or drop these \
                  tables",
@@ -147,7 +149,7 @@ impl TableInventory {
             "engine {} is not supported and holds {} of the tables: {}",
             first.engine,
             of_engine.len(),
-            shown(&of_engine)
+            first_of(&of_engine, NAMES_SHOWN_MAX)
         );
         Err(Error::failed(message).hinted(
             "move these tables to a supported engine (InnoDB, Aria, MyISAM, ARCHIVE, CSV), or drop them",
@@ -159,20 +161,15 @@ impl TableInventory {
     pub fn warnings(&self) -> Vec<String> {
         let names: Vec<_> = self.in_memory.iter().collect();
         let in_memory = "rows of MEMORY tables are not saved, only their definitions";
-        (!names.is_empty()).then(|| format!("{in_memory}: {}", shown(&names))).into_iter().collect()
+        (!names.is_empty())
+            .then(|| format!("{in_memory}: {}", first_of(&names, NAMES_SHOWN_MAX)))
+            .into_iter()
+            .collect()
     }
 }
 
 fn table_name(row: &Row) -> Result<TableName, SqlError> {
     Ok(TableName { schema: row.text("s")?.to_owned(), table: row.text("t")?.to_owned() })
-}
-
-fn shown(names: &[&TableName]) -> String {
-    let mut text: Vec<String> = names.iter().take(NAMES_SHOWN_MAX).map(ToString::to_string).collect();
-    if names.len() > NAMES_SHOWN_MAX {
-        text.push(format!("and {} more", names.len() - NAMES_SHOWN_MAX));
-    }
-    text.join(", ")
 }
 
 #[cfg(test)]

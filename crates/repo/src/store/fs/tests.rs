@@ -290,6 +290,18 @@ fn a_directory_that_is_gone_is_not_taken_for_an_object_that_is() {
     assert!(!error.is_not_found() && error.to_string().contains("does not exist"), "{error}");
 }
 
+/// The names of all objects, as a list has them.
+fn listed(store: &FsStore) -> Vec<String> {
+    let mut names = Vec::new();
+    store
+        .list("", &mut |object| {
+            names.push(object.path.to_string());
+            true
+        })
+        .unwrap();
+    names
+}
+
 #[test]
 fn links_and_strangers_are_no_objects() {
     let folder = tempfile::tempdir().unwrap();
@@ -297,14 +309,7 @@ fn links_and_strangers_are_no_objects() {
     fs::create_dir(folder.path().join(LOST_AND_FOUND)).unwrap();
     fs::write(folder.path().join(LOST_AND_FOUND).join("x"), b"").unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
-    let mut seen = Vec::new();
-    store
-        .list("", &mut |object| {
-            seen.push(object.path);
-            true
-        })
-        .unwrap();
-    assert_eq!(seen, []);
+    assert_eq!(listed(&store), [""; 0]);
     assert_eq!(store.list_folders("").unwrap(), Vec::<String>::new());
 }
 
@@ -320,14 +325,7 @@ fn names_that_a_terminal_obeys_are_passed_over() {
     }
     fs::write(folder.path().join("signers/c\nd/x"), b"x").unwrap();
     fs::write(folder.path().join("f/\u{7}"), b"x").unwrap();
-    let mut seen = Vec::new();
-    store
-        .list("", &mut |object| {
-            seen.push(object.path);
-            true
-        })
-        .unwrap();
-    assert_eq!(seen, [path("signers/a")]);
+    assert_eq!(listed(&store), ["signers/a"]);
     assert_eq!(store.list_folders("").unwrap(), ["signers"]);
     assert_eq!(store.list_folders("signers/").unwrap(), [""; 0]);
 }
@@ -345,13 +343,6 @@ fn folders_deeper_than_any_object_are_not_opened() {
         fs::write(deep.join("x"), b"x").unwrap();
         fs::write(folder.path().join(format!("{above}d/d/d/d/d/d/x")), b"x").unwrap();
     }
-    let mut seen = Vec::new();
-    store
-        .list("", &mut |object| {
-            seen.push(object.path.to_string());
-            true
-        })
-        .unwrap();
-    assert_eq!(seen, names);
+    assert_eq!(listed(&store), names);
     assert_eq!(store.list_folders("").unwrap(), ["signers", "sources"]);
 }

@@ -30,6 +30,7 @@ use crate::{
             AccountDefinition, ColumnDefinition, Context as MadeUnder, Rows, TableDefinition,
         },
     },
+    naming::first_of,
     server::{Session, TableName},
 };
 
@@ -348,9 +349,5 @@ impl Plan {
 
 /// Lists the first few of many names.
 pub(super) fn named<T: std::fmt::Display>(all: &[T]) -> String {
-    let mut text = all.iter().take(NAMED_MAX).map(T::to_string).collect::<Vec<_>>().join(", ");
-    if all.len() > NAMED_MAX {
-        text.push_str(&format!(", and {} more", all.len() - NAMED_MAX));
-    }
-    text
+    first_of(all, NAMED_MAX)
 }
