@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use holdfast_repo::{
-    Kind, LogName, ObjectKind, Password, Place, Protection, Repo, RunNo, format::object::HEADER_BYTES,
+    Kind, LogName, ObjectKind, Password, Place, Protection, Repo, RunNo, format::place::HEADER_BYTES,
     keys::KdfParams, store::mem::MemStore,
 };
 use libfuzzer_sys::fuzz_target;

@@ -99,7 +99,7 @@ pub(crate) fn given_to(file: Option<&Path>, other: Option<&OtherRepository>) -> 
 pub(crate) const GIVE: &str =
     "use --password-file, HOLDFAST_PASSWORD_FILE, HOLDFAST_PASSWORD or HOLDFAST_PASSWORD_COMMAND";
 
-/// The same for another repository.
+/// How to give the password of another repository where there is no terminal.
 pub(crate) const GIVE_TO: &str = "use --to-password-file (backup: --also-to-password-file), HOLDFAST_TO_PASSWORD, \
     HOLDFAST_TO_PASSWORD_COMMAND, or a [[repository]] in the configuration file";
 

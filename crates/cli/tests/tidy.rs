@@ -6,32 +6,37 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// None of their modules import each other, directly or not. Those of `bench` do: its arguments name its
+/// None of their modules use each other, directly or not. Those of `bench` do: its arguments name its
 /// suites, the suites their scenarios, and those take the arguments.
 const CRATES: [&str; 7] = ["cli", "core", "formats", "pipe", "repo", "stores", "testkit"];
 
-/// The modules of a crate, by path, each with its source up to its unit tests.
+/// The modules of a crate that are not tests, by path, each with its source up to its unit tests.
 fn modules(root: &Path) -> BTreeMap<String, String> {
+    const OF_TESTS: [&str; 2] = ["tests", "fuzzing"];
     let mut modules = BTreeMap::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).unwrap() {
-            let path: PathBuf = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let below = path.strip_prefix(root).unwrap().with_extension("");
-                let mut parts: Vec<&str> = below.iter().map(|part| part.to_str().unwrap()).collect();
-                if matches!(parts.last(), Some(&("mod" | "lib" | "main"))) {
-                    parts.pop();
-                }
-                let source = fs::read_to_string(&path).unwrap();
-                let end = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
-                modules.insert(parts.join("::"), source[..end].to_owned());
-            }
+    for path in files(root, "rs") {
+        let below = path.strip_prefix(root).unwrap().with_extension("");
+        let mut parts: Vec<&str> = below.iter().map(|part| part.to_str().unwrap()).collect();
+        if matches!(parts.last(), Some(&("mod" | "lib" | "main"))) {
+            parts.pop();
         }
+        if parts.iter().any(|part| OF_TESTS.contains(part)) {
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap();
+        // A file of tests may be declared anywhere; a module of tests ends its file.
+        let end = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+        modules.insert(parts.join("::"), without_comments(&source[..end]));
     }
     modules
+}
+
+fn without_comments(source: &str) -> String {
+    source
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| format!("{line}\n"))
+        .collect()
 }
 
 /// The paths of a `use` item's tree.
@@ -50,6 +55,27 @@ fn paths(tree: &str) -> Vec<String> {
     parts.iter().filter(|part| !part.is_empty()).flat_map(|part| paths(&format!("{before}{part}"))).collect()
 }
 
+/// Every path that a source names: in `use` items, and from the crate or the module above anywhere.
+fn named(source: &str) -> Vec<String> {
+    let mut named = Vec::new();
+    for (at, _) in source.match_indices("use ") {
+        let line = source[..at].rsplit('\n').next().unwrap_or_default().trim_start();
+        if line.is_empty() || line.starts_with("pub") {
+            let tree = source[at + 4..].split(';').next().unwrap_or_default();
+            named.extend(paths(&tree.split_whitespace().collect::<String>()));
+        }
+    }
+    for start in ["crate::", "super::"] {
+        for (at, _) in source.match_indices(start) {
+            let is_whole = !source[..at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c));
+            let is_of_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+            let path = source[at..].split(|c| !is_of_path(c)).next().unwrap_or_default();
+            named.extend(is_whole.then(|| path.trim_end_matches(':').to_owned()));
+        }
+    }
+    named
+}
+
 /// The module that a path leads to from `module`; `None`: to another crate.
 fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Option<String> {
     let mut here: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
@@ -57,7 +83,7 @@ fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Optio
     match parts.peek() {
         Some(&"crate") => here.clear(),
         Some(&("self" | "super")) => {}
-        _ if modules.contains_key(&[module, path.split("::").next()?].join("::")) => {}
+        Some(first) if modules.contains_key(&[&here[..], &[first]].concat().join("::")) => {}
         _ => return None,
     }
     for part in parts {
@@ -73,60 +99,77 @@ fn target(modules: &BTreeMap<String, String>, module: &str, path: &str) -> Optio
     Some(here.join("::"))
 }
 
-/// Which modules each imports, besides those that contain it or that it contains.
-fn imports(modules: &BTreeMap<String, String>) -> BTreeMap<&str, BTreeSet<String>> {
-    let within = |one: &str, other: &str| one.is_empty() || other.starts_with(&format!("{one}::"));
-    modules
-        .iter()
-        .map(|(module, source)| {
-            let starts = source.match_indices("use ").filter(|(at, _)| {
-                let line = source[..*at].rsplit('\n').next().unwrap_or_default();
-                line.is_empty() || line.starts_with("pub")
-            });
-            let trees = starts.filter_map(|(at, _)| source[at + 4..].split_once(';')).map(|(tree, _)| tree);
-            let paths = trees.flat_map(|tree| paths(&tree.split_whitespace().collect::<String>()));
-            let targets = paths.filter_map(|path| target(modules, module, &path));
-            let others = targets.filter(|other| {
-                other != module && !within(other, module) && !within(module, other) && !other.is_empty()
-            });
-            (module.as_str(), others.collect())
-        })
-        .collect()
+/// Of each folder: which of its modules uses which others of it, itself or through what is in it.
+fn uses(modules: &BTreeMap<String, String>) -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
+    let mut uses: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
+    for (module, source) in modules {
+        for path in named(source) {
+            let Some(other) = target(modules, module, &path) else { continue };
+            let (from, to): (Vec<&str>, Vec<&str>) =
+                (module.split("::").collect(), other.split("::").collect());
+            let shared = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
+            // What contains the other is not beside it.
+            if let (Some(one), Some(other)) = (from.get(shared), to.get(shared))
+                && !one.is_empty()
+                && !other.is_empty()
+            {
+                let folder = uses.entry(from[..shared].join("::")).or_default();
+                folder.entry((*one).to_owned()).or_default().insert((*other).to_owned());
+            }
+        }
+    }
+    uses
 }
 
-/// Everything that a module imports, directly or not.
-fn reached(imports: &BTreeMap<&str, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
+/// Everything that a module uses, directly or not.
+fn reached<'a>(uses: &'a BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
-    let mut open = vec![from.to_owned()];
+    let mut open = vec![from];
     while let Some(module) = open.pop() {
-        for other in imports.get(&*module).into_iter().flatten() {
-            if reached.insert(other.clone()) {
-                open.push(other.clone());
+        for other in uses.get(module).into_iter().flatten() {
+            if reached.insert(other.as_str()) {
+                open.push(other);
             }
         }
     }
     reached
 }
 
-/// Dependencies point one way, inside the crates, too.
+/// Modules of a folder that use each other, directly or not.
+fn circles(uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<Vec<&str>> {
+    let is_back = |one: &str, other: &str| reached(uses, other).contains(one);
+    let of = |one: &str| reached(uses, one).into_iter().filter(|other| is_back(one, other)).collect();
+    uses.keys().map(|one| of(one)).filter(|circle: &Vec<&str>| !circle.is_empty()).collect()
+}
+
+/// Dependencies point one way, inside the crates, too: in no folder do modules use each other in a circle.
 #[test]
-fn no_module_imports_itself_through_others() {
+fn no_module_uses_itself_through_others() {
     for name in CRATES {
         let modules = modules(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name).join("src"));
-        let imports = imports(&modules);
-        assert!(imports.values().any(|others| !others.is_empty()), "{name}: nothing was understood");
-        let reached: BTreeMap<&str, BTreeSet<String>> =
-            imports.keys().map(|module| (*module, reached(&imports, module))).collect();
-        let circles: BTreeSet<Vec<&str>> = reached
-            .iter()
-            .filter(|(module, others)| others.contains(**module))
-            .map(|(module, others)| {
-                let is_back = |other: &&&str| others.contains(**other) && reached[**other].contains(*module);
-                reached.keys().filter(is_back).copied().collect()
-            })
-            .collect();
-        assert_eq!(circles, BTreeSet::new(), "{name}");
+        let uses = uses(&modules);
+        assert!(!uses.is_empty(), "{name}: nothing was understood");
+        for (folder, uses) in &uses {
+            assert_eq!(circles(uses), BTreeSet::new(), "{name}: {folder}");
+        }
     }
+}
+
+/// The search for circles finds those through folders, and those of paths within functions.
+#[test]
+fn circles_are_found() {
+    let modules: BTreeMap<String, String> = [
+        ("", "mod one;\nmod two;\nmod three;\n"),
+        ("one", "use crate::{three::Three, two::deep::Two};\n"),
+        ("two", "mod deep;\n"),
+        ("two::deep", "pub struct Two;\nfn f() { crate::one::f() }\n"),
+        ("three", "pub struct Three;\n"),
+    ]
+    .into_iter()
+    .map(|(module, source)| (module.to_owned(), source.to_owned()))
+    .collect();
+    let uses = uses(&modules);
+    assert_eq!(circles(&uses[""]), BTreeSet::from([vec!["one", "two"]]));
 }
 
 /// A hint is one line, whatever the width of its source: its reader's terminal breaks it.

@@ -129,7 +129,7 @@ impl Error {
         self
     }
 
-    /// The same failure for another recipient, with its causes reduced to text.
+    /// A copy for another recipient, with its causes reduced to text.
     #[must_use]
     pub(crate) fn again(&self) -> Self {
         Self { kind: self.kind, message: self.to_string(), hint: self.hint.clone(), source: None }

@@ -12,8 +12,9 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
+    captured_redo::CapturedRedo,
     error::{Context, Error, ErrorKind, Result},
-    physical::{CapturedRedo, Position},
+    position::Position,
     server::{ServerFacts, ServerVersion, facts::Identity},
 };
 

@@ -8,10 +8,10 @@
 mod child;
 pub mod error;
 pub mod event;
+mod foreign_files;
 mod key_files;
 pub mod meter;
-mod naming;
-mod no_servers;
+mod name_list;
 pub mod points;
 mod real_path;
 pub mod size;
@@ -25,9 +25,10 @@ pub mod server;
 // Its data directory, captured while it writes: pages, redo, position.
 pub mod source;
 
-// What a manifest head says about a server, and about a physical backup of it.
+// What a manifest head says about a server, and about a backup of it.
+pub mod captured_redo;
 pub mod head;
-pub mod physical;
+pub mod position;
 
 // Taking backups: what both kinds share, physical ones, and logical ones (with their export, import and
 // load).

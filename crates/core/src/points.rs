@@ -20,7 +20,7 @@ pub fn set_hook(hook: impl Fn(&str) + Send + Sync + 'static) {
     set_hook_of_files(move |name, _| hook(name));
 }
 
-/// The same, for a hook that also gets the file that the point concerns, if there is one.
+/// As [`set_hook`], for a hook that also gets the file that the point concerns, if there is one.
 pub fn set_hook_of_files(hook: impl Fn(&str, Option<&Path>) + Send + Sync + 'static) {
     if HOOK.set(Box::new(hook)).is_ok() {
         SET.store(true, Ordering::Release);

@@ -47,7 +47,7 @@ pub enum Checksum {
     FullCrc32,
     /// What both families write unless told otherwise.
     Crc32,
-    /// The same, as early MySQL 5.7 computed it.
+    /// [`Crc32`](Self::Crc32), as early MySQL 5.7 computed it.
     Crc32BigEndian,
     /// InnoDB's own, from before 5.6.
     Innodb,

@@ -5,9 +5,9 @@ use thiserror::Error;
 use crate::{
     format::{
         names::{KeyId, LogName, RunNo},
+        role::{Act, Role},
         wire::{FormatError, Problem},
     },
-    keys::role::{Act, Role},
     store::{StoreError, StoreErrorKind},
 };
 
@@ -164,8 +164,8 @@ impl RepoError {
         }
     }
 
-    /// Whether the object may be just as a later version, or with later keys, has stored it. To whoever reads,
-    /// that is damage; but nothing is dropped or replaced for it.
+    /// Whether the object may be intact, but was stored by a later version or with newer keys. Readers treat it as
+    /// damage; nothing is dropped or replaced because of it.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Damaged { damage: Damage::Unknown { .. } | Damage::NewerKeys { .. }, .. })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use holdfast_formats::PageSize;
 use holdfast_pipe::{Codec, PageHash, codec::compress_patch};
 
-pub use crate::keys::fuzzing::{RecordPiece, Records};
+pub use crate::ops::keys::fuzzing::{RecordPiece, Records};
 use crate::{
     RepoError,
     data::{
@@ -16,15 +16,14 @@ use crate::{
     },
     format::{
         columns::{PageEntry, StoredPage},
+        hash::{NO_OBJECT, ObjectHash, object_hash},
         index::{self, IndexedPack},
         item::{FileRole, Item, ItemMap, ItemPath, ItemType, RootEntry, encode_roots},
         manifest::RootPlace,
         names::{ChunkRef, Kind, LogName, PackId, RunNo},
-        object::{
-            HEADER_BYTES, NO_OBJECT, ObjectHash, ObjectKind, Place, RunSecrets, object_hash, seal_object,
-        },
         pack::{ChunkKind, ChunkRow, Directory, Trailer, directory_seal_context},
         page_map::{Leaf, LeafRef, encode_leaf_chunk},
+        place::{HEADER_BYTES, ObjectKind, Place},
         refs::{BackupRefs, ChunkNeed, Move, NeededPack, PruneRefs},
         rows::{
             DefinitionMap, DefinitionText, RowChunk, RowEntry, RowHashKey, RowLeafRef, TableMap, TableRows,
@@ -40,6 +39,7 @@ use crate::{
     },
     ops::check::{CheckOptions, check},
     repo::Repo,
+    sealed::{RunSecrets, seal_object},
     store::{ObjectPath, mem::MemStore, read_all},
 };
 

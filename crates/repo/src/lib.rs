@@ -2,10 +2,7 @@
 //!
 //! Everything stored is specified in `docs/reference/repository.md`.
 //!
-//! Below the modules that all others use, each module depends only on those above it, with two exceptions:
-//! `format` and `keys` know each other, since objects are sealed for keys, and keys are stored under names
-//! and hashes like everything else; and the functions that add, remove and rotate keys (`keys::manage`,
-//! `keys::rotation`) work on an opened repository, and look how far its logs have come.
+//! Below the modules that all others use, each module depends only on those above it.
 
 // Used by all others.
 pub mod error;
@@ -19,6 +16,7 @@ pub mod store;
 // What is stored, how it is laid out, and for whom it is sealed.
 pub mod format;
 pub mod keys;
+pub(crate) mod sealed;
 
 // A store together with the keys to it.
 pub mod repo;
@@ -38,8 +36,9 @@ pub mod fuzzing;
 pub use error::{Damage, RepoError};
 pub use format::{
     names::{ChunkRef, Folder, Kind, LogName, PackId, RunNo, SourceName},
-    object::{ObjectKind, Place, RunSecrets},
+    place::{ObjectKind, Place},
 };
 pub use interrupt::Interrupt;
 pub use keys::{Act, KeyError, KeyMaterial, Password, Protection, Role};
 pub use repo::Repo;
+pub use sealed::RunSecrets;

@@ -15,14 +15,15 @@ use crate::{
     format::{
         hex::{Hex, Secret32},
         names::{Folder, Kind, LogName, RunNo, SourceName},
-        object::{
-            HEADER_BYTES, Place, RunSecrets, SecretKind, WrappedSecret, check_header, key_from_secret,
-            open_frames, seal_object, sealed_limit_bytes,
-        },
+        place::{HEADER_BYTES, Place, SecretKind},
     },
     keys::{
         self, Act, Author, KeyError, KeyId, KeyMaterial, Password, Protection, RepositoryInfo, Role, Unlock,
         trust::Trust, wrap::unwrap,
+    },
+    sealed::{
+        RunSecrets, WrappedSecret, check_header, key_from_secret, open_frames, seal_object,
+        sealed_limit_bytes,
     },
     store::{
         ObjectInfo, ObjectPath, Store, StoreError,
@@ -468,7 +469,7 @@ impl Repo {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{format::object::ObjectKind, keys::KdfParams, store::mem::MemStore};
+    use crate::{format::place::ObjectKind, keys::KdfParams, store::mem::MemStore};
 
     /// Larger than any object here.
     const LIMIT: u64 = 1 << 20;

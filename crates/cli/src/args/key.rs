@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use holdfast_repo::{
-    Role, SourceName,
-    keys::{KeyId, manage::LABEL_BYTES_MAX},
-};
+use holdfast_repo::{Role, SourceName, keys::KeyId, ops::keys::LABEL_BYTES_MAX};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -128,7 +128,7 @@ pub(crate) enum SslMode {
     /// Encryption, and a certificate signed by an authority in --ssl-ca
     #[value(alias = "verify_ca")]
     VerifyCa,
-    /// The same (without --ssl-ca: by a public authority), and the certificate names the host
+    /// Encryption, and a certificate for this host, signed by an authority in --ssl-ca (without it: a public one)
     #[value(alias = "verify_identity")]
     VerifyIdentity,
 }

@@ -11,10 +11,10 @@ use std::{
 use holdfast_core::{BENEATH_HINT, Error, ErrorKind, HISTORY_HINT, NEWER_HINT, Result};
 use holdfast_repo::{
     Act, LogName, Repo, RepoError, Role,
-    keys::manage,
     log::beneath::BeneathFinder,
     ops::{
         check::{CheckOptions, CheckReport, Finding, Severity, check},
+        keys,
         object_lock::{ExtendOptions, extend},
     },
     store::{
@@ -453,7 +453,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         repo.key_problems().into_iter().map(|(object, damage)| Found::of_key(object, damage.to_string())),
     );
     let mut worst: Option<Error> = None;
-    match manage::without_share(&repo).map_err(key_errors::of_store) {
+    match keys::without_share(&repo).map_err(key_errors::of_store) {
         Ok(keys) => {
             checked.findings.extend(keys.into_iter().map(|(object, what)| Found::of_key(object, what)));
         }

@@ -11,11 +11,8 @@ use std::{
 use holdfast_core::{Context as _, Error, ErrorKind, Result};
 use holdfast_repo::{
     Act, Password, Repo,
-    keys::{
-        Identity, KdfParams, KeyId, NewSlot, PublicKey, Rotated, Trusted,
-        manage::{self, KeyInfo, NewKey, SlotInfo, UnderWay},
-        rotate,
-    },
+    keys::{Identity, KdfParams, KeyId, NewSlot, PublicKey, Trusted},
+    ops::keys::{self, KeyInfo, NewKey, Rotated, SlotInfo, UnderWay, rotate},
 };
 use serde::Serialize;
 
@@ -236,7 +233,7 @@ pub(super) fn run(args: &KeyArgs, context: &Context<'_>) -> Result<Exit> {
 
 fn list(context: &Context<'_>) -> Result<Exit> {
     let repo = repository::open(context)?;
-    let list = manage::list(&repo).map_err(key_errors::of_keys_in(&repo))?;
+    let list = keys::list(&repo).map_err(key_errors::of_keys_in(&repo))?;
     let problems = |named: Vec<(String, String)>| {
         named.into_iter().map(|(object, problem)| Problem { object, problem }).collect::<Vec<_>>()
     };
@@ -314,8 +311,8 @@ fn add(args: &AddArgs, context: &Context<'_>) -> Result<Exit> {
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
     let new = NewKey { role: args.role, sources: args.sources.clone(), label: args.label.clone() };
-    let key = manage::add(&repo, &new, behind.slot()).map_err(key_errors::of_keys_in(&repo))?;
-    let trusted = manage::trusted(&repo);
+    let key = keys::add(&repo, &new, behind.slot()).map_err(key_errors::of_keys_in(&repo))?;
+    let trusted = keys::trusted(&repo);
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced: None, may_end: Vec::new() };
     context.output.result(Exit::Done, &made);
     Ok(Exit::Done)
@@ -334,7 +331,7 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
     let behind = behind(&args.slot)?;
     context.watch_signals()?;
     let (key, trusted, removed) =
-        manage::change(&repo, behind.slot()).map_err(key_errors::of_keys_in(&repo))?;
+        keys::change(&repo, behind.slot()).map_err(key_errors::of_keys_in(&repo))?;
     let replaced = Some(repo.keys().key_id().to_string());
     let may_end = removed.may_end.iter().map(|(log, run)| log.backup_id(*run)).collect();
     let made = Made { key: key.into(), trust: trust(&behind, &trusted), replaced, may_end };
@@ -345,7 +342,7 @@ fn change(args: &ChangeArgs, context: &Context<'_>) -> Result<Exit> {
 
 /// Warns about keys and outcomes that were stored between the last look at them and the removal of the key that
 /// signed them.
-fn warn_of_late(removed: &manage::Removed, context: &Context<'_>) -> Exit {
+fn warn_of_late(removed: &keys::Removed, context: &Context<'_>) -> Exit {
     for id in &removed.dropped {
         context.output.warning(format!(
             "the key {id} was added with the key while that was being removed, and does not count either: \
@@ -384,7 +381,7 @@ impl Removed {
         let own = repo.keys().key_id();
         let (own, others): (Vec<&KeyId>, Vec<&KeyId>) = ids.iter().partition(|id| **id == own);
         for id in others.into_iter().chain(own) {
-            let removed = manage::remove(repo, *id, under_way).map_err(key_errors::of_keys_in(repo))?;
+            let removed = keys::remove(repo, *id, under_way).map_err(key_errors::of_keys_in(repo))?;
             if warn_of_late(&removed, context) == Exit::Finding {
                 exit = Exit::Finding;
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use holdfast_core::{
     ErrorKind, Event, Listener as _, Result,
     head::{self, read_heads},
-    physical::Position,
+    position::Position,
     server::ServerVersion,
 };
 use holdfast_repo::{

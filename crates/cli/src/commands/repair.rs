@@ -8,9 +8,9 @@ use std::{
 use holdfast_core::{BENEATH_HINT, Error, ErrorKind, NEWER_HINT, Result};
 use holdfast_repo::{
     Act, LogName,
-    keys::manage,
     ops::{
         check::{CheckOptions, Finding, Remedy, Severity},
+        keys,
         repair::{BeyondHelp, RepairError, RepairPlan, plan_repair, repair},
     },
 };
@@ -210,7 +210,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
         ..chosen
     };
     let names = select::logs_named(&repo, args.name.as_ref())?;
-    let keys = manage::list(&repo).map_err(key_errors::of_keys_in(&repo))?.problems.into_iter();
+    let keys = keys::list(&repo).map_err(key_errors::of_keys_in(&repo))?.problems.into_iter();
     let keys =
         keys.map(|(object, problem)| Lost { object, problem, files: Vec::new(), files_more: 0 }).collect();
     let mut repaired = Repaired { dry_run: !args.yes, logs: Vec::new(), keys, hints: Vec::new() };

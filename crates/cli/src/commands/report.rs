@@ -8,7 +8,7 @@ use std::{
 use holdfast_core::{
     Context as _, ErrorKind, PhaseTime, Result,
     logical::{ReadFacts, ViewFacts},
-    physical::Position,
+    position::Position,
 };
 use holdfast_repo::Act;
 use serde::{Deserialize, Serialize};
@@ -219,8 +219,8 @@ pub(super) fn view_facts(out: &mut String, view: &ViewFacts) -> fmt::Result {
 /// Writes the backup's replication position.
 pub(super) fn position_facts(out: &mut String, position: &Position) -> fmt::Result {
     let precision = match position.precision {
-        holdfast_core::physical::Precision::Exact => "",
-        holdfast_core::physical::Precision::AtRestore => " (the restored server shows the exact one)",
+        holdfast_core::position::Precision::Exact => "",
+        holdfast_core::position::Precision::AtRestore => " (the restored server shows the exact one)",
     };
     if let Some(binlog) = &position.binlog {
         text::fact(out, "binlog", format!("{}:{}{precision}", binlog.file, binlog.offset))?;

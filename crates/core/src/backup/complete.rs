@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_repo::log::outcome::Outcome;
+use holdfast_repo::{format::manifest::DAMAGED_PAGES, log::outcome::Outcome};
 use serde_json::{Map, Value};
 
 use super::BackupReport;
 use crate::{
     error::Result,
     head::{COMPRESSED_WITH, object},
-    physical::DAMAGED_PAGES,
     source::Captured,
     taking::{HeadFields, Publication, Stored},
 };

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{physical::Position, server::LockRecord, source::CaptureStats, taking::RunReport};
+use crate::{position::Position, server::LockRecord, source::CaptureStats, taking::RunReport};
 
 /// Measurements of a physical backup.
 #[derive(Clone, Debug, Serialize)]

@@ -6,8 +6,8 @@ use holdfast_repo::{
 };
 
 use crate::{
+    captured_redo::REDO_ITEM,
     error::{Context, Error, Result},
-    physical::REDO_ITEM,
     source::{FileId, FileSpec, Pages, Role, Sink},
 };
 

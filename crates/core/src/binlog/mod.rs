@@ -26,6 +26,7 @@
 //!   everything back.
 
 mod archive;
+mod backoff;
 mod batch;
 mod close;
 mod filing;

@@ -35,8 +35,9 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     head::object,
-    physical::{BinlogPosition, Position, Precision},
     points::point,
+    position::{Position, Precision},
+    server::status::BinlogPosition,
 };
 
 /// Size of the pages that files are cut into.

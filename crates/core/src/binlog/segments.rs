@@ -20,12 +20,8 @@ use holdfast_repo::{
     },
 };
 
-use super::{batch::Batch, spool::Spool, stretch::Tail};
+use super::{backoff::Backoff, batch::Batch, spool::Spool, stretch::Tail};
 use crate::error::{Error, ErrorKind, Result};
-
-/// Delays between attempts at a store that fails.
-const RETRY_FIRST: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// What the storing thread reports.
 #[derive(Debug, Default)]
@@ -77,7 +73,7 @@ impl Segments {
     pub(super) fn start(run: &Run, spool: Option<&Arc<Spool>>) -> Result<Self> {
         let (jobs, received) = bounded(1);
         let shared = Arc::<Shared>::default();
-        let writer = SegmentWriter::new(run);
+        let writer = run.segment_writer();
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
             thread.map_err(|error| Error::failed(format!("start a thread: {error}")))
@@ -231,7 +227,7 @@ fn require_own(is_ended: impl Fn() -> Result<bool, RepoError>, shared: &Shared) 
 
 /// Repeats a request to the repository until it is answered.
 fn try_until_done<T>(ask: impl Fn() -> Result<T, RepoError>, shared: &Shared) -> Result<T> {
-    let mut wait = RETRY_FIRST;
+    let mut backoff = Backoff::of_store();
     loop {
         match ask() {
             Ok(answer) => {
@@ -245,7 +241,7 @@ fn try_until_done<T>(ask: impl Fn() -> Result<T, RepoError>, shared: &Shared) ->
             }
             Err(error @ RepoError::Store(_)) if !shared.is_given_up.load(Ordering::Acquire) => {
                 lock(&shared.progress).failing = Some(error.to_string());
-                pause(&mut wait);
+                thread::sleep(backoff.next());
             }
             Err(error) => return Err(error.into()),
         }
@@ -262,7 +258,7 @@ struct Near {
 impl Near {
     /// Retries until it is durable: somebody may make room.
     fn keep(&self, sealed: &SealedSegment, shared: &Shared) -> Result<()> {
-        let mut wait = RETRY_FIRST;
+        let mut backoff = Backoff::of_store();
         loop {
             let why = match self.spool.has_room() {
                 true => match self.spool.keep(self.run, sealed) {
@@ -277,7 +273,7 @@ impl Near {
                 return Err(Error::failed(format!("spool in {}: {why}", self.spool.dir().display())));
             }
             lock(&shared.progress).spool_failing = Some(why);
-            pause(&mut wait);
+            thread::sleep(backoff.next());
         }
         lock(&shared.progress).spool_failing = None;
         // If the sender has ended, the next run sends what is kept.
@@ -318,11 +314,6 @@ impl SpoolSender {
         require_own(|| is_ended(&self.repo, &self.log, self.run), &self.shared)?;
         self.spool.remove(self.run, part)
     }
-}
-
-fn pause(wait: &mut Duration) {
-    thread::sleep(*wait);
-    *wait = (*wait * 2).min(RETRY_MAX);
 }
 
 /// The error of a run whose place another process has taken.

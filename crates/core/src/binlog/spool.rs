@@ -291,7 +291,7 @@ fn has_come_to(archive: &Archive, run: RunNo, end: &Tail, segment: &Tail) -> Res
     }))
 }
 
-/// The same, judged by MySQL's GTIDs; `None` if they do not suffice.
+/// Whether the archive has come to the end of a segment, judged by MySQL's GTIDs; `None` if they do not suffice.
 fn has_come_by_gtids(end: &Tail, segment: &Tail) -> Result<Option<bool>> {
     let (Some(Gtids::MySql(end)), Some(Gtids::MySql(gtids))) = (end.gtids()?, segment.gtids()?) else {
         return Ok(None);

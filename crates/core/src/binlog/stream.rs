@@ -132,7 +132,7 @@ impl Stream {
         options: StreamOptions,
     ) -> Result<Self> {
         let mut session = Session::open(connect, Purpose::Binlog)?;
-        settle(&mut session, begin, options)?;
+        configure(&mut session, begin, options)?;
         let flavor = session.flavor();
         session.set_answer_timeout(SILENCE_MAX)?;
         let socket = session.socket()?;
@@ -211,7 +211,7 @@ impl Drop for Stream {
 
 /// Tells a server what it must know about a replica.
 /// Each flavor, and each version, ignores the names that it does not know.
-fn settle(session: &mut Session, begin: &StreamBegin, options: StreamOptions) -> Result<(), SqlError> {
+fn configure(session: &mut Session, begin: &StreamBegin, options: StreamOptions) -> Result<(), SqlError> {
     let heartbeat = HEARTBEAT.as_nanos();
     let mut settings = vec![
         "@master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'".to_owned(),

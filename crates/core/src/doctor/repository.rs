@@ -9,7 +9,7 @@ use std::{
 use holdfast_pipe::Suite;
 use holdfast_repo::{
     Kind, LogName, Repo, RepoError, Role, SourceName,
-    keys::manage,
+    ops::keys,
     store::{ObjectPath, writers::PROBES},
 };
 use jiff::Timestamp;
@@ -91,7 +91,7 @@ pub fn repository(repo: &Arc<Repo>, asked: &Asked, cancel: &Cancel) -> Result<Ve
         findings
             .add(Finding::notice(text, "\"holdfast key list\" shows the keys; find out where it came from"));
     }
-    match manage::without_share(repo) {
+    match keys::without_share(repo) {
         Ok(keys) => keys.into_iter().for_each(|(object, problem)| {
             findings.add(Finding::notice(
                 format!("{object}: {problem}"),

@@ -1,9 +1,10 @@
 //! How recent the backups of a source are, and what is known of them.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use holdfast_repo::{
     Kind, LogName, Repo, RunNo,
+    format::manifest::DAMAGED_PAGES,
     log::{history::History, run},
     ops::suspects,
 };
@@ -13,7 +14,6 @@ use super::finding::{Finding, Findings};
 use crate::{
     error::{Error, ErrorKind, Result},
     head::read_heads,
-    physical::DAMAGED_PAGES,
 };
 
 /// Where backups are taken at all, an older newest backup means that one is overdue.
@@ -63,103 +63,134 @@ pub(super) fn source(
     let history = History::salvage(repo, log, &mut |run, error| {
         findings.add(Error::from(error).context(format!("{log} {run}")));
     })?;
-    let mut damaged: Vec<RunNo> = Vec::new();
-    let mut ended = Vec::new();
-    let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
-    if repo.can_read() {
-        let runs: Vec<RunNo> = taken.iter().map(|outcome| outcome.run).collect();
-        read_heads(repo, &history, &runs, |run, head| {
-            let head = match head {
-                Err(error) if error.kind() == ErrorKind::Damaged => {
-                    findings.add(error);
-                    return Ok(());
-                }
-                head => head?,
-            };
-            if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
-                damaged.push(run);
-            }
-            ended.push((run, head.finished_at));
-            Ok(())
-        })?;
-    } else {
-        ended.extend(taken.iter().map(|outcome| (outcome.run, outcome.taken_at())));
-    }
-    let is_whole = |run: RunNo| taken.iter().any(|outcome| outcome.run == run && outcome.part.is_none());
-    let newest = ended.iter().rev().find(|(run, _)| is_whole(*run)).or(ended.last());
-    let stands = match newest {
-        Some(_) => Stands::Backups,
-        None if taken.is_empty() && history.standing().next().is_some() => Stands::Imports,
-        None => Stands::Nothing,
-    };
-    match (newest, age_max) {
+    let taken = Taken::read(repo, &history, findings)?;
+    match &taken.newest {
+        Some(newest) => findings.add(age(log, taken.count, newest, age_max)),
+        None if taken.count == 0 => findings.add(nothing_taken(repo, log, &history)?),
         // None of those taken can be read, which findings say already.
-        (None, _) if !taken.is_empty() => {}
-        (None, _) => findings.add(nothing_taken(repo, log, &history)?),
-        (Some(&(run, at)), age_max) => {
-            let one = if log.kind == Kind::Binlog { "run" } else { "backup" };
-            let standing = match taken.len() {
-                1 => format!("one {one} stands"),
-                count => format!("{count} {one}s stand"),
-            };
-            let what = if is_whole(run) { "" } else { " of a part" };
-            let text = format!("{log}: {standing}; the newest{what}, {run}, is from {at:.0}");
-            match age_max {
-                Some(age_max) if is_old(at, age_max) => {
-                    findings.add(Error::failed(format!("{text}: older than the limit")).hinted(TAKEN_STILL));
-                }
-                // How far an archive reaches does not depend on when its last run ended.
-                None if log.kind != Kind::Binlog && is_old(at, OLD) => findings.add(Finding::notice(
-                    format!("{text}: older than two days, or dated in the future"),
-                    TAKEN_STILL,
-                )),
-                _ => findings.add(Finding::good(text)),
-            }
-        }
+        None => {}
     }
     if repo.can_read() {
-        let suspects = suspects(repo, &history)?;
-        if !suspects.is_empty() {
-            let ids: Vec<String> = suspects.iter().map(|run| log.backup_id(*run)).collect();
-            let text = format!("a check has found damage in data that is needed by {}", ids.join(", "));
-            let hint = match log.kind {
-                Kind::Binlog => {
-                    "\"holdfast check\" tells what is lost; \"holdfast binlog list\" shows what is archived"
+        let found = suspected(log, &suspects(repo, &history)?, taken.newest.as_ref());
+        found.into_iter().for_each(|finding| findings.add(finding));
+    }
+    let others = [with_damaged_pages(log, &taken.damaged), unfinished(log, &history)];
+    others.into_iter().flatten().for_each(|finding| findings.add(finding));
+    Ok(match taken.newest {
+        Some(_) => Stands::Backups,
+        None if taken.count == 0 && history.standing().next().is_some() => Stands::Imports,
+        None => Stands::Nothing,
+    })
+}
+
+/// The backups that were taken, and not imported.
+struct Taken {
+    count: usize,
+    newest: Option<Newest>,
+    /// Those for which the source had damaged pages.
+    damaged: Vec<RunNo>,
+}
+
+/// The newest whole backup or, if there is none, the newest of a part.
+struct Newest {
+    run: RunNo,
+    finished_at: Timestamp,
+    is_whole: bool,
+}
+
+impl Taken {
+    fn read(repo: &Repo, history: &History, findings: &Findings) -> Result<Self> {
+        let taken: Vec<_> = history.standing().filter(|outcome| !outcome.imported).collect();
+        let (mut ended, mut damaged) = (Vec::new(), Vec::new());
+        if repo.can_read() {
+            let runs: Vec<RunNo> = taken.iter().map(|outcome| outcome.run).collect();
+            read_heads(repo, history, &runs, |run, head| {
+                let head = match head {
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        findings.add(error);
+                        return Ok(());
+                    }
+                    head => head?,
+                };
+                if head.flags.iter().any(|flag| flag == DAMAGED_PAGES) {
+                    damaged.push(run);
                 }
-                _ => {
-                    "\"holdfast check\" tells what is lost; the next backup stores damaged data again, if the server \
-                      still has it"
-                }
-            };
-            // Whoever needs a backup now would need that one.
-            let is_newest = newest.is_some_and(|(run, _)| suspects.contains(run));
-            findings.add(match is_newest {
-                true => Error::failed(text).hinted(hint).into(),
-                false => Finding::notice(text, hint),
-            });
+                ended.push((run, head.finished_at));
+                Ok(())
+            })?;
+        } else {
+            ended.extend(taken.iter().map(|outcome| (outcome.run, outcome.taken_at())));
         }
+        let is_whole = |run: RunNo| taken.iter().any(|outcome| outcome.run == run && outcome.part.is_none());
+        let newest = ended.iter().rev().find(|(run, _)| is_whole(*run)).or(ended.last());
+        let newest = newest.map(|&(run, finished_at)| Newest { run, finished_at, is_whole: is_whole(run) });
+        Ok(Self { count: taken.len(), newest, damaged })
     }
-    if !damaged.is_empty() {
-        let runs: Vec<String> = damaged.iter().map(ToString::to_string).collect();
-        findings.add(Finding::notice(
-            format!("{log}: the source had damaged pages when these were taken: {}", runs.join(" ")),
-            "\"holdfast report\" names the pages; repair the server, and take a backup without \
-             --allow-corrupt",
-        ));
+}
+
+/// How old the newest of `count` backups is.
+fn age(log: &LogName, count: usize, newest: &Newest, age_max: Option<Duration>) -> Finding {
+    let one = if log.kind == Kind::Binlog { "run" } else { "backup" };
+    let standing = match count {
+        1 => format!("one {one} stands"),
+        count => format!("{count} {one}s stand"),
+    };
+    let Newest { run, finished_at, is_whole } = newest;
+    let what = if *is_whole { "" } else { " of a part" };
+    let text = format!("{log}: {standing}; the newest{what}, {run}, is from {finished_at:.0}");
+    match age_max {
+        Some(age_max) if is_old(*finished_at, age_max) => {
+            Error::failed(format!("{text}: older than the limit")).hinted(TAKEN_STILL).into()
+        }
+        // How far an archive reaches does not depend on when its last run ended.
+        None if log.kind != Kind::Binlog && is_old(*finished_at, OLD) => {
+            Finding::notice(format!("{text}: older than two days, or dated in the future"), TAKEN_STILL)
+        }
+        _ => Finding::good(text),
     }
-    // A run of an archiver to which nothing came ends without effect.
-    let unfinished = if log.kind == Kind::Binlog { 0 } else { history.adoptable().len() };
-    if unfinished > 0 {
-        findings.add(Finding::notice(
-            format!(
-                "{log}: {} ended before {} complete",
-                if unfinished == 1 { "a run".to_owned() } else { format!("{unfinished} runs") },
-                if unfinished == 1 { "it was" } else { "they were" }
-            ),
-            "the next backup reuses what was stored; why a run ended is in its messages",
-        ));
+}
+
+/// Backups that need data in which a check has found damage.
+fn suspected(log: &LogName, suspects: &BTreeSet<RunNo>, newest: Option<&Newest>) -> Option<Finding> {
+    if suspects.is_empty() {
+        return None;
     }
-    Ok(stands)
+    let ids: Vec<String> = suspects.iter().map(|run| log.backup_id(*run)).collect();
+    let text = format!("a check has found damage in data that is needed by {}", ids.join(", "));
+    let hint = match log.kind {
+        Kind::Binlog => {
+            "\"holdfast check\" tells what is lost; \"holdfast binlog list\" shows what is archived"
+        }
+        _ => {
+            "\"holdfast check\" tells what is lost; the next backup stores damaged data again, if the server \
+              still has it"
+        }
+    };
+    // Whoever needs a backup now would need that one.
+    Some(match newest.is_some_and(|newest| suspects.contains(&newest.run)) {
+        true => Error::failed(text).hinted(hint).into(),
+        false => Finding::notice(text, hint),
+    })
+}
+
+fn with_damaged_pages(log: &LogName, damaged: &[RunNo]) -> Option<Finding> {
+    let runs: Vec<String> = damaged.iter().map(ToString::to_string).collect();
+    let text = format!("{log}: the source had damaged pages when these were taken: {}", runs.join(" "));
+    let hint = "\"holdfast report\" names the pages; repair the server, and take a backup without \
+         --allow-corrupt";
+    (!runs.is_empty()).then(|| Finding::notice(text, hint))
+}
+
+/// Runs that ended before they were complete. A run of an archiver to which nothing came ends without effect.
+fn unfinished(log: &LogName, history: &History) -> Option<Finding> {
+    let count = if log.kind == Kind::Binlog { 0 } else { history.adoptable().len() };
+    let ended = match count {
+        0 => return None,
+        1 => "a run ended before it was complete".to_owned(),
+        count => format!("{count} runs ended before they were complete"),
+    };
+    let hint = "the next backup reuses what was stored; why a run ended is in its messages";
+    Some(Finding::notice(format!("{log}: {ended}"), hint))
 }
 
 /// Whether a backup is too old, or from a future that only a wrong clock can have shown.

@@ -4,7 +4,7 @@ use holdfast_repo::RunNo;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    physical::Position,
+    position::Position,
     restore::{BackupId, Loaded, Prepared, Reached, Replayed, RestorePlan},
     watch::PhaseTime,
 };

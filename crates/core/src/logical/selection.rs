@@ -224,7 +224,7 @@ impl Selection {
         self.is_of_all() || patterns.any(|pattern| !pattern.is_name())
     }
 
-    /// Same for the tables of a schema.
+    /// Whether the selection depends on the server's list of a schema's tables.
     #[must_use]
     pub fn needs_all_tables(&self, schema: &str) -> bool {
         let is_open = |it: &TablePattern| it.schema.matches(schema) && !it.table.is_name();

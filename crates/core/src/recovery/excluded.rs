@@ -30,21 +30,21 @@ const AFTER_TABLES: [&str; 10] =
 
 /// What is still left out at some place in the binlog.
 #[derive(Clone, Debug)]
-pub(super) struct LeftOut {
+pub(super) struct ExcludedTables {
     excluded: Excluded,
     /// Tables of which the server has had nothing since, or only what was made since: what follows is about that.
     since: BTreeSet<TableName>,
-    /// The same of databases.
+    /// Databases of which the server has had nothing since, or only what was made since.
     schemas_since: BTreeSet<String>,
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for ExcludedTables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.excluded.fmt(f)
     }
 }
 
-impl LeftOut {
+impl ExcludedTables {
     /// What this backup left out, if anything.
     pub(super) fn of(head: &Head) -> Option<Self> {
         excluded_of(head).map(Self::new)
@@ -359,7 +359,7 @@ mod tests {
         for folds_names in [false, true] {
             let mut excluded = Excluded::for_tests(&[], &["shop.sessions"], &[("shop", "sessions")]);
             excluded.folds_names = folds_names;
-            let mut left_out = LeftOut::new(excluded);
+            let mut left_out = ExcludedTables::new(excluded);
             let statement = Cow::Borrowed(&b"CREATE TABLE IF NOT EXISTS Sessions (i INT)"[..]);
             let needed = left_out.statement(&Query { schema: b"shop", statement });
             assert_eq!(needed.is_some(), folds_names, "{needed:?}");
@@ -370,7 +370,7 @@ mod tests {
     fn what_is_left_out_is_recognized_in_statements() {
         let existed = [("shop", "tmp_1"), ("shop", "sessions"), ("old", "t")];
         let excluded = Excluded::for_tests(&["old*"], &["shop.tmp_*", "shop.sessions"], &existed);
-        let left_out = LeftOut::new(excluded);
+        let left_out = ExcludedTables::new(excluded);
         let needs = |statements: &[&str]| {
             let mut left_out = left_out.clone();
             statements.iter().find_map(|statement| {

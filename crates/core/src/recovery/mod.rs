@@ -12,8 +12,8 @@
 mod branches;
 mod excluded;
 mod only;
+mod replay_range;
 mod until;
-mod wanted;
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -32,9 +32,9 @@ use crate::{
     restore::{self, Piece, Reached, RestoreOptions, RestorePlan, RestoreReport, Transactions},
 };
 
-use excluded::LeftOut;
+use excluded::ExcludedTables;
+use replay_range::ReplayRange;
 pub use until::Until;
-use wanted::Wanted;
 
 /// The offset of an event's kind.
 const KIND_AT: usize = 4;
@@ -50,7 +50,7 @@ pub struct Recovery {
     after: After,
     until: Until,
     /// What the backup left out.
-    left_out: Option<LeftOut>,
+    left_out: Option<ExcludedTables>,
     /// The backup, if the user has named it.
     named: Option<RunNo>,
 }
@@ -207,7 +207,7 @@ fn refuse_several_moments(log: &LogName, base: RunNo, head: &Head) -> Result<()>
 }
 
 /// Where the archive continues after a backup, and what the backup left out.
-type Continued = (After, Option<LeftOut>);
+type Continued = (After, Option<ExcludedTables>);
 
 /// Finds both. Fails if the archive does not continue, or if the moment is before the backup.
 fn continued(
@@ -251,7 +251,7 @@ fn continued(
         let text = format!("{log} {base} holds transactions that were committed after {until}");
         return Err(Error::new(ErrorKind::Usage, text));
     }
-    Ok((after, LeftOut::of(&head)))
+    Ok((after, ExcludedTables::of(&head)))
 }
 
 impl Recovery {
@@ -271,27 +271,33 @@ impl Recovery {
         &self.until
     }
 
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted::new(&self.archive, &self.after, &self.until, (&self.log, self.base), self.left_out.as_ref())
+    fn range(&self) -> ReplayRange<'_> {
+        ReplayRange::new(
+            &self.archive,
+            &self.after,
+            &self.until,
+            (&self.log, self.base),
+            self.left_out.as_ref(),
+        )
     }
 
     /// What is replayed after the backup. Must have been counted before.
     pub(crate) fn transactions(&self) -> impl Transactions + '_ {
-        self.wanted()
+        self.range()
     }
 
     /// Counts what is replayed, and returns where it ends. Reads all of it.
     pub(crate) fn count(&self, cancel: &Cancel) -> Result<Reached> {
-        self.wanted().count(cancel)
+        self.range().count(cancel)
     }
 
-    /// The same, and passes what is replayed to `take`.
+    /// As [`count`](Self::count), and passes what is replayed to `take`.
     pub(crate) fn count_each(
         &self,
         cancel: &Cancel,
         take: &mut dyn FnMut(Piece<'_>) -> Result<()>,
     ) -> Result<Reached> {
-        self.wanted().count_each(cancel, take)
+        self.range().count_each(cancel, take)
     }
 
     /// Plans the recovery. Reads all that would be replayed.
@@ -326,11 +332,11 @@ impl Recovery {
             return Err(Error::new(ErrorKind::Usage, text));
         }
         let is_left_out = |kind: EventKind| OF_FILES.contains(&kind) || (skip_gtids && GTIDS.contains(&kind));
-        let mut wanted = self.wanted();
+        let mut range = self.range();
         // An archiver that lost its server has the beginning of a transaction, and all of it from another
         // server.
         let mut whole = WholeTransactions::default();
-        let reached = wanted.count_each(cancel, &mut |piece| {
+        let reached = range.count_each(cancel, &mut |piece| {
             if let Piece::Event { part, .. } = piece {
                 whole.count(part);
             }
@@ -342,7 +348,7 @@ impl Recovery {
         let mut has_begun = false;
         // Written with the first event that follows: MySQL's client refuses two formats in a row.
         let mut format_due: Option<Vec<u8>> = None;
-        wanted.each(&mut |piece| {
+        range.each(&mut |piece| {
             match piece {
                 _ if left == 0 => {}
                 Piece::File { format, .. } => {
@@ -393,10 +399,10 @@ impl Recovery {
             );
             listener.event(Event::Warning { text });
         }
-        let mut wanted = self.wanted();
+        let mut range = self.range();
         // A moment that cannot be reached is found before anything is written.
-        wanted.count(cancel)?;
-        let transactions = Some(&mut wanted as _);
+        range.count(cancel)?;
+        let transactions = Some(&mut range as _);
         restore::run_and_replay(repo, &self.log, self.base, options, transactions, listener, cancel)
     }
 }

@@ -2,9 +2,9 @@
 
 use super::options::RestoreOptions;
 
-/// The buffer pool of a recovery with little redo, if the user has not said it.
+/// The buffer pool of a recovery with little redo, unless the user sets one.
 pub(super) const BUFFER_POOL_DEFAULT_MIN_BYTES: u64 = 128 << 20;
-/// With much redo.
+/// The buffer pool of a recovery with much redo, unless the user sets one.
 const BUFFER_POOL_DEFAULT_MAX_BYTES: u64 = 1 << 30;
 /// A server does not start with less.
 const BUFFER_POOL_FLOOR_BYTES: u64 = 32 << 20;

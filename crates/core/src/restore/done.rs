@@ -6,7 +6,7 @@ use holdfast_formats::Lsn;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::physical::BinlogPosition;
+use crate::server::status::BinlogPosition;
 
 /// What writing the files took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 
 use super::{
     options::RestoreOptions,
-    plan::shown::RestorePlan,
+    planned::RestorePlan,
     replay::Transactions,
     report::RestoreReport,
     target::{

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     error::Result,
     event::Cancel,
-    physical::Position,
+    position::Position,
     server::{ConnectOptions, TableName},
     watch::Watch,
 };

@@ -31,6 +31,7 @@ mod own_server;
 mod part;
 mod place;
 mod plan;
+mod planned;
 mod prepare;
 mod rebuild;
 mod redo;
@@ -70,7 +71,7 @@ pub(crate) use hooks::{RecoveryHooks, ScratchRestore};
 pub use options::RestoreOptions;
 pub use part::TablePart;
 pub(crate) use part::{MissingTablespaces, Named, named};
-pub use plan::{
+pub use planned::{
     ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,
     RestorePlan,
 };
@@ -221,6 +222,6 @@ fn write(
 
     watch.phase("place");
     cancel.check()?;
-    place::settle(opened, plan, &roots, options)?;
+    place::make_durable(opened, plan, &roots, options)?;
     Ok((claim, roots, written))
 }

@@ -6,15 +6,19 @@ use holdfast_pipe::HashKey;
 use holdfast_repo::{
     LogName, Repo, RunNo,
     data::reader::Backup,
-    format::item::{Item, ItemPath},
+    format::{
+        item::{Item, ItemPath},
+        manifest::DAMAGED_PAGES,
+    },
     log::history::History,
 };
 
 use super::backup_id::BackupId;
 use crate::{
+    captured_redo::{CapturedRedo, REDO_ITEM},
     error::{Error, Result},
     head,
-    physical::{CapturedRedo, DAMAGED_PAGES, Position, REDO_ITEM},
+    position::Position,
     server::ServerFacts,
 };
 

@@ -4,7 +4,7 @@ use std::{num::NonZero, path::PathBuf, thread};
 
 use holdfast_formats::redo::mysql::FILE_BYTES_MAX;
 
-use super::{part::TablePart, plan::shown::RestorePlan};
+use super::{part::TablePart, planned::RestorePlan};
 
 /// Threads that fetch and write, unless told otherwise: one for each processor, at most this many.
 const PARALLEL_MAX: usize = 8;

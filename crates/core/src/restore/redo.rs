@@ -31,9 +31,9 @@ use super::target::{
     names::{REDO_MARIADB, REDO_MYSQL_DIR, own_path, partial_of},
 };
 use crate::{
+    captured_redo::CapturedRedo,
     error::{Context, Error, Result},
     event::Cancel,
-    physical::CapturedRedo,
 };
 
 /// The redo is walked in pieces of this size; a mini-transaction that does not fit makes the piece grow.

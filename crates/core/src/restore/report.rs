@@ -8,9 +8,9 @@ use super::{
     backup_id::BackupId,
     continuing::{continue_statement, primaries::primary_statements, replicate_statement},
     done::{LeftOut, Loaded, Prepared, Replayed, Written},
-    plan::shown::RestorePlan,
+    planned::RestorePlan,
 };
-use crate::{physical::Position, server::ServerVersion, watch::PhaseTime};
+use crate::{position::Position, server::ServerVersion, watch::PhaseTime};
 
 /// Schema version of the report and of `holdfast-restore.json`. Fields are added without raising it.
 pub const RESTORE_SCHEMA: u32 = 1;

@@ -148,7 +148,8 @@ pub enum Verdict {
     Amend(Lacks),
     /// Pages may have been written without redo: copy it again.
     CopyAgain,
-    /// The same, and the redo does not help: copy it again while nobody may write to it.
+    /// Pages may have been written without redo, and the redo does not help: copy it again while nobody may write to
+    /// it.
     CopyClosed,
 }
 

@@ -32,9 +32,10 @@ use holdfast_formats::{
 use serde::Serialize;
 
 use crate::{
+    captured_redo::CapturedRedo,
     error::{Error, Result},
     event::{Cancel, Event, Listener},
-    physical::{CapturedRedo, Position},
+    position::Position,
     server::{LockRecord, ServerFacts},
 };
 
@@ -196,7 +197,7 @@ pub struct CaptureStats {
     pub direct_io: bool,
     /// Pages that are damaged on the source and were copied as found.
     pub damaged_pages: Vec<DamagedPage>,
-    /// MariaDB: the algorithms of page compression that only pages tell, and not the tablespaces.
+    /// MariaDB: the algorithms of page compression that are found in headers of pages, not in flags of tablespaces.
     #[serde(skip)]
     pub compressed_with: BTreeSet<&'static str>,
 }
@@ -258,7 +259,7 @@ impl CaptureStats {
 pub struct Captured {
     /// The server it came from.
     pub facts: ServerFacts,
-    /// The redo, sent as the item [`crate::physical::REDO_ITEM`].
+    /// The redo, sent as the item [`crate::captured_redo::REDO_ITEM`].
     pub redo: CapturedRedo,
     /// The state it restores to.
     pub position: Position,

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{key_files::KeyFiles, no_servers::is_no_servers, server::ServerFacts, source::files::path_text};
+use crate::{foreign_files::is_foreign, key_files::KeyFiles, server::ServerFacts, source::files::path_text};
 
 /// Patterns of files that are never part of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn is_log_suffix(suffix: &str) -> bool {
 
 /// Whether a restore has put this there for itself, or whether it is no server's at all.
 fn is_left_behind(name: &str) -> bool {
-    is_no_servers(name.as_bytes()) || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
+    is_foreign(name.as_bytes()) || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }
 
 fn is_replica_state(name: &str) -> bool {

@@ -194,7 +194,7 @@ impl CopyContext<'_> {
     /// throttles can sleep in the middle of a write. A write that was under way during a read can have left
     /// half of its data in the copy, and nothing in Aria's log reveals that. This ends although the log
     /// grows: a page is rewritten only until it is full.
-    pub(super) fn settle(
+    pub(super) fn send_tail_again(
         &self,
         entry: &Entry,
         copied: &CopiedFile,
@@ -262,7 +262,7 @@ impl CopyContext<'_> {
         Ok(file)
     }
 
-    /// The same for a file that may have vanished: then it returns `None`.
+    /// As [`made`](Self::made), for a file that may have vanished: then it returns `None`.
     pub(super) fn made_of(&self, entry: &Entry, role: Role, bytes: &[u8]) -> Result<Option<CopiedFile>> {
         let signature = match std::fs::metadata(&entry.real) {
             Ok(metadata) => Signature::of(&metadata),
@@ -384,7 +384,7 @@ mod tests {
             let mut buffers = Buffers::default();
             let copy = context.plain(&plain, &mut buffers).unwrap().unwrap().copied;
             assert_eq!(copy.size_bytes, 6 * PAGE as u64);
-            context.settle(&entry, &copy, 4 * PAGE as u64, &mut buffers).unwrap();
+            context.send_tail_again(&entry, &copy, 4 * PAGE as u64, &mut buffers).unwrap();
         });
         let bytes = sink.inner.0.into_inner().unwrap();
         assert!(bytes[..6 * PAGE] == [vec![1; 5 * PAGE], vec![2; PAGE]].concat(), "the last page is torn");

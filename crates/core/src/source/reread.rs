@@ -49,7 +49,7 @@ impl CopyContext<'_> {
         self.read_page_until_good(&found.entry, reader, &page, &check, buffers)
     }
 
-    /// The same for any kind of page, as judged by `check`.
+    /// Reads a page of any kind again until `check` finds it good, as [`read_until_good`](Self::read_until_good) does.
     pub(super) fn read_page_until_good(
         &self,
         entry: &Entry,

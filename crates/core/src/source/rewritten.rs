@@ -72,7 +72,7 @@ impl Rewritten {
         }
     }
 
-    /// The same, once the time that this took is known.
+    /// Adds the time that the copy took.
     pub(super) fn in_time(self, took: Duration) -> Self {
         Self { took, ..self }
     }

@@ -39,7 +39,7 @@ impl TablespaceEntry {
         Self { entry, role, continues: None }
     }
 
-    /// The same, if the file of that name is another one than was listed.
+    /// This entry, of the file that was opened: it may be another one than was listed under that name.
     pub(super) fn opened(&self, inode: Inode) -> Self {
         let mut opened = self.clone();
         opened.entry.stat.inode = inode;

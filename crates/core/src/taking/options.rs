@@ -73,7 +73,7 @@ pub struct BackupOptions {
 const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 impl BackupOptions {
-    /// The same, with sessions on this server only.
+    /// These options, with sessions on this server only.
     pub(crate) fn leading_to(&self, identity: &Identity) -> Self {
         let connect = ConnectOptions { leads_to: Some(identity.clone()), ..self.connect.clone() };
         Self { connect, ..self.clone() }

@@ -10,14 +10,12 @@ use holdfast_core::{
 use holdfast_repo::{
     Kind, LogName, RunNo,
     data::writer::WriterOptions,
-    keys::{
-        NewSlot, Role,
-        manage::{NewKey, add},
-    },
+    keys::{NewSlot, Role},
     log::{history::History, run::RunOptions, segment::list_segments},
     ops::{
         check::{CheckOptions, check},
         copy::{Copier, CopyOptions},
+        keys::{NewKey, add},
         repair::repair,
     },
     store::{

@@ -17,8 +17,8 @@ use std::{
 
 use holdfast_core::{
     Cancel, Result,
+    captured_redo::{CapturedRedo, REDO_ITEM},
     event::{Event, Listener},
-    physical::{CapturedRedo, REDO_ITEM},
     points::set_hook_of_files,
     server::{ConnectOptions, LockPolicy, Purpose, ServerFacts, Session},
     source::{

@@ -11,7 +11,7 @@ use std::{
 use holdfast_core::{
     Cancel, Event, Listener,
     backup::{self, BackupOptions, BackupReport},
-    physical::Precision,
+    position::Precision,
     restore::{self, RestoreOptions, RestoreReport},
 };
 use holdfast_repo::{Kind, LogName, Password, Protection, Repo, RunNo, keys::KdfParams, store::fs::FsStore};

@@ -2,7 +2,7 @@
 
 use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
-use holdfast_core::physical::DAMAGED_PAGES;
+use holdfast_repo::format::manifest::DAMAGED_PAGES;
 use mysql::prelude::Queryable;
 
 use super::*;

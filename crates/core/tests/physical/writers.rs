@@ -6,10 +6,8 @@ use std::fs;
 use holdfast_core::ErrorKind;
 use holdfast_repo::{
     Role,
-    keys::{
-        NewSlot,
-        manage::{NewKey, add},
-    },
+    keys::NewSlot,
+    ops::keys::{NewKey, add},
 };
 
 use super::*;

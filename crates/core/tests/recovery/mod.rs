@@ -11,7 +11,7 @@ use std::{
 use holdfast_core::{
     Cancel, ErrorKind, Result,
     backup::{self, BackupOptions},
-    physical::Precision,
+    position::Precision,
     recovery::{self, Until},
     restore::{RestoreOptions, RestoreReport},
 };

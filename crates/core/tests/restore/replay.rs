@@ -2,8 +2,8 @@
 //! and has exactly its GTIDs.
 
 use holdfast_core::{
-    physical::BinlogPosition,
     restore::{Piece, Reached, Transactions},
+    server::status::BinlogPosition,
 };
 use holdfast_formats::binlog::{FILE_MAGIC, Header, Part};
 use holdfast_testkit::{checksum, load::DdlStorm, tables::check_tables};

@@ -7,7 +7,7 @@ use std::{
 
 use holdfast_core::{
     Cancel, Listener, Result,
-    physical::{CapturedRedo, REDO_ITEM},
+    captured_redo::{CapturedRedo, REDO_ITEM},
     server::{ServerFacts, ServerVersion, facts::Capabilities},
     source::{CaptureStats, Captured, FileId, FileSpec, Pages, Role, Sink, Source},
 };

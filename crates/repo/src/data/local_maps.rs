@@ -28,9 +28,9 @@ use crate::{
     error::RepoError,
     format::{
         columns::CHUNK_BYTES_MAX,
+        hash::ObjectHash,
         hex::{Secret32, to_hex},
         names::{LogName, RunNo},
-        object::ObjectHash,
     },
     log::{
         history::History,
@@ -94,12 +94,8 @@ impl LocalMaps {
         let repository = repo.info().repository_id.to_string();
         let directory = directory.join(&repository).join(format!("{}-{}", log.source, log.kind));
         let mac_key = repo.keys().local_key(MAC_CONTEXT);
-        let nothing = Description {
-            repository,
-            log: log.to_string(),
-            run: 0,
-            outcome: crate::format::object::NO_OBJECT,
-        };
+        let nothing =
+            Description { repository, log: log.to_string(), run: 0, outcome: crate::format::hash::NO_OBJECT };
         let remembered = read_head(&directory.join("head"), &mac_key, &nothing);
         Ok(Self {
             directory,
@@ -275,7 +271,7 @@ pub(crate) fn read_made_up(repo: &Repo, log: &LogName, made_up: &[u8]) -> bool {
         repository: repo.info().repository_id.to_string(),
         log: log.to_string(),
         run: 0,
-        outcome: crate::format::object::NO_OBJECT,
+        outcome: crate::format::hash::NO_OBJECT,
     };
     let sealed = [MAGIC, &mac(&key, &[made_up])[..], made_up].concat();
     assert!(parse_head(made_up, &key, &expected).is_none(), "believed without its MAC");
@@ -286,7 +282,7 @@ pub(crate) fn read_made_up(repo: &Repo, log: &LogName, made_up: &[u8]) -> bool {
 /// What a valid head has after its MAC.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn honest_head(repo: &Repo, log: &LogName) -> Vec<u8> {
-    let (repository, outcome) = (repo.info().repository_id.to_string(), crate::format::object::NO_OBJECT);
+    let (repository, outcome) = (repo.info().repository_id.to_string(), crate::format::hash::NO_OBJECT);
     let description = Description { repository, log: log.to_string(), run: 1, outcome };
     let description = serde_json::to_vec(&description).unwrap_or_default();
     [&(description.len() as u32).to_le_bytes()[..], &description, b"{}"].concat()

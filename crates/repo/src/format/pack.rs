@@ -10,7 +10,7 @@ use crate::format::{
     columns::{CHUNK_BYTES_MAX, CHUNKS_PER_PACK_MAX, get_chunk, put_chunk},
     item::page_size_from_log2,
     names::ChunkRef,
-    object::{HEADER_BYTES, ObjectKind},
+    place::{HEADER_BYTES, ObjectKind},
     wire::{Decoder, FormatError, put_varint},
 };
 

@@ -192,6 +192,6 @@ pub enum KeyError {
     NoRandom(getrandom::Error),
 }
 
-pub(super) fn damaged(object: impl fmt::Display, what: impl fmt::Display) -> KeyError {
+pub(crate) fn damaged(object: impl fmt::Display, what: impl fmt::Display) -> KeyError {
     KeyError::Damaged { object: object.to_string(), what: what.to_string() }
 }

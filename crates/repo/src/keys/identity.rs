@@ -18,7 +18,7 @@ const CHECK_BYTES: usize = 4;
 /// The public half of an [`Identity`]. Its text has a checksum, so that a typing error does not
 /// make a slot that nobody can open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PublicKey(pub(super) Hex<32>);
+pub struct PublicKey(pub(crate) Hex<32>);
 
 impl PublicKey {
     fn check(&self) -> String {

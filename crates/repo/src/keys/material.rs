@@ -17,59 +17,59 @@ use crate::{
 };
 
 /// Bytes of an Ed25519 signature.
-pub(super) const SIGNATURE_BYTES: usize = 64;
+pub(crate) const SIGNATURE_BYTES: usize = 64;
 
 /// The key pairs that objects are sealed for between two rotations.
 /// Private keys that a role does not hold are absent.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct SealKeys {
-    pub(super) read_public: Hex<32>,
+pub(crate) struct SealKeys {
+    pub(crate) read_public: Hex<32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) read_private: Option<Secret32>,
-    pub(super) refs_public: Hex<32>,
+    pub(crate) read_private: Option<Secret32>,
+    pub(crate) refs_public: Hex<32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) refs_private: Option<Secret32>,
+    pub(crate) refs_private: Option<Secret32>,
 }
 
 impl SealKeys {
-    pub(super) fn generate() -> Self {
+    pub(crate) fn generate() -> Self {
         let (read_public, read_private) = wrap::key_pair();
         let (refs_public, refs_private) = wrap::key_pair();
         Self { read_public, read_private: Some(read_private), refs_public, refs_private: Some(refs_private) }
     }
 
     /// The part of them that a role holds.
-    pub(super) fn of_role(&self, role: Role) -> Self {
+    pub(crate) fn of_role(&self, role: Role) -> Self {
         let read_private = self.read_private.clone().filter(|_| role.may(Act::Read));
         Self { read_private, ..self.clone() }
     }
 
-    pub(super) fn fit(&self, role: Role) -> bool {
+    pub(crate) fn fit(&self, role: Role) -> bool {
         self.read_private.is_some() == role.may(Act::Read) && self.refs_private.is_some()
     }
 }
 
 /// What a key object holds, as stored.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Payload {
-    pub(super) repository: RepositoryInfo,
+pub(crate) struct Payload {
+    pub(crate) repository: RepositoryInfo,
     /// This and the next three: key pairs of the time before any rotation.
-    pub(super) read_public: Hex<32>,
+    pub(crate) read_public: Hex<32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) read_private: Option<Secret32>,
-    pub(super) refs_public: Hex<32>,
+    pub(crate) read_private: Option<Secret32>,
+    pub(crate) refs_public: Hex<32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) refs_private: Option<Secret32>,
+    pub(crate) refs_private: Option<Secret32>,
     /// Key pairs of the rotations before this key was made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) rotated: Vec<SealKeys>,
+    pub(crate) rotated: Vec<SealKeys>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) hash_key: Option<Secret32>,
-    pub(super) signing_key: Secret32,
+    pub(crate) hash_key: Option<Secret32>,
+    pub(crate) signing_key: Secret32,
     /// Rotations are sealed for its public half; absent in keys made by early versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) exchange_key: Option<Secret32>,
-    pub(super) signers: Vec<Signer>,
+    pub(crate) exchange_key: Option<Secret32>,
+    pub(crate) signers: Vec<Signer>,
 }
 
 impl Payload {
@@ -85,16 +85,16 @@ impl Payload {
 }
 
 /// The key pairs of one holder alone.
-pub(super) struct OwnKeys {
-    pub(super) key_id: KeyId,
-    pub(super) signing_key: Secret32,
-    pub(super) signing_public: Hex<32>,
-    pub(super) exchange_key: Secret32,
-    pub(super) exchange_public: Hex<32>,
+pub(crate) struct OwnKeys {
+    pub(crate) key_id: KeyId,
+    pub(crate) signing_key: Secret32,
+    pub(crate) signing_public: Hex<32>,
+    pub(crate) exchange_key: Secret32,
+    pub(crate) exchange_public: Hex<32>,
 }
 
 impl OwnKeys {
-    pub(super) fn generate() -> Result<Self, KeyError> {
+    pub(crate) fn generate() -> Result<Self, KeyError> {
         let signing_key = Secret32(random().map_err(KeyError::NoRandom)?);
         let signing_public = match Ed25519KeyPair::from_seed_unchecked(&signing_key.0) {
             Ok(pair) => public_half(&pair),
@@ -105,7 +105,7 @@ impl OwnKeys {
         Ok(Self { key_id, signing_key, signing_public, exchange_key, exchange_public })
     }
 
-    pub(super) fn signer(&self, role: Role, sources: Vec<String>) -> Signer {
+    pub(crate) fn signer(&self, role: Role, sources: Vec<String>) -> Signer {
         let exchange = Some(self.exchange_public);
         Signer { public: self.signing_public, role, key_id: self.key_id, sources, exchange }
     }
@@ -145,7 +145,7 @@ impl SealKeyRing {
 
 /// The keys that an opened key object gives.
 pub struct KeyMaterial {
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
     seal_keys: SealKeyRing,
     /// The first rotation that could not be taken up, and why.
     rotation_problem: Mutex<Option<(ObjectPath, Damage)>>,
@@ -204,19 +204,19 @@ impl KeyMaterial {
     }
 
     /// Records what keeps a rotation from being taken up; `None` if nothing does.
-    pub(super) fn set_rotation_problem(&self, problem: Option<(ObjectPath, Damage)>) {
+    pub(crate) fn set_rotation_problem(&self, problem: Option<(ObjectPath, Damage)>) {
         *lock(&self.rotation_problem) = problem;
     }
 
     /// Takes up the key pairs of the next rotation: what is sealed from now on is sealed for them.
-    pub(super) fn take_up(&self, rotation: u8, keys: SealKeys) {
+    pub(crate) fn take_up(&self, rotation: u8, keys: SealKeys) {
         if let Some(place) = self.seal_keys.0.get(usize::from(rotation)) {
             let _ = place.set(keys);
         }
     }
 
     /// Key pairs of a rotation.
-    pub(super) fn seal_keys(&self, rotation: u8) -> Option<&SealKeys> {
+    pub(crate) fn seal_keys(&self, rotation: u8) -> Option<&SealKeys> {
         self.seal_keys.get(rotation)
     }
 
@@ -254,11 +254,11 @@ impl KeyMaterial {
     }
 
     /// Whether somebody had to vouch for this key: it is not the one made with the repository.
-    pub(super) fn needs_voucher(&self) -> bool {
+    pub(crate) fn needs_voucher(&self) -> bool {
         self.payload.signers.first().is_some_and(|first| first.key_id != self.key_id)
     }
 
-    pub(super) fn from_payload(payload: Payload, key_id: KeyId, role: Role) -> Result<Self, &'static str> {
+    pub(crate) fn from_payload(payload: Payload, key_id: KeyId, role: Role) -> Result<Self, &'static str> {
         let own = payload.signers.iter().find(|s| s.key_id == key_id).ok_or("own signing key not listed")?;
         if own.role != role {
             return Err("role contradicts the list of signers");

@@ -10,36 +10,32 @@ use serde::{Deserialize, Serialize};
 use super::{
     FORMAT, KeyError, KeyId, KeyMaterial, RepositoryId, Role,
     error::damaged,
-    look,
+    key_path,
     material::SealKeys,
     object_path,
-    operator::{as_operator, key_path},
-    rfc3339,
     signed::{self, Sort},
     slot::{self, to_json},
-    trust::{Trust, is_number, listed, record},
+    trust::{NOT_BELIEVED, Trust, is_number, listed, record, signer_path},
     wrap::{Purpose, open_sealed, seal_for},
 };
 use crate::{
     error::Damage,
     format::{
+        hash::{NO_OBJECT, ObjectHash, object_hash},
         hex::{Hex, from_hex, to_hex},
-        object::{NO_OBJECT, object_hash},
     },
-    repo::Repo,
     store::{ObjectPath, Store, StoreError, exists},
 };
 
 /// Clocks of hosts that share a repository differ by less.
 const CLOCKS_DIFFER_MAX: SignedDuration = SignedDuration::from_hours(1);
-const NOT_BELIEVED: &str = "no operator of this repository signed it";
 
 #[derive(Serialize, Deserialize)]
 struct Rotation {
     format: u32,
     number: u8,
     /// Hash of the previous record; zeros for the first.
-    previous: Hex<32>,
+    previous: ObjectHash,
     at: String,
     shares: Vec<Share>,
 }
@@ -51,18 +47,7 @@ struct Share {
     sealed: String,
 }
 
-/// What a rotation did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rotated {
-    /// Its number, from 1.
-    pub number: u8,
-    /// Keys that have their share in it.
-    pub keys: usize,
-    /// Keys that were added at the same time and have none: they open nothing sealed from now on.
-    pub without_share: Vec<KeyId>,
-}
-
-fn path(number: u8) -> ObjectPath {
+pub(crate) fn path(number: u8) -> ObjectPath {
     object_path(&format!("rotations/{number:03}"))
 }
 
@@ -77,11 +62,11 @@ fn associated_data(number: u8, key_id: KeyId, role: Role) -> Vec<u8> {
 ///
 /// Of the rotations that existed when a key was removed, the last must still exist: it tells whether the
 /// others are unchanged. A problem keeps everybody from sealing anything for what was taken up.
-pub(super) fn read(
+pub(crate) fn read(
     store: &dyn Store,
     trust: &Trust,
     keys: &KeyMaterial,
-) -> Result<(u8, Hex<32>), StoreError> {
+) -> Result<(u8, ObjectHash), StoreError> {
     let repository = keys.repository().repository_id;
     let known = trust.last_rotation();
     let least = known.map_or(0, |(number, _)| number);
@@ -129,7 +114,7 @@ fn read_one(
     trust: &Trust,
     keys: &KeyMaterial,
     number: u8,
-    previous: Hex<32>,
+    previous: ObjectHash,
     bytes: &[u8],
 ) -> Result<SealKeys, &'static str> {
     let (rotation, by): (Rotation, _) = signed::read(repository, Sort::Rotation, bytes)?;
@@ -159,7 +144,7 @@ fn read_one(
 ///
 /// Whoever makes a rotation or removes a key asks this after creating the record and looking again: if the
 /// two happen at once, at least one of them learns of it.
-pub(super) fn require_counted(keys: &KeyMaterial) -> Result<(), KeyError> {
+pub(crate) fn require_counted(keys: &KeyMaterial) -> Result<(), KeyError> {
     match keys.rotation_problem() {
         Some((object, Damage::Malformed { what: NOT_BELIEVED })) => {
             Err(KeyError::RotationRefused { object: object.to_string() })
@@ -170,7 +155,11 @@ pub(super) fn require_counted(keys: &KeyMaterial) -> Result<(), KeyError> {
 }
 
 /// The keys at hand with all rotations made by now, and the hash of the last.
-fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMaterial, Hex<32>), KeyError> {
+pub(crate) fn latest(
+    store: &dyn Store,
+    trust: &Trust,
+    keys: &KeyMaterial,
+) -> Result<(KeyMaterial, ObjectHash), KeyError> {
     let latest = KeyMaterial::from_payload(keys.payload.clone(), keys.key_id(), keys.role())
         .map_err(|what| damaged(format!("keys/{}", keys.key_id()), what))?;
     let (count, last) = read(store, trust, &latest)?;
@@ -184,19 +173,23 @@ fn latest(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(KeyMa
 
 /// How many rotations there are by now that can be believed, and the hash of the last. Nothing else tells
 /// which rotations a key may have made.
-pub(super) fn known(store: &dyn Store, trust: &Trust, keys: &KeyMaterial) -> Result<(u8, Hex<32>), KeyError> {
+pub(crate) fn known(
+    store: &dyn Store,
+    trust: &Trust,
+    keys: &KeyMaterial,
+) -> Result<(u8, ObjectHash), KeyError> {
     let (latest, last) = latest(store, trust, keys)?;
     Ok((latest.rotations(), last))
 }
 
-/// Makes new key pairs for what is sealed from now on, with a share for every key that is not removed.
-pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
-    let (keys, trust) = as_operator(repo, "rotate keys")?;
-    // More rotations may be known by now than when the repository was opened.
-    let (latest, previous) = latest(&**repo.store(), &trust, keys)?;
-    let Some(number) = latest.rotations().checked_add(1) else {
-        return Err(KeyError::RotatedOut { count: usize::from(latest.rotations()) });
-    };
+/// The record of a new rotation, with a share for every key that is not removed, and how many these are.
+pub(crate) fn new_record(
+    keys: &KeyMaterial,
+    trust: &Trust,
+    (number, previous): (u8, ObjectHash),
+    at: String,
+) -> Result<(Vec<u8>, usize), KeyError> {
+    let repository = keys.repository().repository_id;
     let fresh = SealKeys::generate();
     let mut shares = Vec::new();
     // Whether or not a key has an object: that may be about to be created, or have been hidden for a while.
@@ -205,32 +198,19 @@ pub fn rotate(repo: &Repo) -> Result<Rotated, KeyError> {
         let exchange = signer.exchange.ok_or(KeyError::NoExchange { key_id })?;
         let plain = to_json(&fresh.of_role(signer.role));
         let associated = associated_data(number, key_id, signer.role);
-        let repository = keys.repository().repository_id;
         let sealed = seal_for(repository, Purpose::Rotation, exchange, &plain, &associated);
-        let (enc, sealed) = sealed.ok_or_else(|| damaged(format!("signers/{key_id}"), "no usable key"))?;
+        let (enc, sealed) = sealed.ok_or_else(|| damaged(signer_path(key_id), "no usable key"))?;
         shares.push(Share { key_id, enc, sealed: to_hex(&sealed) });
     }
     shares.sort_by_key(|share| share.key_id);
-    let keys_with_share = shares.len();
-    let at = rfc3339(repo.store().now()?);
+    let count = shares.len();
     let rotation = Rotation { format: FORMAT, number, previous, at, shares };
-    match repo.store().create_if_absent(&path(number), &signed::sign(keys, Sort::Rotation, &rotation)) {
-        Ok(_) => {
-            // The key may have been removed meanwhile, or others added.
-            let trust = look(&**repo.store(), &latest)?;
-            require_counted(&latest)?;
-            let without_share = without_share(&**repo.store(), &trust, &latest)?;
-            let without_share = without_share.into_iter().map(|(key_id, _)| key_id).collect();
-            Ok(Rotated { number, keys: keys_with_share, without_share })
-        }
-        Err(error) if error.is_exists() => Err(KeyError::Crowded),
-        Err(error) => Err(error.into()),
-    }
+    Ok((signed::sign(keys, Sort::Rotation, &rotation), count))
 }
 
 /// The keys that stand and have no share in a rotation that their key object does not have the keys of, each
 /// with the first such rotation, of those that the key at hand has taken up.
-pub(super) fn without_share(
+pub(crate) fn without_share(
     store: &dyn Store,
     trust: &Trust,
     keys: &KeyMaterial,
@@ -280,7 +260,7 @@ fn time(rfc3339: &str) -> Option<jiff::Timestamp> {
 
 /// A first rotation in which the share of the key that signs it is `plain`.
 #[cfg(any(fuzzing, test))]
-pub(super) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
     let (number, key_id) = (1, keys.key_id());
     let exchange = keys.payload.signers.iter().find(|signer| signer.key_id == key_id)?.exchange?;
     let associated = associated_data(number, key_id, keys.role());
@@ -293,6 +273,6 @@ pub(super) fn with_share(keys: &KeyMaterial, plain: &[u8]) -> Option<Vec<u8>> {
 
 /// The contents of an honest share for the key.
 #[cfg(any(fuzzing, test))]
-pub(super) fn honest_share(keys: &KeyMaterial) -> Vec<u8> {
+pub(crate) fn honest_share(keys: &KeyMaterial) -> Vec<u8> {
     to_json(&SealKeys::generate().of_role(keys.role())).to_vec()
 }

@@ -10,7 +10,7 @@ use crate::format::hex::Hex;
 
 /// What a record is about. No record of one sort is taken for one of another.
 #[derive(Clone, Copy)]
-pub(super) enum Sort {
+pub(crate) enum Sort {
     Signer,
     Removal,
     Rotation,
@@ -36,7 +36,7 @@ fn message(sort: Sort, repository: RepositoryId, body: &str) -> Vec<u8> {
 }
 
 /// The bytes of a record, signed by the key at hand.
-pub(super) fn sign(keys: &KeyMaterial, sort: Sort, body: &impl Serialize) -> Vec<u8> {
+pub(crate) fn sign(keys: &KeyMaterial, sort: Sort, body: &impl Serialize) -> Vec<u8> {
     match serde_json::to_string(body) {
         Ok(body) => sign_text(keys, sort, body),
         Err(_) => unreachable!("plain structs into memory"),
@@ -44,7 +44,7 @@ pub(super) fn sign(keys: &KeyMaterial, sort: Sort, body: &impl Serialize) -> Vec
 }
 
 /// As [`sign`], for a text that may say anything.
-pub(super) fn sign_text(keys: &KeyMaterial, sort: Sort, body: String) -> Vec<u8> {
+pub(crate) fn sign_text(keys: &KeyMaterial, sort: Sort, body: String) -> Vec<u8> {
     let (by, signature) = keys.sign(&message(sort, keys.repository().repository_id, &body));
     match serde_json::to_vec(&Record { body, by, signature: Hex(signature) }) {
         Ok(bytes) => bytes,
@@ -53,7 +53,7 @@ pub(super) fn sign_text(keys: &KeyMaterial, sort: Sort, body: String) -> Vec<u8>
 }
 
 /// What a record says, and who signed it. Whether the signer is believed is for the caller to decide.
-pub(super) fn read<T: DeserializeOwned>(
+pub(crate) fn read<T: DeserializeOwned>(
     repository: RepositoryId,
     sort: Sort,
     bytes: &[u8],
@@ -70,6 +70,6 @@ pub(super) fn read<T: DeserializeOwned>(
 
 /// The text of a record, whoever signed it.
 #[cfg(any(fuzzing, test))]
-pub(super) fn text_of(bytes: &[u8]) -> Option<String> {
+pub(crate) fn text_of(bytes: &[u8]) -> Option<String> {
     serde_json::from_slice::<Record>(bytes).ok().map(|record| record.body)
 }

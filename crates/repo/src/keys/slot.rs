@@ -25,23 +25,23 @@ use crate::{
 
 /// A key object, as stored.
 #[derive(Serialize, Deserialize)]
-pub(super) struct KeyObject {
+pub(crate) struct KeyObject {
     format: u32,
-    pub(super) key_id: KeyId,
-    pub(super) role: Role,
-    pub(super) label: String,
-    pub(super) created_at: String,
+    pub(crate) key_id: KeyId,
+    pub(crate) role: Role,
+    pub(crate) label: String,
+    pub(crate) created_at: String,
     /// How many rotations the sealed part has the keys of; absent in objects made by earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) rotations: Option<u8>,
-    pub(super) slot: Slot,
+    pub(crate) rotations: Option<u8>,
+    pub(crate) slot: Slot,
     sealed: String,
 }
 
 /// What protects the key material.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub(super) enum Slot {
+pub(crate) enum Slot {
     Password {
         kdf: String,
         #[serde(flatten)]
@@ -122,7 +122,7 @@ fn slot_cipher(key: &[u8; 32]) -> LessSafeKey {
     }
 }
 
-pub(super) fn to_json<T: Serialize>(value: &T) -> Zeroizing<Vec<u8>> {
+pub(crate) fn to_json<T: Serialize>(value: &T) -> Zeroizing<Vec<u8>> {
     // Large enough that growing does not leave copies of secrets behind.
     let mut json = Zeroizing::new(Vec::with_capacity(64 << 10));
     if serde_json::to_writer(&mut *json, value).is_err() {
@@ -132,13 +132,13 @@ pub(super) fn to_json<T: Serialize>(value: &T) -> Zeroizing<Vec<u8>> {
 }
 
 /// What is stored beside the sealed part, for people.
-pub(super) struct Described {
-    pub(super) label: String,
-    pub(super) created_at: String,
+pub(crate) struct Described {
+    pub(crate) label: String,
+    pub(crate) created_at: String,
 }
 
 /// The key object for `material`, made by `by`. Without a slot, it is not encrypted.
-pub(super) fn seal(
+pub(crate) fn seal(
     material: &KeyMaterial,
     slot: Option<NewSlot<'_>>,
     described: Described,
@@ -177,7 +177,7 @@ pub(super) fn seal(
 }
 
 /// Reads a key object, without opening it.
-pub(super) fn read(store: &dyn Store, path: &ObjectPath) -> Result<KeyObject, KeyError> {
+pub(crate) fn read(store: &dyn Store, path: &ObjectPath) -> Result<KeyObject, KeyError> {
     let bytes = Zeroizing::new(read_all(store, path, SMALL_OBJECT_LIMIT_BYTES)?);
     let object: KeyObject = serde_json::from_slice(&bytes).map_err(|error| damaged(path, error))?;
     if object.format != FORMAT || path.file_name() != object.key_id.to_string() {
@@ -188,7 +188,7 @@ pub(super) fn read(store: &dyn Store, path: &ObjectPath) -> Result<KeyObject, Ke
 
 /// Reads a key object that could be opened by whoever has its password or identity, as far as that can be told
 /// without.
-pub(super) fn read_sound(
+pub(crate) fn read_sound(
     store: &dyn Store,
     path: &ObjectPath,
     info: &RepositoryInfo,
@@ -216,7 +216,7 @@ pub(super) fn read_sound(
 }
 
 /// Opens a key object; `None` if it is for another password or identity.
-pub(super) fn open(
+pub(crate) fn open(
     store: &dyn Store,
     path: &ObjectPath,
     info: &RepositoryInfo,

@@ -29,14 +29,14 @@ use super::{
 use crate::{
     error::Damage,
     format::{
+        hash::{NO_OBJECT, ObjectHash, object_hash},
         hex::Hex,
         names::{LogName, RunNo},
-        object::{NO_OBJECT, ObjectHash, object_hash},
     },
     store::{ObjectPath, Store, StoreError, StoreErrorKind, read_all},
 };
 
-pub(super) const RECORD_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const RECORD_BYTES_MAX: u64 = 1 << 20;
 /// Records that are read, at most; that there are more is reported.
 const RECORDS_MAX: usize = 65_536;
 /// Vouchers of operators, at most: far more than there are keys.
@@ -44,43 +44,46 @@ const VOUCHERS_MAX: usize = 4096;
 /// Problems that are kept, at most: more would say nothing new.
 const PROBLEMS_MAX: usize = 256;
 
+/// What is wrong with a record that nobody who may has signed.
+pub(super) const NOT_BELIEVED: &str = "no operator of this repository signed it";
+
 /// An operator's voucher for a signer, as stored below `signers/`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Voucher {
-    pub(super) format: u32,
-    pub(super) signer: Signer,
-    pub(super) label: String,
-    pub(super) created_at: String,
+pub(crate) struct Voucher {
+    pub(crate) format: u32,
+    pub(crate) signer: Signer,
+    pub(crate) label: String,
+    pub(crate) created_at: String,
 }
 
 /// The removal of a key, as stored below `removals/`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Removal {
-    pub(super) format: u32,
-    pub(super) number: u64,
+pub(crate) struct Removal {
+    pub(crate) format: u32,
+    pub(crate) number: u64,
     /// Hash of the previous record; zeros for the first.
-    pub(super) previous: Hex<32>,
-    pub(super) key_id: KeyId,
-    pub(super) at: String,
+    pub(crate) previous: Hex<32>,
+    pub(crate) key_id: KeyId,
+    pub(crate) at: String,
     /// The last run that had ended in each log (`<source>/<kind>`): up to there, the key's signatures stay
     /// believed. In logs that are not named, none are.
-    pub(super) runs: BTreeMap<String, u64>,
+    pub(crate) runs: BTreeMap<String, u64>,
     /// Hashes of the outcomes of these runs.
     #[serde(default)]
-    pub(super) tips: BTreeMap<String, ObjectHash>,
+    pub(crate) tips: BTreeMap<String, ObjectHash>,
     /// Runs that were under way, and may end with the key.
     #[serde(default)]
-    pub(super) may_end: BTreeMap<String, u64>,
+    pub(crate) may_end: BTreeMap<String, u64>,
     /// Keys that the removed key had vouched for by then, and that stay.
-    pub(super) kept: Vec<KeyId>,
+    pub(crate) kept: Vec<KeyId>,
     /// Hashes of the records by which it did.
     #[serde(default)]
-    pub(super) kept_records: BTreeMap<KeyId, ObjectHash>,
+    pub(crate) kept_records: BTreeMap<KeyId, ObjectHash>,
     /// Number of rotations by then.
-    pub(super) rotations: u8,
+    pub(crate) rotations: u8,
     /// Hash of the last of them; zeros if there was none.
     #[serde(default)]
-    pub(super) last_rotation: Option<ObjectHash>,
+    pub(crate) last_rotation: Option<ObjectHash>,
 }
 
 impl Removal {
@@ -92,20 +95,20 @@ impl Removal {
 
 /// An operator's voucher for a signer, as it was found.
 #[derive(Clone, Debug)]
-pub(super) struct Vouched {
-    pub(super) voucher: Voucher,
+pub(crate) struct Vouched {
+    pub(crate) voucher: Voucher,
     /// Public key of the operator.
-    pub(super) by: Hex<32>,
+    pub(crate) by: Hex<32>,
     /// Hash of the record.
-    pub(super) record: ObjectHash,
+    pub(crate) record: ObjectHash,
 }
 
 /// A signer, and what is known of it.
 #[derive(Clone, Debug)]
-pub(super) struct Believed {
-    pub(super) signer: Signer,
+pub(crate) struct Believed {
+    pub(crate) signer: Signer,
     /// An operator's voucher; `None` for a signer that only the key object itself lists.
-    pub(super) voucher: Option<Vouched>,
+    pub(crate) voucher: Option<Vouched>,
 }
 
 /// A key for which only an operator has vouched who was removed then, before anybody knew of it.
@@ -161,12 +164,12 @@ impl Default for Trust {
 
 impl Trust {
     /// Believes those that a key object lists, and nobody else.
-    pub(super) fn of_anchors(anchors: &[Signer]) -> Self {
+    pub(crate) fn of_anchors(anchors: &[Signer]) -> Self {
         Self { believed: believed(anchors, &[], &Self::default()), ..Self::default() }
     }
 
     /// Reads what the store holds.
-    pub(super) fn read(
+    pub(crate) fn read(
         store: &dyn Store,
         repository: RepositoryId,
         anchors: &[Signer],
@@ -222,7 +225,7 @@ impl Trust {
             }
         }
         for vouched in others {
-            let what = "no operator of this repository signed it";
+            let what = NOT_BELIEVED;
             trust.tell(&signer_path(vouched.voucher.signer.key_id), Damage::Malformed { what });
         }
         Ok(trust)
@@ -285,7 +288,7 @@ impl Trust {
                 }
             }
             if others.is_empty() || vouchers.len() == known {
-                let what = "no operator of this repository signed it";
+                let what = NOT_BELIEVED;
                 others.iter().for_each(|(path, _)| self.tell(path, Damage::Malformed { what }));
                 return Ok(vouchers);
             }
@@ -324,7 +327,7 @@ impl Trust {
     }
 
     /// As [`tell`](Self::tell), for a record that writers would have to go by: blocks all writing.
-    pub(super) fn block(&mut self, path: &ObjectPath, damage: Damage) {
+    pub(crate) fn block(&mut self, path: &ObjectPath, damage: Damage) {
         self.tell(path, damage.clone());
         self.blocking.get_or_insert_with(|| (path.to_string(), damage));
     }
@@ -353,7 +356,7 @@ impl Trust {
         let by = believed.get(&by).map(|by| &by.signer);
         let is_operator = by.is_some_and(|by| by.role == Role::Operator && !self.is_removed(by.key_id));
         if !is_operator {
-            return Err("no operator of this repository signed it");
+            return Err(NOT_BELIEVED);
         }
         if removal.format != FORMAT {
             return Err("it is of another format");
@@ -362,17 +365,17 @@ impl Trust {
     }
 
     /// Path of the next removal.
-    pub(super) fn next_removal_path(&self) -> ObjectPath {
+    pub(crate) fn next_removal_path(&self) -> ObjectPath {
         removal_path(self.next_removal())
     }
 
     /// Number of the next removal.
-    pub(super) fn next_removal(&self) -> u64 {
+    pub(crate) fn next_removal(&self) -> u64 {
         self.removals.len() as u64 + 1
     }
 
     /// The hash that the next removal names as that of the one before it.
-    pub(super) fn last_removal(&self) -> Hex<32> {
+    pub(crate) fn last_removal(&self) -> Hex<32> {
         self.last_removal
     }
 
@@ -381,12 +384,12 @@ impl Trust {
         self.removal_of(key_id).is_some()
     }
 
-    pub(super) fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
+    pub(crate) fn removal_of(&self, key_id: KeyId) -> Option<&Removal> {
         self.every_removal().find(|removal| removal.key_id == key_id)
     }
 
     #[cfg(test)]
-    pub(super) fn removals_known(&self) -> usize {
+    pub(crate) fn removals_known(&self) -> usize {
         self.every_removal().count()
     }
 
@@ -396,7 +399,7 @@ impl Trust {
     }
 
     /// All signers that are believed and were not removed.
-    pub(super) fn standing(&self) -> impl Iterator<Item = &Believed> {
+    pub(crate) fn standing(&self) -> impl Iterator<Item = &Believed> {
         self.all().filter(|known| !self.is_removed(known.signer.key_id))
     }
 
@@ -411,12 +414,12 @@ impl Trust {
     }
 
     /// All signers that are or were believed.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Believed> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Believed> {
         self.believed.values()
     }
 
     /// The signer of a key.
-    pub(super) fn of_key(&self, key_id: KeyId) -> Option<&Believed> {
+    pub(crate) fn of_key(&self, key_id: KeyId) -> Option<&Believed> {
         self.believed.values().find(|believed| believed.signer.key_id == key_id)
     }
 
@@ -426,14 +429,14 @@ impl Trust {
     }
 
     /// The newest rotation that a removal records, and its hash.
-    pub(super) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
+    pub(crate) fn last_rotation(&self) -> Option<(u8, ObjectHash)> {
         let known =
             self.every_removal().filter_map(|removal| Some((removal.rotations, removal.last_rotation?)));
         known.filter(|(_, hash)| *hash != NO_OBJECT).max_by_key(|(number, _)| *number)
     }
 
     /// Whether a rotation signed by `public`, whose record has the hash `record`, counts.
-    pub(super) fn may_rotate(&self, public: Hex<32>, number: u8, record: ObjectHash) -> bool {
+    pub(crate) fn may_rotate(&self, public: Hex<32>, number: u8, record: ObjectHash) -> bool {
         self.believed.get(&public).is_some_and(|by| {
             // Those before the last are vouched for by what each says of the one before it.
             let was_there = |removal: &Removal| {
@@ -487,7 +490,7 @@ impl Trust {
 
     /// The run of a log that was under way when the key was removed, and may end with it.
     /// If the key was removed several times, a run that one of the removals refuses is refused.
-    pub(super) fn may_end(&self, key_id: KeyId, log: &LogName) -> Option<RunNo> {
+    pub(crate) fn may_end(&self, key_id: KeyId, log: &LogName) -> Option<RunNo> {
         let log = log.to_string();
         let of_key = self.every_removal().filter(|removal| removal.key_id == key_id);
         let mut runs = of_key.map(|removal| removal.may_end.get(&log).copied());
@@ -513,7 +516,7 @@ impl Trust {
     }
 }
 
-pub(super) fn signer_path(key_id: KeyId) -> ObjectPath {
+pub(crate) fn signer_path(key_id: KeyId) -> ObjectPath {
     object_path(&format!("signers/{key_id}"))
 }
 
@@ -522,16 +525,16 @@ fn removal_path(number: u64) -> ObjectPath {
 }
 
 /// The objects below a prefix.
-pub(super) struct Listed {
+pub(crate) struct Listed {
     /// Those named like records, in order: the first [`RECORDS_MAX`].
-    pub(super) paths: Vec<ObjectPath>,
+    pub(crate) paths: Vec<ObjectPath>,
     /// The first that is named otherwise.
-    pub(super) stranger: Option<ObjectPath>,
+    pub(crate) stranger: Option<ObjectPath>,
     is_cut: bool,
 }
 
 /// The objects below a prefix whose names are those of records.
-pub(super) fn listed(
+pub(crate) fn listed(
     store: &dyn Store,
     prefix: &str,
     is_name: &dyn Fn(&str) -> bool,
@@ -551,7 +554,7 @@ pub(super) fn listed(
 }
 
 /// Whether `name` is a number from 1, in `digits` digits.
-pub(super) fn is_number(name: &str, digits: usize) -> bool {
+pub(crate) fn is_number(name: &str, digits: usize) -> bool {
     name.len() == digits && name.bytes().all(|b| b.is_ascii_digit()) && name.bytes().any(|b| b != b'0')
 }
 
@@ -560,7 +563,7 @@ fn is_key_id(name: &str) -> bool {
 }
 
 /// The bytes of a record; empty if it is too large or cut short.
-pub(super) fn record(store: &dyn Store, path: &ObjectPath) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn record(store: &dyn Store, path: &ObjectPath) -> Result<Vec<u8>, StoreError> {
     match read_all(store, path, RECORD_BYTES_MAX) {
         Err(StoreError {
             kind: StoreErrorKind::TooLarge { .. } | StoreErrorKind::ShortRead { .. }, ..

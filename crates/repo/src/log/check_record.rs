@@ -16,12 +16,13 @@ use crate::{
     error::{Damage, RepoError},
     format::{
         names::{Folder, LogName, PackId, RunNo},
-        object::{ObjectKind, Place, seal_object, sealed_limit_bytes},
+        place::{ObjectKind, Place},
         wire::{Decoder, FormatError, put_varint},
     },
     keys::Role,
     log::signed::{signed_bytes, split_signed},
     repo::Repo,
+    sealed::{seal_object, sealed_limit_bytes},
     store::{ObjectInfo, ObjectPath, read_all},
 };
 
@@ -111,8 +112,8 @@ impl Checked {
         self.read_at(pack, info).unwrap_or(written)
     }
 
-    /// For how long nobody has read the pack. A read in the future counts as none, and a
-    /// pack last found bad as never read.
+    /// For how long nobody has read the pack. Reads dated in the future are ignored, and a pack that was found bad
+    /// last counts as never read.
     #[must_use]
     pub fn unread_for(
         &self,

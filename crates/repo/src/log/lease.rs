@@ -22,10 +22,11 @@ use crate::{
     format::{
         hex::{Hex, from_hex, to_hex},
         names::{Folder, LogName, RunNo},
-        object::{ObjectKind, Place, seal_object},
+        place::{ObjectKind, Place},
     },
     log::{ask::is_asked_for, client::ProcessId, outcome::Intent},
     repo::Repo,
+    sealed::seal_object,
     store::{ObjectPath, StoreError, read_all},
 };
 

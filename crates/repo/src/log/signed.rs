@@ -5,7 +5,7 @@ use crate::{
     format::{
         hex::Hex,
         names::RunNo,
-        object::{ObjectKind, Place},
+        place::{ObjectKind, Place},
         wire::{Decoder, FormatError},
     },
     keys::{Author, Role},

@@ -233,79 +233,15 @@ impl<'a> Planner<'a> {
         if rules.ask_for_tags() {
             self.repo.require(Act::Read, "rules that go by tags")?;
         }
-        let mut reasons = Vec::new();
-        for candidate in candidates {
-            let mut of_tags = match rules.ask_for_tags() {
-                true => self.reasons_of_tags(history, candidate.run, rules)?,
-                false => Vec::new(),
-            };
-            if history.hold(candidate.run, now).is_some() {
-                of_tags.push(Reason::Held);
-            }
-            if history.outcome(candidate.run).is_some_and(|outcome| outcome.imported) {
-                of_tags.push(Reason::Imported);
-            }
-            reasons.push(of_tags);
-        }
-        let created = history.standing().map(|outcome| {
-            // An invalid time counts as earlier than all others.
-            Timestamp::try_from(outcome.created_at).unwrap_or(Timestamp::MIN)
-        });
-        let is_doubtful = doubtful(candidates, &created.collect::<Vec<_>>(), now);
-        for (reasons, _) in reasons.iter_mut().zip(is_doubtful).filter(|(_, is_doubtful)| *is_doubtful) {
-            reasons.push(Reason::DoubtfulTime);
-        }
-        let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
-        let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
-        // A part of a source takes no place of the whole or of another part, and no
-        // rule keeps it for longer than the whole, or than what is nearest to it.
-        let mut whole = Reaches::default();
-        let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();
-        for (at, candidate) in candidates.iter().enumerate() {
-            parts.entry(part_of(history, candidate.run)).or_default().push(at);
-        }
-        let newest_rest = candidates.iter().rev().map(|candidate| part_of(history, candidate.run));
-        let newest_rest = newest_rest.flatten().find(|part| part.is_rest);
-        let lead = if parts.contains_key(&None) { None } else { newest_rest };
-        let lead_first =
-            parts.get_key_value(&lead).into_iter().chain(parts.iter().filter(|(part, _)| **part != lead));
-        for (part, of_part) in lead_first {
-            let inside: Vec<usize> =
-                of_part.iter().copied().filter(|at| !is_outside(&reasons[*at])).collect();
-            let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
-            for (at, mut by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
-                let taken_at = candidates[at].at;
-                match *part == lead {
-                    true => whole.note(&by_age, taken_at),
-                    false => by_age.retain(|reason| whole.reaches(*reason, taken_at, &rules.policy)),
-                }
-                reasons[at].splice(0..0, by_age);
-            }
-        }
+        let mut reasons = self.reasons_besides_age(history, candidates, rules, now)?;
+        add_reasons_of_age(history, candidates, rules, &mut reasons);
         let newest = newest_of_parts(history);
-        let is_dropped = |(candidate, reasons): (&Candidate, &Vec<Reason>)| {
+        let is_dropped = |(candidate, reasons): &(&Candidate, &Vec<Reason>)| {
             reasons.is_empty() && !newest.contains(&candidate.run)
         };
-        // Asked only where it can save a backup: it costs a listing of all packs.
-        let dropped = candidates.iter().zip(&reasons).filter(|it| is_dropped(*it));
-        let kept_at_least: BTreeSet<_> = newest.iter().map(|run| part_of(history, *run)).collect();
-        let asked: BTreeSet<_> = dropped
-            .map(|(candidate, _)| part_of(history, candidate.run))
-            .filter(|part| kept_at_least.contains(part))
-            .collect();
-        let good: BTreeSet<RunNo> = match asked.is_empty() {
-            true => BTreeSet::new(),
-            false => {
-                let stored = Stored::look(self.repo, history)?;
-                let newest = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
-                // One of a later version may be better than the newest that is known to be good.
-                let is_spared = |good: &Good, best| good == best || matches!(good, Good::MayBe(_));
-                let spared = newest.values().flat_map(|rising| {
-                    rising.iter().filter(|good| rising.last().is_some_and(|best| is_spared(good, best)))
-                });
-                spared.map(|good| good.run()).collect()
-            }
-        };
+        let dropped = candidates.iter().zip(&reasons).filter(is_dropped);
+        let dropped: Vec<RunNo> = dropped.map(|(candidate, _)| candidate.run).collect();
+        let good = self.last_good(history, &newest, &dropped)?;
         let verdict = |(candidate, mut reasons): (&Candidate, Vec<Reason>)| {
             let is_newest = newest.contains(&candidate.run);
             if reasons.is_empty() && !is_newest && good.contains(&candidate.run) {
@@ -314,6 +250,66 @@ impl<'a> Planner<'a> {
             (is_newest || !reasons.is_empty()).then_some(reasons)
         };
         Ok(candidates.iter().zip(reasons).map(verdict).collect())
+    }
+
+    /// Why each candidate stays whatever its age, or is not judged by it.
+    fn reasons_besides_age(
+        &mut self,
+        history: &History,
+        candidates: &[Candidate],
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Result<Vec<Vec<Reason>>, ExpireError> {
+        let mut all = Vec::new();
+        for candidate in candidates {
+            let mut reasons = match rules.ask_for_tags() {
+                true => self.reasons_of_tags(history, candidate.run, rules)?,
+                false => Vec::new(),
+            };
+            if history.hold(candidate.run, now).is_some() {
+                reasons.push(Reason::Held);
+            }
+            if history.outcome(candidate.run).is_some_and(|outcome| outcome.imported) {
+                reasons.push(Reason::Imported);
+            }
+            all.push(reasons);
+        }
+        let created = history.standing().map(|outcome| {
+            // An invalid time counts as earlier than all others.
+            Timestamp::try_from(outcome.created_at).unwrap_or(Timestamp::MIN)
+        });
+        let is_doubtful = doubtful(candidates, &created.collect::<Vec<_>>(), now);
+        for (reasons, _) in all.iter_mut().zip(is_doubtful).filter(|(_, is_doubtful)| *is_doubtful) {
+            reasons.push(Reason::DoubtfulTime);
+        }
+        Ok(all)
+    }
+
+    /// The newest good backups, and those that may be better, of the parts in which something is `dropped`. Asked
+    /// only where that can save a backup: it costs a listing of all packs.
+    fn last_good(
+        &mut self,
+        history: &History,
+        newest: &BTreeSet<RunNo>,
+        dropped: &[RunNo],
+    ) -> Result<BTreeSet<RunNo>, ExpireError> {
+        let kept_at_least: BTreeSet<_> = newest.iter().map(|run| part_of(history, *run)).collect();
+        let asked: BTreeSet<_> = dropped
+            .iter()
+            .map(|run| part_of(history, *run))
+            .filter(|part| kept_at_least.contains(part))
+            .collect();
+        if asked.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let stored = Stored::look(self.repo, history)?;
+        let newest = self.newest_good(history, &stored, &asked, &BTreeSet::new())?;
+        // One of a later version may be better than the newest that is known to be good.
+        let is_spared = |good: &Good, best| good == best || matches!(good, Good::MayBe(_));
+        let spared = newest.values().flat_map(|rising| {
+            rising.iter().filter(|good| rising.last().is_some_and(|best| is_spared(good, best)))
+        });
+        Ok(spared.map(|good| good.run()).collect())
     }
 
     fn reasons_of_tags(
@@ -438,6 +434,40 @@ impl Good {
 
 fn best_of(newest: BTreeMap<Option<Part>, Vec<Good>>) -> BTreeMap<Option<Part>, Good> {
     newest.into_iter().filter_map(|(part, rising)| Some((part, *rising.last()?))).collect()
+}
+
+/// Adds, before the other reasons, those of the rules by age. A part of a source takes no place of the whole or of
+/// another part, and no rule keeps it for longer than the whole, or than what is nearest to it.
+fn add_reasons_of_age(
+    history: &History,
+    candidates: &[Candidate],
+    rules: &Rules,
+    reasons: &mut [Vec<Reason>],
+) {
+    let outside = [Reason::OtherTag, Reason::Unreadable, Reason::DoubtfulTime, Reason::Imported];
+    let is_outside = |of: &[Reason]| outside.iter().any(|reason| of.contains(reason));
+    let mut whole = Reaches::default();
+    let mut parts: BTreeMap<Option<Part>, Vec<usize>> = BTreeMap::new();
+    for (at, candidate) in candidates.iter().enumerate() {
+        parts.entry(part_of(history, candidate.run)).or_default().push(at);
+    }
+    let newest_rest = candidates.iter().rev().map(|candidate| part_of(history, candidate.run));
+    let newest_rest = newest_rest.flatten().find(|part| part.is_rest);
+    let lead = if parts.contains_key(&None) { None } else { newest_rest };
+    let lead_first =
+        parts.get_key_value(&lead).into_iter().chain(parts.iter().filter(|(part, _)| **part != lead));
+    for (part, of_part) in lead_first {
+        let inside: Vec<usize> = of_part.iter().copied().filter(|at| !is_outside(&reasons[*at])).collect();
+        let judged: Vec<Candidate> = inside.iter().map(|at| candidates[*at]).collect();
+        for (at, mut by_age) in inside.into_iter().zip(rules.policy.judge(&judged, &rules.zone)) {
+            let taken_at = candidates[at].at;
+            match *part == lead {
+                true => whole.note(&by_age, taken_at),
+                false => by_age.retain(|reason| whole.reaches(*reason, taken_at, &rules.policy)),
+            }
+            reasons[at].splice(0..0, by_age);
+        }
+    }
 }
 
 /// The part of its source that a backup holds; `None` for all of it.

@@ -1,5 +1,5 @@
 //! Operations on a repository besides writing and reading backups: checking, copying, dropping, freeing,
-//! repairing, and reporting what takes the space.
+//! repairing, changing keys, and reporting what takes the space.
 //!
 //! Every operation that changes which backups stand is a run of the [`log`](crate::log). These modules depend
 //! on everything else in this crate, and nothing depends on them.
@@ -9,6 +9,7 @@ pub mod compression;
 pub mod copy;
 pub mod expire;
 pub mod hold;
+pub mod keys;
 pub mod object_lock;
 pub mod prune;
 pub mod repair;

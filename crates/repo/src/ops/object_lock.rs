@@ -20,7 +20,7 @@ use crate::{
         beneath::{last_covered, outcomes_beneath},
         history::History,
     },
-    ops::prune::{keeps_records, needed_packs},
+    ops::prune::needed_packs,
     repo::Repo,
     store::{
         ObjectPath,
@@ -158,7 +158,7 @@ impl Needed {
         match folder {
             Folder::Packs => self.packs.contains(&PackId { run, part }),
             Folder::Index => self.runs.contains(&run) || self.history.stands(run),
-            Folder::Refs | Folder::Reports => keeps_records(&self.history, run),
+            Folder::Refs | Folder::Reports => self.history.keeps_records(run),
             Folder::Outcomes => true,
             Folder::Runs | Folder::Segments | Folder::Checks | Folder::Asks => false,
         }

@@ -304,7 +304,7 @@ pub enum StoreErrorKind {
     /// The store or the way to it failed.
     #[error("{0}")]
     Io(#[source] std::io::Error),
-    /// The same, for a store that is reached over a network.
+    /// The store or the way to it failed, for one that is reached over a network.
     #[error("{0}")]
     Remote(#[source] RemoteError),
 }

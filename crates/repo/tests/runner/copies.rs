@@ -11,10 +11,7 @@ use holdfast_repo::{
     data::writer::WriterOptions,
     format::manifest::Head,
     forward_store,
-    keys::{
-        KdfParams, NewSlot,
-        manage::{NewKey, add},
-    },
+    keys::{KdfParams, NewSlot},
     log::{
         history::History,
         run::{BeginError, FinishError},
@@ -22,6 +19,7 @@ use holdfast_repo::{
     ops::{
         copy::{Copied, Copier, CopyError, CopyOptions, CopyReport, Verdict},
         expire::{ExpireRequest, Rules, expire, plan_expire},
+        keys::{NewKey, add},
         retention::RetentionPolicy,
     },
     store::{

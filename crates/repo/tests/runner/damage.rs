@@ -11,14 +11,12 @@ use holdfast_repo::{
         item::{ItemMap, ItemPath},
         refs::BackupRefs,
     },
-    keys::{
-        KdfParams, NewSlot,
-        manage::{NewKey, add},
-    },
+    keys::{KdfParams, NewSlot},
     log::{history::History, outcome::OutcomeType},
     ops::{
         check::{CheckOptions, Severity, check},
         expire::{ExpireError, ExpirePlan, ExpireRequest, Rules, expire, plan_expire},
+        keys::{NewKey, add},
         prune::{PruneOptions, prune},
         retention::{Reason, RetentionPolicy},
     },

@@ -16,8 +16,8 @@ use holdfast_repo::{
     },
     format::{
         item::Item,
-        object::{ObjectKind, Place},
         pack::{Directory, TRAILER_BYTES, Trailer, directory_seal_context},
+        place::{ObjectKind, Place},
     },
     log::{
         outcome::{Intent, OutcomeType},

@@ -18,21 +18,18 @@ use holdfast_repo::{
         writer::{BackupWriter, ChunkRewriter, Foundation},
     },
     format::manifest::Head,
-    keys::{
-        Identity, NewSlot,
-        manage::{self, NewKey, UnderWay, add, remove},
-        rotate,
-    },
+    keys::{Identity, NewSlot},
     log::{
         history::History,
         outcome::OutcomeType,
         run::{Ending, Run},
-        segment::{SegmentReader, SegmentWriter, list_segments},
+        segment::{SegmentReader, list_segments},
     },
     ops::{
         check::{CheckOptions, check},
         expire::{ExpireRequest, expire},
         hold::{HoldTerms, hold, release},
+        keys::{self, NewKey, UnderWay, add, remove, rotate},
         prune::{PruneOptions, prune},
         repair::repair,
     },
@@ -223,7 +220,7 @@ impl Course {
             .unwrap();
         world.store.create_if_absent(&path("one-writer"), br#"{"why":"a test","found_at":"now"}"#).unwrap();
         let archive = Run::begin(&world.repo, &log(Kind::Binlog), &run_options()).unwrap();
-        let mut segments = SegmentWriter::new(&archive);
+        let mut segments = archive.segment_writer();
         for part in 0..3 {
             let tail = serde_json::json!({ "at": part }).as_object().unwrap().clone();
             let sealed = segments.seal(tail, format!("{seed} {part}").as_bytes()).unwrap();
@@ -441,7 +438,7 @@ fn look(objects: &Objects, name: &str, sources: &BTreeMap<RunNo, Source>) -> Fou
             return found;
         }
     };
-    match manage::list(&world.repo) {
+    match keys::list(&world.repo) {
         Ok(list) => {
             found.state.push(format!("{} keys", list.keys.len()));
             for (object, problem) in list.problems {

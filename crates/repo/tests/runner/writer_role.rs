@@ -14,10 +14,7 @@ use holdfast_repo::{
         writer::{ChunkRewriter, Foundation, WriteError},
     },
     format::{hex::Hex, manifest::Totals},
-    keys::{
-        KdfParams, NewSlot,
-        manage::{NewKey, add},
-    },
+    keys::{KdfParams, NewSlot},
     log::{
         client::{Client, ProcessId},
         run::{Run, RunOptions},
@@ -25,6 +22,7 @@ use holdfast_repo::{
     ops::{
         check::CheckOptions,
         expire::{ExpireRequest, expire},
+        keys::{NewKey, add},
         prune::{PruneOptions, prune},
         repair::{RepairError, repair},
     },

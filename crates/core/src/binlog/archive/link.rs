@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{ArchiveOptions, Archiver, RETRY_FIRST, RunEnd, is_refused, look::State, standby};
+use super::{ArchiveOptions, Archiver, RunEnd, is_refused, look::State, standby};
 use crate::{
     binlog::{
+        backoff::Backoff,
         left_out,
         recorder::Recorder,
         recurring::RecurringWarning,
@@ -50,128 +51,196 @@ impl From<Error> for StreamEnd {
     }
 }
 
+/// What a run has seen of its connections to the server.
+struct Link {
+    /// Whether there was none yet.
+    is_first: bool,
+    /// Why the place at which the archive ended cannot be used.
+    refused: Refused,
+    /// When the last one ended.
+    lost_at: Instant,
+    /// Since when the server has refused to be archived.
+    refused_since: Option<Instant>,
+    away: RecurringWarning,
+    backoff: Backoff,
+    /// Where the server's binlog ended when the run began, if the archive was far behind.
+    target: Option<Place>,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self {
+            is_first: true,
+            refused: Refused::No,
+            lost_at: Instant::now(),
+            refused_since: None,
+            away: RecurringWarning::default(),
+            backoff: Backoff::up_to(RECONNECT_MAX),
+            target: None,
+        }
+    }
+}
+
 impl Archiver<'_> {
     /// Streams into the run until it is due, or until the end.
     pub(super) fn fill(&mut self, run: &mut ArchiveRun, slot: &mut Option<Recorder>) -> Result<RunEnd> {
-        let mut refused = Refused::No;
-        let mut wait = RETRY_FIRST;
-        let mut is_first = true;
-        let mut lost_at = Instant::now();
-        let (mut away, mut refused_since) = (RecurringWarning::default(), None::<Instant>);
-        // Where the server's binlog ended when the run began, if the archive was far behind.
-        let mut target: Option<Place> = None;
+        let mut link = Link::new();
         loop {
-            if self.cancel.is_cancelled() {
-                return Ok(RunEnd::Done);
-            }
-            if run.is_lost() {
-                return Err(ousted());
-            }
-            if run.is_asked() {
-                return Ok(RunEnd::Asked);
-            }
-            // Requesting a place acknowledges everything before it. A run that catches up keeps it only once it has
-            // ended.
-            if self.options.semi_sync && !is_first && run.keeps_events_only_by_ending() {
-                return Ok(RunEnd::Due);
+            if let Some(end) = self.why_to_end(run, &link)? {
+                return Ok(end);
             }
             if self.options.semi_sync && !self.settle(run, slot.as_ref(), None)? {
                 continue;
             }
             self.store_what_came(run, slot.as_ref(), Duration::ZERO)?;
-            let connected = self.connect(run, slot, &refused);
-            let (stream, files) = match connected {
+            let (stream, files) = match self.connect(run, slot, &link.refused) {
                 Ok(connected) => connected,
-                // A server that cannot be reached on the first attempt is more likely misnamed than away.
-                Err(error) if is_first && !self.is_under_way => return Err(error),
-                Err(error) if self.options.once || !is_passing(&error) => return Err(error),
-                Err(error) if self.options.standby && lost_at.elapsed() > standby::YIELD_AFTER => {
-                    return Err(standby::yields(&error));
-                }
                 Err(error) => {
-                    refused_since = is_refused(&error).then(|| refused_since.unwrap_or_else(Instant::now));
-                    if refused_since.is_some_and(|since| since.elapsed() >= self.options.refused_max) {
-                        return Err(error);
-                    }
-                    if refused_since.is_some() || lost_at.elapsed() >= TOLD_AFTER {
-                        away.warn(self.listener, format!("the server cannot be archived: {error}"));
-                    }
+                    let wait = self.unreachable(&mut link, error)?;
                     self.store_what_came(run, slot.as_ref(), wait)?;
-                    wait = (wait * 2).min(RECONNECT_MAX);
                     continue;
                 }
             };
-            refused_since = None;
+            link.refused_since = None;
             let recorder = slot.as_mut().ok_or_else(|| Error::failed("nothing to record with"))?;
             let (looks, told) = self.monitor.begin_looks(run, recorder, &stream)?;
             let files = told.or(files);
             if let (Some(files), Some(end)) = (&files, recorder.known_end())
                 && !files.has(&end)
-                && refused == Refused::No
+                && link.refused == Refused::No
             {
                 self.note(lacks(&end));
-                refused = Refused::Unlisted;
+                link.refused = Refused::Unlisted;
                 continue;
             }
-            if is_first {
-                let behind = files.as_ref().and_then(|files| files.bytes_from(recorder.place()));
-                self.listener.event(Event::Phase { name: "archive" });
-                if self.options.once || behind.unwrap_or_default() > CATCH_UP_BYTES {
-                    target = files.as_ref().and_then(Files::end);
-                } else {
-                    run.go_live(self.spool.as_ref())?;
-                }
-            } else {
-                self.report.reconnects += 1;
-                self.note("connected to the server again");
-                away.end();
-                if run.segments.is_none() {
-                    // It may be another server, or the same one from the beginning.
-                    target = files.as_ref().and_then(Files::end).or(target);
-                }
-            }
-            is_first = false;
-            let streamed = self.stream(run, recorder, &stream, looks, target.as_ref());
-            if self.options.semi_sync && streamed.is_ok() {
-                // Acknowledge the last event while the connection is still open.
-                self.settle(run, Some(recorder), Some(Instant::now() + END_OF_TRANSACTION_MAX))?;
-            }
-            if self.options.semi_sync && matches!(streamed, Ok(RunEnd::Done) | Err(StreamEnd::Fatal(_))) {
-                self.sign_off(&stream);
-            }
-            drop(stream);
-            lost_at = Instant::now();
+            self.connected(&mut link, run, recorder, files.as_ref())?;
+            let streamed = self.stream(run, recorder, &stream, looks, link.target.as_ref());
+            self.close(run, recorder, stream, &streamed)?;
+            link.lost_at = Instant::now();
             match streamed {
                 Ok(end) => return Ok(end),
-                Err(StreamEnd::Fatal(error)) => return Err(error),
-                Err(StreamEnd::NotAsArchived(why))
-                    if refused == Refused::No && self.monitor.asks_beside() =>
-                {
-                    self.note(why);
-                    refused = Refused::Unlisted;
-                }
-                Err(StreamEnd::NotAsArchived(why)) if matches!(refused, Refused::No | Refused::Unlisted) => {
-                    self.note(why);
-                    refused = Refused::NotAsArchived;
-                }
-                Err(StreamEnd::NotAsArchived(why)) => return Err(Error::new(ErrorKind::Server, why)),
-                // The server died while it was writing, and continues with the next file.
-                Err(StreamEnd::Torn(error)) if refused != Refused::Torn(recorder.place().file.clone()) => {
-                    self.note(error.to_string());
-                    refused = Refused::Torn(recorder.place().file.clone());
-                }
-                Err(StreamEnd::Lost(error) | StreamEnd::Torn(error)) if self.options.once => {
-                    return Err(error.into());
-                }
-                Err(StreamEnd::Lost(error) | StreamEnd::Torn(error)) => {
-                    refused = Refused::No;
-                    let error = self.options.connect.explain_loss(error.into());
-                    self.warn(format!("the connection to the server is lost, trying again: {error}"));
-                    self.store_what_came(run, slot.as_ref(), wait)?;
-                    wait = RETRY_FIRST;
+                Err(end) => {
+                    if let Some(wait) = self.interrupted(&mut link, recorder.place(), end)? {
+                        self.store_what_came(run, slot.as_ref(), wait)?;
+                    }
                 }
             }
         }
+    }
+
+    /// Why the run ends before it connects again, if it does.
+    fn why_to_end(&self, run: &ArchiveRun, link: &Link) -> Result<Option<RunEnd>> {
+        if self.cancel.is_cancelled() {
+            return Ok(Some(RunEnd::Done));
+        }
+        if run.is_lost() {
+            return Err(ousted());
+        }
+        if run.is_asked() {
+            return Ok(Some(RunEnd::Asked));
+        }
+        // Requesting a place acknowledges everything before it. A run that catches up keeps it only once it has
+        // ended.
+        let must_end_first = self.options.semi_sync && !link.is_first && run.keeps_events_only_by_ending();
+        Ok(must_end_first.then_some(RunEnd::Due))
+    }
+
+    /// Says how long to wait until the next try; fails if there is to be none.
+    fn unreachable(&self, link: &mut Link, error: Error) -> Result<Duration> {
+        // A server that cannot be reached on the first attempt is more likely misnamed than away.
+        if link.is_first && !self.is_under_way || self.options.once || !is_passing(&error) {
+            return Err(error);
+        }
+        if self.options.standby && link.lost_at.elapsed() > standby::YIELD_AFTER {
+            return Err(standby::yields(&error));
+        }
+        link.refused_since = is_refused(&error).then(|| link.refused_since.unwrap_or_else(Instant::now));
+        if link.refused_since.is_some_and(|since| since.elapsed() >= self.options.refused_max) {
+            return Err(error);
+        }
+        if link.refused_since.is_some() || link.lost_at.elapsed() >= TOLD_AFTER {
+            link.away.warn(self.listener, format!("the server cannot be archived: {error}"));
+        }
+        Ok(link.backoff.next())
+    }
+
+    /// The first connection decides whether the run stores segments; later ones are reported.
+    fn connected(
+        &mut self,
+        link: &mut Link,
+        run: &mut ArchiveRun,
+        recorder: &Recorder,
+        files: Option<&Files>,
+    ) -> Result<()> {
+        if std::mem::take(&mut link.is_first) {
+            let behind = files.and_then(|files| files.bytes_from(recorder.place()));
+            self.listener.event(Event::Phase { name: "archive" });
+            if self.options.once || behind.unwrap_or_default() > CATCH_UP_BYTES {
+                link.target = files.and_then(Files::end);
+            } else {
+                run.go_live(self.spool.as_ref())?;
+            }
+            return Ok(());
+        }
+        self.report.reconnects += 1;
+        self.note("connected to the server again");
+        link.away.end();
+        if run.segments.is_none() {
+            // It may be another server, or the same one from the beginning.
+            link.target = files.and_then(Files::end).or(link.target.take());
+        }
+        Ok(())
+    }
+
+    /// Closes a stream; where commits wait, not before the last of them is acknowledged.
+    fn close(
+        &self,
+        run: &mut ArchiveRun,
+        recorder: &Recorder,
+        stream: Stream,
+        streamed: &Result<RunEnd, StreamEnd>,
+    ) -> Result<()> {
+        if self.options.semi_sync && streamed.is_ok() {
+            self.settle(run, Some(recorder), Some(Instant::now() + END_OF_TRANSACTION_MAX))?;
+        }
+        if self.options.semi_sync && matches!(streamed, Ok(RunEnd::Done) | Err(StreamEnd::Fatal(_))) {
+            self.sign_off(&stream);
+        }
+        Ok(())
+    }
+
+    /// Decides how to go on after a stream that was not to end: at once or, if the server is gone, after the time
+    /// returned. Fails if there is to be no other try.
+    fn interrupted(&self, link: &mut Link, place: &Place, end: StreamEnd) -> Result<Option<Duration>> {
+        match end {
+            StreamEnd::Fatal(error) => return Err(error),
+            StreamEnd::NotAsArchived(why) if link.refused == Refused::No && self.monitor.asks_beside() => {
+                self.note(why);
+                link.refused = Refused::Unlisted;
+            }
+            StreamEnd::NotAsArchived(why) if matches!(link.refused, Refused::No | Refused::Unlisted) => {
+                self.note(why);
+                link.refused = Refused::NotAsArchived;
+            }
+            StreamEnd::NotAsArchived(why) => return Err(Error::new(ErrorKind::Server, why)),
+            // The server died while it was writing, and continues with the next file.
+            StreamEnd::Torn(error) if link.refused != Refused::Torn(place.file.clone()) => {
+                self.note(error.to_string());
+                link.refused = Refused::Torn(place.file.clone());
+            }
+            StreamEnd::Lost(error) | StreamEnd::Torn(error) => {
+                if self.options.once {
+                    return Err(error.into());
+                }
+                link.refused = Refused::No;
+                let error = self.options.connect.explain_loss(error.into());
+                self.warn(format!("the connection to the server is lost, trying again: {error}"));
+                let wait = link.backoff.next();
+                link.backoff.reset();
+                return Ok(Some(wait));
+            }
+        }
+        Ok(None)
     }
 
     /// Ends the server's side of the stream. A server that has nothing to send notices only at the next
@@ -211,7 +280,7 @@ impl Archiver<'_> {
             let filters = left_out::filters(&mut session)?;
             self.monitor.leaves_out(filters);
         }
-        let mut binlog = Binlog::read(session)?;
+        let mut binlog = Binlog::read(session, &self.options.connect, self.stream_options)?;
         if source.as_ref().is_some_and(|source| source.stands_since(self.monitor.unanswered)) {
             binlog.silence();
         }
@@ -238,11 +307,10 @@ impl Archiver<'_> {
             binlog.files()?;
         }
         let tail = slot.as_ref().and_then(Recorder::tail);
-        let (connect, options) = (&self.options.connect, self.stream_options);
         if self.options.standby
             && !self.options.new_identity
             && let Some(tail) = &tail
-            && let Some(lack) = resume::another_lacks(binlog, tail, connect, options)?
+            && let Some(lack) = resume::another_lacks(binlog, tail)?
         {
             return Err(lack.of_another(&tail.place));
         }
@@ -250,10 +318,10 @@ impl Archiver<'_> {
             Some(tail) => {
                 let is_unasked = self.monitor.asks_beside() && *refused == Refused::No;
                 let is_new = self.options.new_identity;
-                resume::next(binlog, tail, refused, is_unasked, is_new, connect, options)?
+                resume::next(binlog, tail, refused, is_unasked, is_new)?
             }
             None => {
-                let (start, warning) = resume::first(binlog, self.repo, &self.log, connect, options)?;
+                let (start, warning) = resume::first(binlog, self.repo, &self.log)?;
                 if let Some(warning) = warning {
                     self.warn(warning);
                 }
@@ -261,7 +329,7 @@ impl Archiver<'_> {
             }
         };
         let begin = StreamBegin::AtPlace(start.place.clone());
-        let stream = Stream::open(connect, &begin, options)?;
+        let stream = Stream::open(&self.options.connect, &begin, self.stream_options)?;
         let recorder = slot.get_or_insert_with(|| Recorder::new(binlog.server.clone()));
         if let Some(gap) = &start.gap {
             self.gap(gap);

@@ -23,6 +23,7 @@ use holdfast_repo::{
 
 use self::{link::open_control, monitor::Monitor};
 use super::{
+    backoff::Backoff,
     left_out,
     recorder::Recorder,
     recurring::RecurringWarning,
@@ -57,9 +58,6 @@ const POLL: Duration = Duration::from_millis(50);
 const ROOM_FOR: Duration = Duration::from_secs(15);
 /// Checks this often whether that run has begun, or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Delays between attempts to reach a server or repository that has gone away.
-const RETRY_FIRST: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// Archives the binlog of a server until a stop is requested or, with `once`, until the end of the binlog.
 pub fn archive(
@@ -173,15 +171,6 @@ impl<'a> Archiver<'a> {
         if let Some(source) = source.filter(|_| !options.standby) {
             source.require_enabled()?;
         }
-        let binlog = Binlog::read(session)?;
-        let name = match &options.name {
-            Some(name) => name.clone(),
-            None if options.standby => {
-                let text = "--standby needs the name that the archivers of all servers share";
-                return Err(Error::new(ErrorKind::Usage, text).hinted("name the archive with --name"));
-            }
-            None => name::of_server(&binlog.server.hostname, binlog.server.port)?,
-        };
         let mut random = [0; 4];
         getrandom::fill(&mut random)
             .map_err(|error| Error::failed(format!("draw a random number: {error}")))?;
@@ -191,6 +180,15 @@ impl<'a> Archiver<'a> {
             // A server ends the stream of a replica if another has the same server id.
             // Ids that people choose are small.
             server_id: u32::from_le_bytes(random) | 1 << 31,
+        };
+        let binlog = Binlog::read(session, &options.connect, stream_options)?;
+        let name = match &options.name {
+            Some(name) => name.clone(),
+            None if options.standby => {
+                let text = "--standby needs the name that the archivers of all servers share";
+                return Err(Error::new(ErrorKind::Usage, text).hinted("name the archive with --name"));
+            }
+            None => name::of_server(&binlog.server.hostname, binlog.server.port)?,
         };
         let log = LogName { source: name, kind: Kind::Binlog };
         let report = ArchiveReport { source: log.source.to_string(), ..ArchiveReport::default() };
@@ -225,7 +223,7 @@ impl<'a> Archiver<'a> {
 
     /// Archives run after run.
     fn work(&mut self) -> Result<()> {
-        let mut wait = RETRY_FIRST;
+        let mut backoff = Backoff::of_store();
         let mut is_waiting = self.options.standby;
         loop {
             if is_waiting && !self.stand_by()? {
@@ -242,7 +240,7 @@ impl<'a> Archiver<'a> {
             match outcome {
                 Ok(RunEnd::Done) => return Ok(()),
                 Ok(end) => {
-                    wait = RETRY_FIRST;
+                    backoff.reset();
                     self.in_vain_since = None;
                     if matches!(end, RunEnd::Asked) {
                         self.make_room();
@@ -262,14 +260,13 @@ impl<'a> Archiver<'a> {
                 Err(error) if error.kind() == ErrorKind::Store && !self.options.once && self.is_under_way => {
                     let text = format!("nothing can be stored in the repository at the moment: {error}");
                     self.store_failing.warn(self.listener, text);
-                    let until = Instant::now() + wait;
+                    let until = Instant::now() + backoff.next();
                     while Instant::now() < until {
                         if self.cancel.is_cancelled() {
                             return Err(error);
                         }
                         thread::sleep(POLL.min(until.saturating_duration_since(Instant::now())));
                     }
-                    wait = (wait * 2).min(RETRY_MAX);
                 }
                 Err(error) => return Err(error),
             }

@@ -119,7 +119,7 @@ pub struct ArchiveReport {
     pub segments: u64,
     /// Longest time from the arrival of an event until it was durable.
     pub lag_max_ms: u64,
-    /// The same, averaged over all segments.
+    /// Mean time from the arrival of an event until it was durable, over all segments.
     pub lag_mean_ms: u64,
     /// How often it reconnected to the server.
     pub reconnects: u64,

@@ -96,10 +96,10 @@ impl Archiver<'_> {
         if let Some(why) = left_out::stopped_replica(&mut session)? {
             return Ok(Some(Error::new(ErrorKind::Active, why)));
         }
-        let mut binlog = Binlog::read(session)?;
+        let mut binlog = Binlog::read(session, &self.options.connect, self.stream_options)?;
         let tail = stored_tail(self.repo, &self.log)?.filter(|_| !self.options.new_identity);
         let Some(tail) = tail else { return Ok(None) };
-        let lack = another_lacks(&mut binlog, &tail, &self.options.connect, self.stream_options)?;
+        let lack = another_lacks(&mut binlog, &tail)?;
         Ok(lack.map(|lack| lack.of_another(&tail.place)))
     }
 

@@ -21,7 +21,7 @@ use crate::{
     error::Result,
     head::{self, read_head},
     logical::ViewFacts,
-    physical::Position,
+    position::Position,
 };
 
 /// How far the clocks of a server and of the host that backs it up may differ.

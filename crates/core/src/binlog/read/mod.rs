@@ -261,7 +261,8 @@ impl Archive {
         self.unreadable.iter().find(|it| it.run >= last.0)
     }
 
-    /// The same in parentheses, to say at the end of a sentence why something is not there; empty if all can be read.
+    /// The problem of [`unreadable_end`](Self::unreadable_end) in parentheses, to say at the end of a sentence why
+    /// something is not there; empty if all can be read.
     pub(crate) fn unreadable_end_told(&self) -> String {
         self.unreadable_end().map(|it| format!(" ({})", it.problem)).unwrap_or_default()
     }

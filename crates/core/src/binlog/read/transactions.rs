@@ -156,7 +156,7 @@ impl Archive {
         }
     }
 
-    /// The same, but at a gap it returns which stretch is the first after it.
+    /// As [`transactions`](Self::transactions), but at a gap it returns which stretch is the first after it.
     pub(crate) fn transactions_to_gap(
         &self,
         after: &After,
@@ -170,7 +170,7 @@ impl Archive {
         Ok(walk.after_gap)
     }
 
-    /// The same for the stretches in `range`, across gaps.
+    /// Passes the transactions of the stretches in `range` to `each`, across gaps.
     pub(super) fn all_transactions(
         &self,
         range: std::ops::Range<usize>,

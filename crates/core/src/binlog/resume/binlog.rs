@@ -2,7 +2,7 @@
 
 use holdfast_formats::{Flavor, Gtids, gtid::MariaDbGtidPos};
 
-use super::events::{First, first_transaction};
+use super::events::{Events, First};
 use crate::{
     binlog::{
         recorder::FILE_BEGIN,
@@ -27,6 +27,7 @@ pub(in crate::binlog) struct Binlog {
     /// The last replicated transaction of each domain that its binlog never had (MariaDB): a server that was
     /// restored has those from the backup.
     pub(super) held: MariaDbGtidPos,
+    pub(super) events: Events,
     session: Session,
     files: Option<Files>,
     /// Whether it was asked for its files and has not answered, or is not to be asked.
@@ -37,8 +38,13 @@ pub(in crate::binlog) struct Binlog {
 pub(in crate::binlog) struct Files(Vec<(String, u64)>);
 
 impl Binlog {
-    /// Asks the server for its identity, and for what it has committed.
-    pub(in crate::binlog) fn read(mut session: Session) -> Result<Self> {
+    /// Asks the server for its identity, and for what it has committed. `connect` and `options` are for reading
+    /// events.
+    pub(in crate::binlog) fn read(
+        mut session: Session,
+        connect: &ConnectOptions,
+        options: StreamOptions,
+    ) -> Result<Self> {
         let version = session.version().clone();
         let is_on = session.variable("log_bin")?.is_some_and(|value| value != "0");
         if !is_on {
@@ -61,7 +67,8 @@ impl Binlog {
         };
         let gtids = executed(&mut session)?;
         let (logged, held) = logged(&mut session)?;
-        Ok(Self { server, gtids, logged, held, session, files: None, is_silent: false })
+        let events = Events::new(connect, options);
+        Ok(Self { server, gtids, logged, held, events, session, files: None, is_silent: false })
     }
 
     /// Its files. They may hold more than the GTIDs that were read before, never less.
@@ -78,20 +85,15 @@ impl Binlog {
     }
 
     /// The first transaction that it sends. If there is none, it has said which files it has.
-    pub(super) fn first_after(
-        &mut self,
-        begin: &StreamBegin,
-        connect: &ConnectOptions,
-        options: StreamOptions,
-    ) -> Result<First> {
-        let first = first_transaction(begin, connect, options)?;
+    pub(super) fn first_after(&mut self, begin: &StreamBegin) -> Result<First> {
+        let first = self.events.first_transaction(begin)?;
         if !matches!(first, First::End) || self.files.is_some() {
             return Ok(first);
         }
         // Requesting a place acknowledges everything before it. What is committed until the files are listed
         // may be before their end, and is sent now.
         self.files()?;
-        first_transaction(begin, connect, options)
+        self.events.first_transaction(begin)
     }
 
     /// Its files, if they were asked for.

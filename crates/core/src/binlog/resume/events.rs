@@ -29,24 +29,6 @@ pub(super) enum First {
     Gone,
 }
 
-pub(super) fn first_transaction(
-    begin: &StreamBegin,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<First> {
-    let found = read_events(begin, connect, options, &mut |place, event, _| match event.body() {
-        Ok(Body::Gtid(transaction)) if event.header.end > 0 => {
-            ControlFlow::Break(First::At { place: place.clone(), gtid: transaction.gtid })
-        }
-        _ => ControlFlow::Continue(()),
-    })?;
-    Ok(match found {
-        Read::Found(first) => first,
-        Read::End => First::End,
-        Read::Gone => First::Gone,
-    })
-}
-
 /// The result of reading.
 pub(super) enum Read<T> {
     Found(T),
@@ -69,54 +51,77 @@ fn begin_of(from: u64, header: &Header) -> u64 {
 /// Takes an event: its place, itself, and its bytes.
 pub(super) type Each<'a, T> = dyn FnMut(&Place, &Event<'_>, &[u8]) -> ControlFlow<T> + 'a;
 
-/// Calls `each` with the events that a server sends, until it breaks.
-pub(super) fn read_events<T>(
-    begin: &StreamBegin,
-    connect: &ConnectOptions,
+/// Reads a server's events, each time over a connection of its own.
+pub(super) struct Events {
+    connect: ConnectOptions,
     options: StreamOptions,
-    each: &mut Each<'_, T>,
-) -> Result<Read<T>> {
-    let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
-    let stream = Stream::open(connect, begin, options)?;
-    let mut checksum = Checksum::None;
-    let mut place = Place { file: String::new(), position: FILE_BEGIN };
-    loop {
-        match stream.next(std::time::Duration::from_secs(60)) {
-            Next::Event { bytes, .. } => {
-                // The first event comes before it is known whether events have checksums.
-                let event = Event::parse(&bytes, Checksum::Crc32).or_else(|_| Event::parse(&bytes, checksum));
-                let event = event.map_err(|error| Error::new(ErrorKind::Server, error.to_string()))?;
-                let header = event.header;
-                match (header.kind, event.body()) {
-                    (EventKind::ROTATE, Ok(Body::Rotate { file, position })) => {
-                        place = Place { file: String::from_utf8_lossy(file).into_owned(), position };
+}
+
+impl Events {
+    pub(super) fn new(connect: &ConnectOptions, options: StreamOptions) -> Self {
+        let options = StreamOptions { non_blocking: true, semi_sync: false, ..options };
+        Self { connect: connect.clone(), options }
+    }
+
+    /// The first transaction that the server sends.
+    pub(super) fn first_transaction(&self, begin: &StreamBegin) -> Result<First> {
+        let found = self.read(begin, &mut |place, event, _| match event.body() {
+            Ok(Body::Gtid(transaction)) if event.header.end > 0 => {
+                ControlFlow::Break(First::At { place: place.clone(), gtid: transaction.gtid })
+            }
+            _ => ControlFlow::Continue(()),
+        })?;
+        Ok(match found {
+            Read::Found(first) => first,
+            Read::End => First::End,
+            Read::Gone => First::Gone,
+        })
+    }
+
+    /// Calls `each` with the events that the server sends, until it breaks.
+    pub(super) fn read<T>(&self, begin: &StreamBegin, each: &mut Each<'_, T>) -> Result<Read<T>> {
+        let stream = Stream::open(&self.connect, begin, self.options)?;
+        let mut checksum = Checksum::None;
+        let mut place = Place { file: String::new(), position: FILE_BEGIN };
+        loop {
+            match stream.next(std::time::Duration::from_secs(60)) {
+                Next::Event { bytes, .. } => {
+                    // The first event comes before it is known whether events have checksums.
+                    let event =
+                        Event::parse(&bytes, Checksum::Crc32).or_else(|_| Event::parse(&bytes, checksum));
+                    let event = event.map_err(|error| Error::new(ErrorKind::Server, error.to_string()))?;
+                    let header = event.header;
+                    match (header.kind, event.body()) {
+                        (EventKind::ROTATE, Ok(Body::Rotate { file, position })) => {
+                            place = Place { file: String::from_utf8_lossy(file).into_owned(), position };
+                            continue;
+                        }
+                        (
+                            EventKind::FORMAT_DESCRIPTION,
+                            Ok(Body::FormatDescription(FormatDescription { .. })),
+                        ) => checksum = Checksum::of_format(&bytes).unwrap_or_default(),
+                        _ => {}
+                    }
+                    // Not in the file, or sent again.
+                    let is_beside = match header.kind {
+                        EventKind::HEARTBEAT | EventKind::HEARTBEAT_V2 | EventKind::START_ENCRYPTION => true,
+                        EventKind::FORMAT_DESCRIPTION => header.end == 0 || place.position != FILE_BEGIN,
+                        _ => header.flags.is_artificial(),
+                    };
+                    if is_beside {
                         continue;
                     }
-                    (
-                        EventKind::FORMAT_DESCRIPTION,
-                        Ok(Body::FormatDescription(FormatDescription { .. })),
-                    ) => checksum = Checksum::of_format(&bytes).unwrap_or_default(),
-                    _ => {}
+                    place.position = begin_of(place.position, &header);
+                    if let ControlFlow::Break(found) = each(&place, &event, &bytes) {
+                        return Ok(Read::Found(found));
+                    }
+                    place.position += u64::from(header.len);
                 }
-                // Not in the file, or sent again.
-                let is_beside = match header.kind {
-                    EventKind::HEARTBEAT | EventKind::HEARTBEAT_V2 | EventKind::START_ENCRYPTION => true,
-                    EventKind::FORMAT_DESCRIPTION => header.end == 0 || place.position != FILE_BEGIN,
-                    _ => header.flags.is_artificial(),
-                };
-                if is_beside {
-                    continue;
-                }
-                place.position = begin_of(place.position, &header);
-                if let ControlFlow::Break(found) = each(&place, &event, &bytes) {
-                    return Ok(Read::Found(found));
-                }
-                place.position += u64::from(header.len);
+                Next::End => return Ok(Read::End),
+                Next::Failed(error) if error.code() == Some(code::READING_FAILED) => return Ok(Read::Gone),
+                Next::Failed(error) => return Err(error.into()),
+                Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
             }
-            Next::End => return Ok(Read::End),
-            Next::Failed(error) if error.code() == Some(code::READING_FAILED) => return Ok(Read::Gone),
-            Next::Failed(error) => return Err(error.into()),
-            Next::Nothing => return Err(Error::new(ErrorKind::Server, "the server sends nothing")),
         }
     }
 }

@@ -10,16 +10,15 @@ use holdfast_formats::{
 
 use super::{
     binlog::Binlog,
-    events::{First, Read, read_events},
+    events::{First, Read},
 };
 use crate::{
     binlog::{
         recorder::{FILE_BEGIN, tells_begin},
-        stream::{StreamBegin, StreamOptions},
+        stream::StreamBegin,
         stretch::{Logged, Place, Tail},
     },
     error::{Context as _, Error, ErrorKind, Result},
-    server::ConnectOptions,
 };
 
 /// Why a server does not have all that is archived.
@@ -58,12 +57,7 @@ impl Lack {
 /// without them. So it must have the last one itself, and of every domain one as late by the same server:
 /// a replica that leaves a domain out may have counted on in it. A domain that its binlog never had counts if it
 /// has replicated exactly until there. Nor may it have a transaction that the archive would pass over.
-pub(super) fn lack(
-    binlog: &mut Binlog,
-    tail: &Tail,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<Option<Lack>> {
+pub(super) fn lack(binlog: &mut Binlog, tail: &Tail) -> Result<Option<Lack>> {
     let Some(archived) = tail.gtids()?.filter(|gtids| !gtids.is_empty()) else { return Ok(None) };
     let mut executed = binlog.gtids.clone().unwrap_or_else(|| Gtids::none(binlog.server.flavor()));
     if binlog.server.flavor() == Flavor::MariaDb {
@@ -95,10 +89,10 @@ pub(super) fn lack(
         after.advance(parse(before)?);
     }
     let begin = StreamBegin::AfterGtids(Gtids::MariaDb(after));
-    let what = match begun_s(gtid, &begin, connect, options)? {
+    let what = match begun_s(binlog, gtid, &begin)? {
         Some(begun_s) if begun_s == last.begun_s => {
             let Some(logged) = tail.logged()? else { return Ok(None) };
-            let Some(gtid) = passed_over(binlog, &archived, &logged, connect, options)? else {
+            let Some(gtid) = passed_over(binlog, &archived, &logged)? else {
                 return Ok(None);
             };
             format!("its {gtid}, before the end of what is archived, was never archived")
@@ -116,11 +110,9 @@ fn passed_over(
     binlog: &mut Binlog,
     archived: &MariaDbGtidPos,
     logged: &Logged,
-    connect: &ConnectOptions,
-    options: StreamOptions,
 ) -> Result<Option<MariaDbGtid>> {
     let begin = StreamBegin::AfterGtids(Gtids::MariaDb(archived.clone()));
-    let start = match binlog.first_after(&begin, connect, options)? {
+    let start = match binlog.first_after(&begin)? {
         First::At { place, .. } => Some(place),
         First::End => binlog.files()?.end(),
         First::Gone => None,
@@ -134,7 +126,7 @@ fn passed_over(
     // What the binlog had had up to there: before the file by its list, and then by its events.
     let mut had = Logged::default();
     let begin = StreamBegin::AtPlace(Place { file: start.file.clone(), position: FILE_BEGIN });
-    let found = read_events(&begin, connect, options, &mut |place, event, _| {
+    let found = binlog.events.read(&begin, &mut |place, event, _| {
         let is_before = place.file == start.file && place.position < start.position;
         match event.body() {
             Ok(Body::GtidList(list)) if is_before => {
@@ -166,28 +158,18 @@ fn passed_over(
 }
 
 /// What a server other than the one that was archived last lacks of what is archived.
-pub(in crate::binlog) fn another_lacks(
-    binlog: &mut Binlog,
-    tail: &Tail,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<Option<Lack>> {
+pub(in crate::binlog) fn another_lacks(binlog: &mut Binlog, tail: &Tail) -> Result<Option<Lack>> {
     match binlog.server.is_same(&tail.server) {
         true => Ok(None),
-        false => lack(binlog, tail, connect, options),
+        false => lack(binlog, tail),
     }
 }
 
 /// When the first statement of `gtid` began, if that transaction comes first of its domain;
 /// `None` if another does, or none.
-fn begun_s(
-    gtid: MariaDbGtid,
-    begin: &StreamBegin,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<Option<u32>> {
+fn begun_s(binlog: &Binlog, gtid: MariaDbGtid, begin: &StreamBegin) -> Result<Option<u32>> {
     let mut is_it = false;
-    let ended = read_events(begin, connect, options, &mut |_, event, _| match event.body() {
+    let ended = binlog.events.read(begin, &mut |_, event, _| match event.body() {
         Ok(Body::Gtid(GtidEvent { gtid: Some(Gtid::MariaDb(other)), .. })) => {
             if is_it || other.domain == gtid.domain && other != gtid {
                 return ControlFlow::Break(None);

@@ -19,19 +19,18 @@ pub(super) use self::{
     lack::{Lack, another_lacks},
 };
 use self::{
-    events::{First, Read, first_transaction, read_events},
+    events::{First, Read},
     lack::lack,
 };
 use super::{
     read::Taken,
     recorder::{FILE_BEGIN, Known, Start, hash},
-    stream::{StreamBegin, StreamOptions},
+    stream::StreamBegin,
     stretch::{Gap, GapKind, Place, Tail},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     head::read_head,
-    server::ConnectOptions,
 };
 
 /// Why the place at which the archive ended cannot be used.
@@ -50,13 +49,7 @@ pub(super) enum Refused {
 /// Where to begin with nothing archived: the file that contains the newest backup's position, else the
 /// oldest, with a warning if such a position was not found. If the backup is of another server, whose files
 /// have other names, GTIDs determine the file.
-pub(super) fn first(
-    binlog: &mut Binlog,
-    repo: &Repo,
-    log: &LogName,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<(Start, Option<String>)> {
+pub(super) fn first(binlog: &mut Binlog, repo: &Repo, log: &LogName) -> Result<(Start, Option<String>)> {
     if !repo.can_read() {
         return Ok((Start::at(binlog.oldest()?), None));
     }
@@ -91,7 +84,7 @@ pub(super) fn first(
     if let (Some(gtids), Some(executed)) = (&gtids, &binlog.gtids)
         && !gtids.is_empty()
         && executed.includes(gtids)
-        && let Some(start) = start_after(gtids, binlog, connect, options)?
+        && let Some(start) = start_after(gtids, binlog)?
     {
         return Ok((begin(&start.place.file), None));
     }
@@ -110,8 +103,6 @@ pub(super) fn next(
     refused: &Refused,
     is_unasked: bool,
     new_identity: bool,
-    connect: &ConnectOptions,
-    options: StreamOptions,
 ) -> Result<Start> {
     let is_same = binlog.server.is_same(&tail.server);
     let is_as_archived = *refused != Refused::NotAsArchived;
@@ -142,7 +133,7 @@ pub(super) fn next(
     // an archived transaction, because everything archived was in files that are gone.
     let is_gone = is_same && binlog.files()?.size(&tail.place.file).is_none();
     let begins_anew = match &archived {
-        Some(archived) if is_gone => begins_with_any(binlog, archived, connect, options)?,
+        Some(archived) if is_gone => begins_with_any(binlog, archived)?,
         _ => false,
     };
     // The archive ends with a whole file, and the server still has the next one.
@@ -157,12 +148,12 @@ pub(super) fn next(
     // The same file of the same server is shorter, or holds something else: the server lost its end, and may
     // have used the GTIDs of what it lost for other transactions.
     let has_lost = is_same && !is_gone;
-    let lack = lack(binlog, tail, connect, options)?;
+    let lack = lack(binlog, tail)?;
     if let Some(archived) = &archived
         && !has_lost
         && !begins_anew
         && lack.is_none()
-        && let Some(start) = start_after(archived, binlog, connect, options)?
+        && let Some(start) = start_after(archived, binlog)?
     {
         return Ok(start);
     }
@@ -227,14 +218,9 @@ fn is_after(file: &str, other: &str) -> bool {
 }
 
 /// Whether the first transaction in a server's binlogs is an archived one.
-fn begins_with_any(
-    binlog: &mut Binlog,
-    archived: &Gtids,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<bool> {
+fn begins_with_any(binlog: &mut Binlog, archived: &Gtids) -> Result<bool> {
     let oldest = binlog.oldest()?;
-    match first_transaction(&StreamBegin::AtPlace(oldest.clone()), connect, options)? {
+    match binlog.events.first_transaction(&StreamBegin::AtPlace(oldest.clone()))? {
         First::At { gtid, .. } => Ok(gtid.is_some_and(|gtid| archived.contains(&gtid))),
         First::End => Ok(false),
         First::Gone => {
@@ -249,18 +235,13 @@ fn begins_with_any(
 
 /// Where the first transaction begins that is not archived, or the end if all are;
 /// `None` if the server does not have it any more.
-fn start_after(
-    archived: &Gtids,
-    binlog: &mut Binlog,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<Option<Start>> {
+fn start_after(archived: &Gtids, binlog: &mut Binlog) -> Result<Option<Start>> {
     let begin = StreamBegin::AfterGtids(archived.clone());
-    let first = binlog.first_after(&begin, connect, options)?;
+    let first = binlog.first_after(&begin)?;
     Ok(match first {
         // What was skipped before it may be longer than an event can tell.
         First::At { place, gtid: Some(gtid) } if binlog.is_long(&place.file) => {
-            start_at(&place.file, &gtid, connect, options)?
+            start_at(binlog, &place.file, &gtid)?
         }
         First::At { place, .. } => Some(Start::at(place)),
         First::End => binlog.files()?.end().map(Start::at),
@@ -270,16 +251,11 @@ fn start_after(
 
 /// Where a transaction begins in a file that is read from its beginning. Where the protocol has no number for
 /// that place, the event before it is known, and the stream begins with the file.
-fn start_at(
-    file: &str,
-    gtid: &Gtid,
-    connect: &ConnectOptions,
-    options: StreamOptions,
-) -> Result<Option<Start>> {
+fn start_at(binlog: &Binlog, file: &str, gtid: &Gtid) -> Result<Option<Start>> {
     let begin_of_file = Place { file: file.to_owned(), position: FILE_BEGIN };
     let begin = StreamBegin::AtPlace(begin_of_file.clone());
     let mut before: Option<Known> = None;
-    let found = read_events(&begin, connect, options, &mut |place, event, bytes| {
+    let found = binlog.events.read(&begin, &mut |place, event, bytes| {
         if place.file != file {
             return ControlFlow::Break(None);
         }

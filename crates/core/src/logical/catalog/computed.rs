@@ -58,7 +58,7 @@ impl ComputedRows {
         self.more(piece)
     }
 
-    /// Same for the next piece.
+    /// Adds the next piece of a long row. Returns it without computed values.
     pub(crate) fn more<'r>(&mut self, piece: &'r [u8]) -> &'r [u8] {
         let Some((hasher, front)) = &mut self.long else { return piece };
         hasher.update(piece);

@@ -115,7 +115,7 @@ fn by_query(
     session.rows(&query)?.iter().map(member).collect()
 }
 
-/// Same for a `SET` of MariaDB, by a variable of the column's type: in a recursive query, MariaDB gives a set
+/// The members of a `SET` of MariaDB, by a variable of the column's type: in a recursive query, MariaDB gives a set
 /// one byte, whatever its type, and loses all members after the eighth (seen on 11.8).
 fn by_variable(
     session: &mut Session,

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Makes the session show statements as they were stored.
-pub(super) fn settle(session: &mut Session) -> Result<(), SqlError> {
+pub(super) fn configure(session: &mut Session) -> Result<(), SqlError> {
     session.exec("SET SESSION character_set_results = NULL, sql_quote_show_create = 1")?;
     session.exec(match session.flavor() {
         Flavor::MariaDb => "SET SESSION max_recursive_iterations = 4294967295",

@@ -482,7 +482,7 @@ impl Table {
         }
     }
 
-    /// Same as `select`, with other expressions for the columns.
+    /// As [`select`](Self::select), with other expressions for the columns.
     pub(crate) fn select_as(&self, expressions: &[String]) -> String {
         // Otherwise a write that waits for our lock of a table without transactions would make this read wait
         // behind it.

@@ -136,7 +136,7 @@ pub struct ObjectChange {
     /// The statements that make it, as in the first; `None` if it is not there. Bytes that are not text are
     /// replaced.
     pub before: Option<String>,
-    /// Same for the second.
+    /// The statements that make it, as in the second.
     pub after: Option<String>,
 }
 

@@ -26,7 +26,8 @@ use crate::{
             definition::{Context, Sql, TriggerDefinition, ViewDefinition, opening},
         },
     },
-    physical::{BinlogPosition, Position},
+    position::Position,
+    server::status::BinlogPosition,
 };
 
 /// The longest name that is used in file names as it is.

@@ -31,6 +31,7 @@ use crate::{
     server::{
         ServerVersion, Session,
         bulk::{self, Done, Feed},
+        code::NOT_OF_CHARSET,
     },
 };
 
@@ -51,9 +52,6 @@ const HARMLESS: [u16; 18] = [
     1007, 1050, 1051, 1287, 1305, 1360, 1449, 1539, 1681, 1831, 1906, 3005, 3674, 3719, 3778, 4079, 4091,
     4092,
 ];
-
-/// A text cannot be converted to a character set.
-const NOT_CONVERTED: u16 = 1300;
 
 /// A part of a dump that is read in a session of its own: the dump itself, or a file of a directory.
 pub(super) struct Part<'a> {
@@ -142,7 +140,7 @@ impl<'a> Reading<'a> {
         self.execute_from(part, input, server)
     }
 
-    /// Same, for an input that is open.
+    /// Executes a part whose input is open.
     pub(super) fn execute_from(
         &mut self,
         part: &Part<'_>,
@@ -417,7 +415,7 @@ fn refuse_warnings(session: &mut Session, statement: &[u8], is_program: bool) ->
         // MariaDB has no code for it.
         let is_of_scheduler = message.starts_with("Event scheduler is switched off");
         // MySQL keeps a copy of each program's text for information_schema alone.
-        let is_of_copy = is_program && code == NOT_CONVERTED && message.ends_with("from utf8mb4 to utf8mb3");
+        let is_of_copy = is_program && code == NOT_OF_CHARSET && message.ends_with("from utf8mb4 to utf8mb3");
         let is_harmless = HARMLESS.contains(&code) || is_of_scheduler || is_of_copy;
         if text("Level")? != "Note" && !is_harmless {
             found.entry(code).or_insert(message);

@@ -34,7 +34,7 @@ use holdfast_repo::{LogName, Repo, log::history::History};
 use self::{
     execute::{Counted, Part, Reading},
     judge::RowsSaid,
-    server::{PrivateServer, STATEMENT_BYTES_MAX, Wanted},
+    server::{PrivateServer, STATEMENT_BYTES_MAX, ServerRequest},
     source::Directory,
 };
 use super::{
@@ -163,7 +163,7 @@ fn import(
     }
     point("import.looked");
     watch.phase("start");
-    let wanted = Wanted {
+    let wanted = ServerRequest {
         binary: &binary,
         work_dir: &options.work_dir,
         run_as: options.run_as,

@@ -16,7 +16,7 @@ use crate::{
         },
         selection::{RowFilter, Selection, TablePattern},
     },
-    naming::first_of,
+    name_list::first_of,
     server::{Session, TableName},
 };
 

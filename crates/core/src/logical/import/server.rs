@@ -60,7 +60,7 @@ const SHOWN_SCHEMAS: [&str; 2] = ["performance_schema", "sys"];
 const RAW_NAME: &str = "#mysql50#";
 
 /// How to make such a server.
-pub(super) struct Wanted<'a> {
+pub(super) struct ServerRequest<'a> {
     pub(super) binary: &'a ServerBinary,
     /// Where to make its directory.
     pub(super) work_dir: &'a Path,
@@ -71,7 +71,7 @@ pub(super) struct Wanted<'a> {
     pub(super) options: &'a [String],
 }
 
-impl Wanted<'_> {
+impl ServerRequest<'_> {
     /// Gives the server the files that we have made for it.
     fn give(&self, path: &Path) -> io::Result<()> {
         match self.run_as {
@@ -104,7 +104,7 @@ struct Home {
 }
 
 impl Home {
-    fn make(wanted: &Wanted<'_>) -> Result<Home> {
+    fn make(wanted: &ServerRequest<'_>) -> Result<Home> {
         let shown = wanted.work_dir.display();
         let parent = wanted.work_dir.canonicalize();
         let parent = parent.context_kind(ErrorKind::Usage, format!("look at {shown}"))?;
@@ -211,7 +211,7 @@ pub(super) fn version_number(version: &ServerVersion) -> u32 {
 
 impl PrivateServer {
     /// Makes and starts a server.
-    pub(super) fn start(wanted: &Wanted<'_>, cancel: &Cancel) -> Result<PrivateServer> {
+    pub(super) fn start(wanted: &ServerRequest<'_>, cancel: &Cancel) -> Result<PrivateServer> {
         let home = Home::make(wanted)?;
         let flavor = wanted.binary.version.flavor;
         let making = |orders, stdin| Ok(run(wanted, &home, orders, stdin));
@@ -343,7 +343,7 @@ fn as_pattern(name: &str) -> String {
 }
 
 /// A run of the program, with the options that it gets each time, and while it is made.
-fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) -> ServerRun {
+fn run(wanted: &ServerRequest<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) -> ServerRun {
     let mut arguments: Vec<OsString> = vec!["--no-defaults".into(), home.option("--datadir=", "data")];
     arguments.extend(more);
     arguments.extend(wanted.options.iter().map(OsString::from));
@@ -359,7 +359,7 @@ fn run(wanted: &Wanted<'_>, home: &Home, more: Vec<OsString>, stdin: Vec<u8>) ->
 }
 
 /// The options that it serves with.
-fn serving(wanted: &Wanted<'_>, home: &Home) -> Vec<OsString> {
+fn serving(wanted: &ServerRequest<'_>, home: &Home) -> Vec<OsString> {
     let flavor = wanted.binary.version.flavor;
     let mut options = own_options(flavor, wanted.memory_bytes);
     options.extend(
@@ -388,7 +388,7 @@ fn init_sql(flavor: Flavor, admin: &OwnAccount, loader: &OwnAccount) -> String {
     format!("{admin}{loader}DROP USER IF EXISTS 'root'@'localhost';\n")
 }
 
-fn write_init_file(home: &Home, wanted: &Wanted<'_>, sql: &str) -> Result<()> {
+fn write_init_file(home: &Home, wanted: &ServerRequest<'_>, sql: &str) -> Result<()> {
     let path = home.path("init.sql");
     let write = || -> io::Result<()> {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;

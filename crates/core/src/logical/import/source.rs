@@ -265,89 +265,14 @@ impl Directory {
     /// Looks at a directory. Refuses one that mydumper has not finished, and one in which files are missing,
     /// or could be, unless the user says that it is whole.
     pub(super) fn read(path: &Path, is_whole: bool) -> Result<Directory> {
-        let usage = |message: String| Error::new(ErrorKind::Usage, message);
-        let doing = || format!("look at {}", path.display());
-        let shown = path.display();
-        let mut files = Vec::new();
-        let mut contents = BTreeMap::new();
-        let mut strange = Vec::new();
-        let mut rows = BTreeMap::new();
-        let (mut has_metadata, mut bytes) = (false, 0);
-        for entry in fs::read_dir(path).context_kind(ErrorKind::Usage, doing())? {
-            let entry = entry.context(doing())?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                strange.push(name.to_string_lossy().into_owned());
-                continue;
-            };
-            if name == "metadata.partial" {
-                return Err(usage(format!(
-                    "{shown} is not finished: mydumper is still writing it, or was interrupted"
-                ))
-                .hinted("a dump that is not whole is no backup: dump again"));
-            }
-            has_metadata |= name == "metadata";
-            // Of a link, its own metadata: it could lead to any file of this host.
-            let meta = entry.metadata().context(doing())?;
-            let file_name = FileName::parse(name);
-            if !meta.is_file() && (file_name.is_some() || name == "metadata") {
-                return Err(irregular(&entry.path()));
-            }
-            match file_name {
-                Some(FileName { kind: Kind::Note, database, table }) => {
-                    if let Some(table) = table.filter(|_| name.ends_with("-metadata")) {
-                        // From versions whose metadata lacks it: the number of rows.
-                        let count = first_bytes(&entry.path(), COUNT_BYTES_MAX)?;
-                        let count = String::from_utf8_lossy(&count).trim().parse::<u64>();
-                        rows.extend(count.ok().map(|count| ((database, table), count)));
-                    }
-                }
-                Some(FileName { kind: Kind::Content, .. }) => {
-                    let plain = [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-                    contents.insert(plain.to_owned(), name.to_owned());
-                    bytes += meta.len();
-                }
-                Some(file) => {
-                    bytes += meta.len();
-                    files.push((name.to_owned(), file));
-                }
-                None if name == "metadata" => {}
-                None if name.contains(".sql") || name.contains(".dat") => {
-                    return Err(usage(format!("{shown} has {name}, which mydumper does not make")).hinted(
-                        "take it out of the directory; what is compressed otherwise than by gzip or zstd must be decompressed",
-                    ));
-                }
-                None => strange.push(name.to_owned()),
-            }
-        }
-        if !has_metadata {
-            return Err(usage(format!(
-                "{shown} has no file called metadata: it is not a directory of mydumper, or not finished"
-            )));
-        }
-        let file = path.join("metadata");
-        let bytes_max = METADATA_BYTES_MAX + METADATA_BYTES_PER_FILE_MAX * files.len() as u64;
-        let text = first_bytes(&file, bytes_max + 1)?;
-        if text.len() as u64 > bytes_max {
-            let text = format!("{} is longer than that of any dump with these files", file.display());
-            return Err(usage(text));
-        }
-        let mut metadata = Metadata::parse(&String::from_utf8_lossy(&text));
+        let Listed { files, contents, strange, rows, bytes } = Listed::of(path)?;
+        let mut metadata = finished_metadata(&path.join("metadata"), files.len())?;
         metadata.rows.extend(rows);
-        if metadata.finished_at.is_none() {
-            return Err(usage(format!(
-                "{} does not say when the dump was finished: it was interrupted",
-                file.display()
-            ))
-            .hinted("a dump that is not whole is no backup: dump again"));
-        }
-        // By kind, then by name, so that parts of a table are in order.
-        files.sort_by(|(one, of_one), (other, of_other)| (of_one.kind, one).cmp(&(of_other.kind, other)));
-        strange.sort();
         let uncounted = uncounted(&metadata, &files);
         let is_counted = uncounted.is_none();
         if !is_whole {
             const HINT: &str = "--without-end-mark takes the directory as it is, if it is known to be whole";
+            let shown = path.display();
             if let Some(text) = missing(&metadata, &files) {
                 return Err(usage(format!("{shown} {text}")).hinted(HINT));
             }
@@ -374,6 +299,113 @@ impl Directory {
             )
         })
     }
+}
+
+/// The files of a directory.
+#[derive(Default)]
+struct Listed {
+    /// By kind, then by name, so that parts of a table are in order.
+    files: Vec<(String, FileName)>,
+    contents: BTreeMap<String, String>,
+    strange: Vec<String>,
+    /// Numbers of rows, from versions whose metadata lacks them.
+    rows: BTreeMap<(String, String), u64>,
+    bytes: u64,
+}
+
+impl Listed {
+    fn of(path: &Path) -> Result<Self> {
+        let doing = || format!("look at {}", path.display());
+        let mut listed = Self::default();
+        let mut has_metadata = false;
+        for entry in fs::read_dir(path).context_kind(ErrorKind::Usage, doing())? {
+            let entry = entry.context(doing())?;
+            match entry.file_name().to_str() {
+                Some(name) => {
+                    has_metadata |= name == "metadata";
+                    listed.add(path, name, &entry)?;
+                }
+                None => listed.strange.push(entry.file_name().to_string_lossy().into_owned()),
+            }
+        }
+        if !has_metadata {
+            return Err(usage(format!(
+                "{} has no file called metadata: it is not a directory of mydumper, or not finished",
+                path.display()
+            )));
+        }
+        listed
+            .files
+            .sort_by(|(one, of_one), (other, of_other)| (of_one.kind, one).cmp(&(of_other.kind, other)));
+        listed.strange.sort();
+        Ok(listed)
+    }
+
+    fn add(&mut self, path: &Path, name: &str, entry: &fs::DirEntry) -> Result<()> {
+        let shown = path.display();
+        if name == "metadata.partial" {
+            return Err(usage(format!(
+                "{shown} is not finished: mydumper is still writing it, or was interrupted"
+            ))
+            .hinted(NOT_WHOLE));
+        }
+        // Of a link, its own metadata: it could lead to any file of this host.
+        let meta = entry.metadata().context(format!("look at {shown}"))?;
+        let file_name = FileName::parse(name);
+        if !meta.is_file() && (file_name.is_some() || name == "metadata") {
+            return Err(irregular(&entry.path()));
+        }
+        match file_name {
+            Some(FileName { kind: Kind::Note, database, table }) => {
+                if let Some(table) = table.filter(|_| name.ends_with("-metadata")) {
+                    let count = first_bytes(&entry.path(), COUNT_BYTES_MAX)?;
+                    let count = String::from_utf8_lossy(&count).trim().parse::<u64>();
+                    self.rows.extend(count.ok().map(|count| ((database, table), count)));
+                }
+            }
+            Some(FileName { kind: Kind::Content, .. }) => {
+                let plain = [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+                self.contents.insert(plain.to_owned(), name.to_owned());
+                self.bytes += meta.len();
+            }
+            Some(file) => {
+                self.bytes += meta.len();
+                self.files.push((name.to_owned(), file));
+            }
+            None if name == "metadata" => {}
+            None if name.contains(".sql") || name.contains(".dat") => {
+                return Err(usage(format!("{shown} has {name}, which mydumper does not make")).hinted(
+                    "take it out of the directory; what is compressed otherwise than by gzip or zstd must be decompressed",
+                ));
+            }
+            None => self.strange.push(name.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// The metadata of a finished dump of so many files.
+fn finished_metadata(file: &Path, files: usize) -> Result<Metadata> {
+    let bytes_max = METADATA_BYTES_MAX + METADATA_BYTES_PER_FILE_MAX * files as u64;
+    let text = first_bytes(file, bytes_max + 1)?;
+    if text.len() as u64 > bytes_max {
+        return Err(usage(format!("{} is longer than that of any dump with these files", file.display())));
+    }
+    let metadata = Metadata::parse(&String::from_utf8_lossy(&text));
+    if metadata.finished_at.is_none() {
+        return Err(usage(format!(
+            "{} does not say when the dump was finished: it was interrupted",
+            file.display()
+        ))
+        .hinted(NOT_WHOLE));
+    }
+    Ok(metadata)
+}
+
+const NOT_WHOLE: &str = "a dump that is not whole is no backup: dump again";
+
+fn usage(message: String) -> Error {
+    Error::new(ErrorKind::Usage, message)
 }
 
 fn first_bytes(path: &Path, count: u64) -> Result<Vec<u8>> {

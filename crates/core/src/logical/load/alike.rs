@@ -73,7 +73,7 @@ pub(super) fn compare(
         Ok(())
     })?;
     let mut link = Link::open(options, target, 0)?;
-    catalog::settle(&mut link.session)?;
+    catalog::configure(&mut link.session)?;
     let mut raw = RawReader::default();
     let query = planned.select();
     let mut answer = raw.query(&mut link.session, &query)?;

@@ -35,7 +35,7 @@ pub(super) const SESSIONS_MAX: usize = 256;
 const NET_TIMEOUT_S: u64 = 3_600;
 /// How long a change of a definition waits for other users of the table; others wait behind it meanwhile.
 const LOCK_WAIT_S: u64 = 60;
-/// Same, where hours of work would be lost.
+/// How long it waits where hours of work would be lost.
 const LONG_LOCK_WAIT_S: u64 = 3_600;
 /// How long sessions of a load that died may take to end.
 const GONE_AFTER: Duration = Duration::from_secs(60);
@@ -66,11 +66,11 @@ impl Link {
         let mut session = Session::open_patiently(&options.connect, Purpose::Load)?;
         bulk::be_patient(&mut session)?;
         let mut link = Link { session, schema: None, sends_bytes: false, computes: false };
-        link.settle(options, target)?;
+        link.configure(options, target)?;
         Ok(link)
     }
 
-    /// Same for rows; `number` distinguishes the sessions of a load.
+    /// Connects for rows; `number` distinguishes the sessions of a load.
     pub(super) fn open(options: &LoadOptions, target: &Target, number: usize) -> Result<Link> {
         let mut link = Link::again(options, target)?;
         // The session that had it before may still be ending.
@@ -91,7 +91,7 @@ impl Link {
     }
 
     /// Makes the settings that a load needs.
-    pub(super) fn settle(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
+    pub(super) fn configure(&mut self, options: &LoadOptions, target: &Target) -> Result<()> {
         bulk::one_statement_at_a_time(&mut self.session)?;
         let mut settings = vec![
             format!("sql_mode = '{SQL_MODE}', sql_notes = 1"),

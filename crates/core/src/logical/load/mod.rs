@@ -13,12 +13,13 @@ mod adapt;
 mod alike;
 mod computed;
 mod elements;
-mod keys;
+mod foreign_keys;
 mod link;
 mod local_infile;
 mod names;
 mod object;
 mod plan;
+mod planning;
 mod programs;
 mod progress;
 mod readable;
@@ -212,11 +213,11 @@ impl<'a> Loading<'a> {
             .hinted("load without --without-binlog: the other members get only what is in the binlog"));
         }
         local_infile::refuse(&target, options)?;
-        control.settle(options, &target)?;
+        control.configure(options, &target)?;
         redo::refuse(&mut control, &target, options)?;
         let mut plan = Plan::make(&backup, &target, &mut control.session, options, cancel)?;
         target.computing = plan.computing.clone();
-        control.settle(options, &target)?;
+        control.configure(options, &target)?;
         let name = options.called.clone().unwrap_or_else(|| format!("{log}{run}"));
         let renames: Vec<String> = options.renames.0.iter().map(ToString::to_string).collect();
         let mut asked = vec![json!(options.selection.identity()), json!(renames), json!(options.overwrite)];
@@ -229,7 +230,7 @@ impl<'a> Loading<'a> {
         let identity = format!("{} {name} {asked}", repo.info().repository_id);
         let stages = Progress::under_way(&mut control.session, &identity, &plan)?;
         let is_continued = stages.is_some();
-        plan.settle_accounts(&mut control.session, options, stages.as_deref())?;
+        plan.mark_accounts(&mut control.session, options, stages.as_deref())?;
         refuse_missing_privileges(&target, &plan)?;
         let there = in_the_way(&plan, &target, stages.as_deref(), options)?;
         let source_version = head::server_version(backup.head());
@@ -266,7 +267,7 @@ impl<'a> Loading<'a> {
         self.target.read_again(&mut self.control.session)?;
         let stages = Progress::under_way(&mut self.control.session, &self.identity, &self.plan)?;
         self.shown.is_continued = stages.is_some();
-        self.plan.settle_accounts(&mut self.control.session, self.options, stages.as_deref())?;
+        self.plan.mark_accounts(&mut self.control.session, self.options, stages.as_deref())?;
         self.shown.adapted = self.plan.adapted();
         self.shown.overwritten = in_the_way(&self.plan, &self.target, stages.as_deref(), self.options)?;
         let replacing = readable::replacing(&self.plan, &self.target, stages.as_deref());
@@ -357,7 +358,7 @@ impl<'a> Loading<'a> {
         point("load.rows.done");
         watch.phase("keys");
         control.compute(target, true)?;
-        let unlinked = keys::link(plan, (target, options.leave_out), progress, control, cancel)?;
+        let unlinked = foreign_keys::add(plan, target, options.leave_out, progress, control, cancel)?;
         shown.name_refused(unlinked, watch);
         control.compute(target, false)?;
         watch.phase("programs");

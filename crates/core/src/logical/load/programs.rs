@@ -22,21 +22,43 @@ use crate::{
     points::point,
     server::{
         Session, SqlError, TableName,
-        code::{EVENT_DISABLED, EVENT_GONE, PROGRAM_DENIED},
+        code::{
+            COLUMN_ACCESS_DENIED, CONNECTION_KILLED, EVENT_DISABLED, EVENT_GONE, PROGRAM_DENIED,
+            QUERY_INTERRUPTED, SERVER_SHUTDOWN, TABLE_ACCESS_DENIED,
+        },
     },
 };
 
 /// Errors that have nothing to do with the object to be made: a statement was ended; the server shuts down,
 /// may not be written to, has no room, no memory, or belongs to a group that will not have it now.
 const NOT_OF_THE_OBJECT: [u16; 21] = [
-    1004, 1021, 1026, 1030, 1037, 1041, 1053, 1105, 1114, 1180, 1206, 1290, 1317, 1792, 1836, 1927, 1969,
-    3024, 3100, 3101, 4031,
+    1004,
+    1021,
+    1026,
+    1030,
+    1037,
+    1041,
+    SERVER_SHUTDOWN,
+    1105,
+    1114,
+    1180,
+    1206,
+    1290,
+    QUERY_INTERRUPTED,
+    1792,
+    1836,
+    CONNECTION_KILLED,
+    1969,
+    3024,
+    3100,
+    3101,
+    4031,
 ];
 /// MySQL and MariaDB: a function that is not declared deterministic, while there is a binlog.
 const UNSAFE_FUNCTION: [u16; 2] = [1418, 1419];
 
 /// A routine, a table, or what another view reads, that the owner of a view may not use.
-const NOT_YET: [u16; 4] = [PROGRAM_DENIED, 1142, 1143, 1356];
+const NOT_YET: [u16; 4] = [PROGRAM_DENIED, TABLE_ACCESS_DENIED, COLUMN_ACCESS_DENIED, 1356];
 
 /// The results of making routines, views and triggers.
 #[derive(Debug, Default)]
@@ -209,8 +231,8 @@ impl Programs<'_> {
         self.left_out_if(is_refused, error, object)
     }
 
-    /// Same for accounts and their privileges. Those that the loading account may not grant count as refused,
-    /// too.
+    /// As [`left_out`](Self::left_out), for accounts and their privileges: those that the loading account may not
+    /// grant count as refused, too.
     fn account_left_out(&self, error: SqlError, object: String) -> Result<Adaptation> {
         let is_refused = is_refusal(&error);
         self.left_out_if(is_refused, error, object)
@@ -574,8 +596,8 @@ fn is_refusal(error: &SqlError) -> bool {
     !error.is_lock_timeout() && error.code().is_some_and(|code| !is_other(&code))
 }
 
-/// Same for objects other than accounts, and for foreign keys: missing rights and settings, which only have to
-/// be given, do not count.
+/// Whether the server will refuse an object other than an account, or a foreign key, whenever it is asked: missing
+/// rights and settings, which only have to be given, do not count.
 pub(super) fn is_refusal_of_program(error: &SqlError) -> bool {
     let others = |code: u16| code == PROGRAM_DENIED || UNSAFE_FUNCTION.contains(&code);
     is_refusal(error) && !error.is_denied() && !error.code().is_some_and(others)

@@ -21,7 +21,7 @@ use crate::{
         sql::{quoted, quoted_text},
     },
     points::point,
-    server::{Session, SqlError},
+    server::{Session, SqlError, code::NO_SUCH_TABLE},
 };
 
 /// The database of a load, which is dropped when it has ended.
@@ -33,8 +33,6 @@ const LAYOUT: u32 = 5;
 
 /// MySQL's errors for an engine that is switched off, and for rows that a group cannot replicate.
 const NOT_IN_MEMORY: [u16; 2] = [3161, 3098];
-/// The error for a table that does not exist.
-const NO_TABLE: u16 = 1146;
 
 /// Marks the current life of the server in a table in memory, which is empty after a restart. Start times
 /// have a resolution of a second, and servers start in less. Where tables in memory are forbidden, as in a
@@ -52,7 +50,7 @@ fn note_life(session: &mut Session) -> Result<(), SqlError> {
 /// Whether the server has not been restarted since [`note_life`].
 fn is_same_life(session: &mut Session) -> Result<bool, SqlError> {
     match session.number::<u64>(&format!("SELECT COUNT(*) FROM {SCHEMA}.life")) {
-        Err(error) if error.code() == Some(NO_TABLE) => Ok(false),
+        Err(error) if error.code() == Some(NO_SUCH_TABLE) => Ok(false),
         counted => Ok(counted? > 0),
     }
 }
@@ -340,7 +338,7 @@ impl Progress {
         Ok(in_the_way(&format!("{schema}.{name}")))
     }
 
-    /// Same as `note`, in the open transaction.
+    /// As [`note`](Self::note), in the open transaction.
     pub(super) fn note_in_transaction(
         &self,
         session: &mut Session,

@@ -218,7 +218,7 @@ impl Target {
         self.tables.get(&name).copied()
     }
 
-    /// Same, as of now.
+    /// What exists under this name by now: asks the server again.
     pub(super) fn existing_by_now(
         session: &mut Session,
         target: &Target,

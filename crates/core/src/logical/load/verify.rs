@@ -160,8 +160,8 @@ impl<'a> Verifying<'a> {
         Ok(conditions.into_iter().map(|condition| Range { table: number, condition }).collect())
     }
 
-    /// Same while the table's indexes may be built: none if the builder would wait long for a reader. If
-    /// there are any, all of them must be read.
+    /// The ranges in which a table is read while its indexes may be built: none if the builder would wait long for a
+    /// reader. If there are any, all of them must be read.
     pub(super) fn divide_for_now(&self, number: usize) -> Result<Vec<Range>> {
         let table = &self.plan.tables[number];
         if !table.has_rows() {
@@ -340,7 +340,7 @@ impl Rest<'_> {
     }
 
     fn work(&self, verifying: &Verifying<'_>, session: &mut Session) -> Result<()> {
-        catalog::settle(session)?;
+        catalog::configure(session)?;
         let mut raw = RawReader::default();
         loop {
             verifying.cancel.check()?;

@@ -6,12 +6,12 @@ use crate::{
         sql::quoted,
         stored::definition::Direction,
     },
-    server::{Session, SqlError},
+    server::{Session, SqlError, code::NOT_OF_CHARSET},
 };
 
 /// Errors of servers about literals that are not values of a column: comparison of different collations,
 /// truncated, no text of the character set, not of the type, text that cannot be converted.
-const NO_VALUES: [u16; 6] = [1267, 1292, 1300, 1366, 1525, 3854];
+const NO_VALUES: [u16; 6] = [1267, 1292, NOT_OF_CHARSET, 1366, 1525, 3854];
 
 /// `WHERE` for the wanted rows between two places; empty if all are wanted.
 pub(super) fn condition(table: &Table, from: Option<&str>, end: Option<&Place>) -> String {
@@ -26,7 +26,7 @@ pub(super) fn order(table: &Table) -> String {
     order_of(table, false)
 }
 
-/// Same, or in reverse.
+/// `ORDER BY` the key, in the opposite direction if `is_reversed`; empty if there is none.
 pub(super) fn order_of(table: &Table, is_reversed: bool) -> String {
     let Some(key) = &table.definition.key else { return String::new() };
     let parts = table.key_columns().iter().zip(&key.directions);

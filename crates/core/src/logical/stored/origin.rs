@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     head::{IMPORT, field},
-    physical::BinlogPosition,
     server::facts::Identity,
+    server::status::BinlogPosition,
 };
 
 /// Where an imported backup comes from. Except for counts, everything is as the dump says, which nothing

@@ -40,7 +40,7 @@ pub(crate) fn each_row(
     table.read(chunks, options, &mut sink)
 }
 
-/// Same for a whole table, which must have as many rows and bytes as when it was saved.
+/// Passes all rows of a table to `each`. It must have as many rows and bytes as when it was saved.
 pub(crate) fn all_rows(
     table: &TableReader<'_>,
     cancel: &Cancel,

@@ -31,7 +31,7 @@ use super::{
         definition::{Definition, Rows, ServerDefinition, ZoneDefinition},
         origin::Origin,
     },
-    view::{View, Wanted, method::Method},
+    view::{View, ViewRequest, method::Method},
 };
 use report::{LogicalReport, READ, ReadFacts, TableFacts, VIEW, ViewFacts};
 
@@ -39,7 +39,7 @@ use crate::{
     error::{Context, Result},
     event::{Cancel, Event, Listener},
     head::{IMPORT, SELECTION, object},
-    naming::first_of,
+    name_list::first_of,
     points::point,
     server::{LockRecord, Purpose, ServerFacts, ServerVersion, Session, locks::stale},
     taking::{
@@ -67,7 +67,7 @@ const NO_POSITION: &str = "the backup has no position in the binlog, since this 
 /// What was taken, before it is published.
 struct Taken {
     facts: ServerFacts,
-    position: Option<crate::physical::Position>,
+    position: Option<crate::position::Position>,
     view: ViewFacts,
     read: ReadFacts,
     largest: Vec<TableFacts>,
@@ -208,62 +208,15 @@ impl Taking<'_> {
     ) -> Result<Taken> {
         let tee = Tee::new(writers);
         self.watch.phase("view");
-        let wanted = Wanted {
-            connect: &self.options.connect,
-            facts: &facts,
-            selection: self.selection,
-            readers: self.options.parallel.max(1),
-            limits: self.options.locks.limits(),
-            tries: self.options.locks.tries,
-            patience: self.options.locks.patience,
-            hold_up_max: self.options.hold_up_max,
-        };
-        let mut ways_left = WAYS_MAX;
-        let mut view = loop {
-            match View::open(&mut control, &wanted, self.watch, self.cancel) {
-                // Nothing is read yet, so the view can be made again.
-                Err(error) if ways_left > 0 && self.options.connect.has_broken_tunnel() => {
-                    ways_left -= 1;
-                    let error = self.options.connect.explain_loss(error);
-                    let text = format!("the connection to the server is lost, trying again: {error}");
-                    self.watch.event(Event::Warning { text });
-                    self.cancel.check()?;
-                    control = Session::open_patiently(&self.options.connect, Purpose::Control)?;
-                }
-                outcome => break outcome?,
-            }
-        };
-        let text = format!("{} of one view: {}", connections(view.readers.len()), view.method.promise());
-        self.watch.event(Event::Note { text });
-        if view.position.is_none() && self.origin.is_none() {
-            self.watch.event(Event::Warning { text: NO_POSITION.to_owned() });
-        }
-        point("logical.view.made");
+        let mut view = self.open_view(&mut control, &facts)?;
         let mut tables = std::mem::take(&mut view.tables);
         if self.origin.is_some() {
             // The values that a private server computed for a dump say nothing about the dumped server.
             tables.iter_mut().for_each(|table| table.definition.computed = None);
         }
         let mut facts_of_view = self.judge(&view, &mut tables);
-        let part = self.selection.part();
-        if self.origin.is_none() && part.is_none_or(|part| part.is_rest) {
-            facts_of_view.omitted = omitted::read(&mut control)?;
-            if !facts_of_view.omitted.is_empty() {
-                let text = format!(
-                    "not in the backup, and to be made on a new server before a load: {}",
-                    first_of(&facts_of_view.omitted, NAMES_SHOWN_MAX)
-                );
-                self.watch.event(Event::Warning { text });
-            }
-        }
-        // Listed after the moment of the view: one that was made since is among what can be replayed.
-        let (left_out, names) = Listing::excluded(&mut control, self.selection)?;
-        // A table that is gone must not end all backups from then on; one more in it than wanted is no loss. A
-        // private server may have only what is wanted.
-        if let Some(unknown) = names.unknown().filter(|_| !self.options.is_private) {
-            let text = format!("of what is to be left out, {unknown}: names are case-sensitive");
-            self.watch.event(Event::Warning { text });
-        }
+        facts_of_view.omitted = self.omitted(&mut control)?;
+        let left_out = self.left_out(&mut control)?;
         self.watch.phase("definitions");
         let (patience, silence_max) = (self.hold_up_max(&view), self.options.silence_max);
         let definitions = || self.definitions(&mut control, &view, &facts, &tee);
@@ -296,6 +249,72 @@ impl Taking<'_> {
             left_out,
             facts,
         })
+    }
+
+    /// One view for all connections.
+    fn open_view(&self, control: &mut Session, facts: &ServerFacts) -> Result<View> {
+        let wanted = ViewRequest {
+            connect: &self.options.connect,
+            facts,
+            selection: self.selection,
+            readers: self.options.parallel.max(1),
+            limits: self.options.locks.limits(),
+            tries: self.options.locks.tries,
+            patience: self.options.locks.patience,
+            hold_up_max: self.options.hold_up_max,
+        };
+        let mut ways_left = WAYS_MAX;
+        let view = loop {
+            match View::open(control, &wanted, self.watch, self.cancel) {
+                // Nothing is read yet, so the view can be made again.
+                Err(error) if ways_left > 0 && self.options.connect.has_broken_tunnel() => {
+                    ways_left -= 1;
+                    let error = self.options.connect.explain_loss(error);
+                    self.warn(format!("the connection to the server is lost, trying again: {error}"));
+                    self.cancel.check()?;
+                    *control = Session::open_patiently(&self.options.connect, Purpose::Control)?;
+                }
+                outcome => break outcome?,
+            }
+        };
+        let text = format!("{} of one view: {}", connections(view.readers.len()), view.method.promise());
+        self.watch.event(Event::Note { text });
+        if view.position.is_none() && self.origin.is_none() {
+            self.warn(NO_POSITION.to_owned());
+        }
+        point("logical.view.made");
+        Ok(view)
+    }
+
+    /// What the server has that no logical backup holds.
+    fn omitted(&self, control: &mut Session) -> Result<Vec<String>> {
+        if self.origin.is_some() || self.selection.part().is_some_and(|part| !part.is_rest) {
+            return Ok(Vec::new());
+        }
+        let omitted = omitted::read(control)?;
+        if !omitted.is_empty() {
+            self.warn(format!(
+                "not in the backup, and to be made on a new server before a load: {}",
+                first_of(&omitted, NAMES_SHOWN_MAX)
+            ));
+        }
+        Ok(omitted)
+    }
+
+    /// What is excluded by name. Listed after the moment of the view: one that was made since is among what can be
+    /// replayed.
+    fn left_out(&self, control: &mut Session) -> Result<BTreeMap<String, Vec<String>>> {
+        let (left_out, names) = Listing::excluded(control, self.selection)?;
+        // A table that is gone must not end all backups from then on; one more in it than wanted is no loss. A
+        // private server may have only what is wanted.
+        if let Some(unknown) = names.unknown().filter(|_| !self.options.is_private) {
+            self.warn(format!("of what is to be left out, {unknown}: names are case-sensitive"));
+        }
+        Ok(left_out)
+    }
+
+    fn warn(&self, text: String) {
+        self.watch.event(Event::Warning { text });
     }
 
     /// How long one repository may hold up the others: not so long that tables locked until they are read

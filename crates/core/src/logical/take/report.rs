@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     head::field,
     logical::{stored::origin::Origin, view::method::Method},
-    physical::Position,
+    position::Position,
     server::LockRecord,
     taking::RunReport,
 };

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use holdfast_formats::Flavor;
 
 use super::{
-    READER_SILENCE_MAX, View, Wanted, changed,
+    READER_SILENCE_MAX, View, ViewRequest, changed,
     in_the_way::InTheWay,
     method::{Method, Methods},
     position::{
@@ -20,7 +20,8 @@ use crate::{
         listing::{Listed, Listing, TableKind},
         tables::EngineKind,
     },
-    physical::{BinlogPosition, Position, Precision},
+    position::{Position, Precision},
+    server::status::BinlogPosition,
     server::{
         BackupStages, HeldSession, Purpose, Session, SqlCause, SqlError, Stage, TableLock, TableName,
         status::{LogStatus, XaDecisions, applied, clock, refuse_gaps},
@@ -41,7 +42,7 @@ impl View {
     pub(super) fn begin_under_a_lock(
         &mut self,
         control: &mut Session,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         methods: &mut Methods,
     ) -> Result<Method, Stopped> {
         let in_the_way = InTheWay::look(control, self.touched())?;
@@ -69,7 +70,7 @@ impl View {
     }
 
     /// Step 3, with MariaDB's stages.
-    fn begin_in_stages(&mut self, control: &mut Session, wanted: &Wanted<'_>) -> Result<(), Stopped> {
+    fn begin_in_stages(&mut self, control: &mut Session, wanted: &ViewRequest<'_>) -> Result<(), Stopped> {
         let mut stages = BackupStages::open(wanted.connect, wanted.limits)?;
         let mut step = || -> Result<(), Stopped> {
             for stage in [Stage::Start, Stage::Flush, Stage::BlockDdl] {
@@ -98,7 +99,7 @@ impl View {
     fn begin_locked(
         &mut self,
         control: &mut Session,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         method: Method,
     ) -> Result<(), Stopped> {
         let mut limits = wanted.limits;
@@ -167,7 +168,7 @@ impl View {
     pub(super) fn begin_agreeing(
         &mut self,
         control: &mut Session,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         has_locks: bool,
     ) -> Result<(), Stopped> {
         if !moves_with_every_change(control)? {
@@ -303,7 +304,7 @@ fn place(position: Option<&Position>) -> Option<(Option<&BinlogPosition>, Option
 fn position_under(
     holder: &HeldSession,
     control: &mut Session,
-    wanted: &Wanted<'_>,
+    wanted: &ViewRequest<'_>,
 ) -> Result<Option<Position>, Stopped> {
     let Some(channels) = channels(control)? else { return Ok(None) };
     refuse_gaps(wanted.facts, &channels)?;

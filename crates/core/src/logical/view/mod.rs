@@ -46,7 +46,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     event::{Cancel, Event, Listener},
-    physical::Position,
+    position::Position,
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, LockRecord, ServerFacts, Session, SqlError,
         TableInventory, TableLock,
@@ -62,7 +62,7 @@ use stopped::{Stopped, not_granted};
 const READER_SILENCE_MAX: Duration = Duration::from_secs(600);
 
 /// What is asked of a view.
-pub(super) struct Wanted<'a> {
+pub(super) struct ViewRequest<'a> {
     pub(super) connect: &'a ConnectOptions,
     /// What the server was found to be. `connect` leads to no other.
     pub(super) facts: &'a ServerFacts,
@@ -98,7 +98,7 @@ impl View {
     /// Makes a view. `control` is a session for queries.
     pub(super) fn open(
         control: &mut Session,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         listener: &dyn Listener,
         cancel: &Cancel,
     ) -> Result<View> {
@@ -180,7 +180,7 @@ impl View {
     fn make(
         &mut self,
         control: &mut Session,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         methods: &mut Methods,
         privileges: &Privileges,
         cancel: &Cancel,
@@ -193,7 +193,7 @@ impl View {
             (table.name.schema.as_str(), table.name.table.as_str(), table.kind == TableKind::View)
         });
         privileges.check(control.flavor(), wanted.selection, &self.listing.schemas, tables)?;
-        catalog::settle(control)?;
+        catalog::configure(control)?;
         self.programs = programs(control, &self.listing, wanted.selection)?;
         let count = if without_lock == Some(Method::OneReader) { 1 } else { wanted.readers };
         for _ in 0..count {
@@ -254,7 +254,7 @@ impl View {
     /// session.
     fn lock_instance(
         &mut self,
-        wanted: &Wanted<'_>,
+        wanted: &ViewRequest<'_>,
         privileges: &Privileges,
         flavor: Flavor,
     ) -> Result<(), Stopped> {

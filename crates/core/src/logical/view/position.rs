@@ -4,7 +4,8 @@ use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
 
 use crate::{
     logical::sql::quoted_text,
-    physical::{BinlogPosition, Position, Precision, ReplicaPosition},
+    position::{Position, Precision, ReplicaPosition},
+    server::status::BinlogPosition,
     server::{
         Session, SqlError,
         status::{MariaDbLsns, MySqlRedoStatus, ReplicaChannel, applied_in_tables, binlog_status, clock},

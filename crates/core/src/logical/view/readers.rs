@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, thread};
 
 use holdfast_formats::Flavor;
 
-use super::{READER_SILENCE_MAX, View, Wanted, stopped::Stopped};
+use super::{READER_SILENCE_MAX, View, ViewRequest, stopped::Stopped};
 use crate::{
     event::Cancel,
     logical::{
@@ -102,7 +102,7 @@ impl View {
 }
 
 /// Opens a session to read rows: as they are stored, in one view, and not dropped while it waits.
-pub(super) fn open_reader(wanted: &Wanted<'_>) -> Result<Session, Stopped> {
+pub(super) fn open_reader(wanted: &ViewRequest<'_>) -> Result<Session, Stopped> {
     let mut session = Session::open_patiently(wanted.connect, Purpose::Rows)?;
     let silence = READER_SILENCE_MAX.as_secs();
     let stall = silence.saturating_add(wanted.hold_up_max.as_secs()).min(NET_TIMEOUT_MAX_S);

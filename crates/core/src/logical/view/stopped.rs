@@ -2,14 +2,14 @@
 
 use crate::{
     error::{Error, ErrorKind},
-    server::{Attempt, SqlCause, SqlError},
+    server::{Attempt, SqlCause, SqlError, code},
 };
 
 /// Why a try failed.
 pub(super) enum Stopped {
     /// Another session blocks the lock that makes the view; a different lock may be granted.
     Refused(Error),
-    /// Same, for a lock that every method needs.
+    /// Another session blocks a lock that every method needs.
     InTheWay(Error),
     /// A lock was held for as long as permitted.
     HeldTooLong(Error),
@@ -44,7 +44,12 @@ impl From<SqlError> for Stopped {
 /// Whether a listed object is gone or was replaced: a table, a database, a view, a program, a trigger, an
 /// event.
 fn is_gone(error: &SqlError) -> bool {
-    matches!(error.code(), Some(1146 | 1049 | 1412 | 1347 | 1305 | 1360 | 1539))
+    matches!(
+        error.code(),
+        Some(
+            code::NO_SUCH_TABLE | code::NO_SUCH_SCHEMA | code::DEFINITION_CHANGED | 1347 | 1305 | 1360 | 1539
+        )
+    )
 }
 
 pub(super) fn not_granted(lock: &str) -> Error {

@@ -24,7 +24,7 @@ use crate::restore::{
     redo::{RedoLayout, each_piece},
     target::io_failed,
 };
-use crate::{error::Result, event::Cancel, physical::CapturedRedo};
+use crate::{captured_redo::CapturedRedo, error::Result, event::Cancel};
 
 /// The server uses only whole extents of a file: at most 4 MiB, with pages of 64 KiB.
 const EXTENT_BYTES_MAX: u64 = 4 << 20;

@@ -10,8 +10,9 @@ use holdfast_formats::{
 
 use super::done::Replayed;
 use crate::{
-    physical::{BinlogPosition, Position, Precision},
+    position::{Position, Precision},
     server::ServerVersion,
+    server::status::BinlogPosition,
 };
 
 /// The position of a backup of which none is known.
@@ -148,7 +149,7 @@ pub(super) fn in_file_name(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::physical::Precision;
+    use crate::position::Precision;
 
     fn position(gtid: Option<&str>, binlog: Option<(&str, u64)>) -> Position {
         Position {

@@ -5,7 +5,7 @@ use holdfast_formats::Flavor;
 
 use super::{gtid_text, in_file_name};
 use crate::{
-    physical::{Position, ReplicaPosition},
+    position::{Position, ReplicaPosition},
     server::ServerVersion,
 };
 
@@ -71,7 +71,7 @@ mod tests {
     use holdfast_formats::Lsn;
 
     use super::*;
-    use crate::physical::{BinlogPosition, Precision};
+    use crate::{position::Precision, server::status::BinlogPosition};
 
     fn channel(channel: &str, host: &str, file: Option<&str>, by_gtid: bool) -> ReplicaPosition {
         ReplicaPosition {

@@ -34,7 +34,7 @@ use private::Private;
 
 use crate::{
     error::Result,
-    physical::Position,
+    position::Position,
     server::{
         ServerFacts,
         programs::{

@@ -21,7 +21,12 @@ use super::{
 use crate::{error::Result, points::point};
 
 /// Gives everything to its owner and makes it durable, under names with which no server starts.
-pub(super) fn settle(opened: &Opened, plan: &Plan, roots: &Roots, options: &RestoreOptions) -> Result<()> {
+pub(super) fn make_durable(
+    opened: &Opened,
+    plan: &Plan,
+    roots: &Roots,
+    options: &RestoreOptions,
+) -> Result<()> {
     pointers::write(plan, roots, pointers::When::BeforeRecovery)?;
     if let Some(owner) = plan.owner {
         give_all(opened, roots, options, owner)?;

@@ -25,7 +25,7 @@ use holdfast_repo::format::item::{FileRole, Item, ItemPath, ItemType};
 
 use super::paths::join;
 use crate::error::{Error, ErrorKind, Result};
-use crate::no_servers::is_no_servers;
+use crate::foreign_files::is_foreign;
 use crate::real_path::real_path;
 use crate::restore::{
     opened::Opened,
@@ -156,7 +156,7 @@ impl<'a> Layout<'a> {
         if item.item_type != ItemType::CapturedRedo && is_of_a_restore(&item.path) {
             return Ok(Decision::Dropped("an earlier restore had left it on the source"));
         }
-        if item.item_type != ItemType::CapturedRedo && is_no_servers(item.path.as_bytes()) {
+        if item.item_type != ItemType::CapturedRedo && is_foreign(item.path.as_bytes()) {
             return Ok(Decision::Dropped("it is of the source's filesystem or user, not of its server"));
         }
         match item.item_type {

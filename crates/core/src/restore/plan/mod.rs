@@ -7,7 +7,6 @@ mod paths;
 mod planner;
 pub(super) mod recovery;
 mod room;
-pub(super) mod shown;
 
 use std::{
     collections::BTreeSet,
@@ -19,15 +18,12 @@ use holdfast_repo::{Repo, format::item::ItemPath};
 pub(super) use mapped::MappedFile;
 pub(super) use planner::is_reusable;
 pub(super) use room::{ROOM_EXTRA_BYTES, room_at, too_little};
-pub use shown::{
-    ExternalFile, PlannedOwner, PlannedPath, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode,
-    RestorePlan,
-};
 
 use super::{
     buffer_pool::buffer_pool_bytes,
     opened::Opened,
     options::RestoreOptions,
+    planned::{PlannedOwner, PlannedPrepare, RestoreMode, RestorePlan},
     redo::{RedoLayout, lay_out},
     target::{
         marker::Marker,

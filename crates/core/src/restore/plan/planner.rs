@@ -17,7 +17,6 @@ use super::{
     layout::{Decision, Layout, Pointer, Root, is_table},
     mapped::MappedFile,
     paths::join,
-    shown::{ExternalFile, PlannedPath},
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -28,6 +27,7 @@ use crate::{
         keyring,
         opened::Opened,
         options::RestoreOptions,
+        planned::{ExternalFile, PlannedPath},
         redo::RedoLayout,
         server_options,
         target::{

@@ -13,12 +13,12 @@ use holdfast_repo::format::{
 use super::{
     layout::{Decision, Layout, Root},
     planner::Planner,
-    shown::PlannedRoom,
 };
 use crate::{
     error::{Error, Result},
     event::Cancel,
     restore::{
+        planned::PlannedRoom,
         redo::{RedoLayout, RestOfRedo},
         target::{Room, Tree, io_failed},
     },

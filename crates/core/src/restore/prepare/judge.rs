@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use holdfast_formats::{Flavor, Lsn, table_name};
 
-use crate::physical::{BinlogPosition, Precision};
+use crate::{position::Precision, server::status::BinlogPosition};
 
 /// The most error lines that are passed on.
 const LINES_MAX: usize = 20;

@@ -38,10 +38,12 @@ use undecided::Undecided;
 pub(super) use undecided::{BY_HAND, may_be_undecided};
 
 use crate::{
+    captured_redo::CapturedRedo,
     error::{Context, Error, Result},
     event::{Cancel, Event, Listener},
-    physical::{BinlogPosition, CapturedRedo, Position},
     points::point,
+    position::Position,
+    server::status::BinlogPosition,
     server::{
         ServerFacts,
         programs::{Network, ServerExit, option_of},

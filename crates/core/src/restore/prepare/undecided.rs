@@ -81,7 +81,7 @@ impl Undecided {
         }
     }
 
-    /// Leaves nothing of it.
+    /// Removes the log of decisions, if one was written.
     pub(crate) fn end(self, tree: &Tree) -> Result<()> {
         match self {
             Self::ByOption => Ok(()),

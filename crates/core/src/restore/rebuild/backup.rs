@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     head,
     logical::ReadFacts,
-    physical::Position,
+    position::Position,
     server::ServerFacts,
 };
 

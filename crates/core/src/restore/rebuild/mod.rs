@@ -81,7 +81,7 @@ pub(super) fn run(
     }
 
     watch.phase("complete");
-    let written = place::settle(&new_dir)?;
+    let written = place::make_durable(&new_dir)?;
     let position = continuing::position_after(&backup.position, replayed.as_ref());
     let position = Some(position).filter(|_| backup.knows_position);
     let mut report = RestoreReport {
@@ -102,7 +102,8 @@ pub(super) fn run(
     Ok(report)
 }
 
-/// The same for hooks. No other server ever starts on the target, and removing it is up to the caller.
+/// Makes the server as [`run`] does, and calls hooks while it runs. No other server ever starts on the target, and
+/// removing it is up to the caller.
 pub(super) fn run_in_scratch(
     repo: &Arc<Repo>,
     base: (&LogName, RunNo),

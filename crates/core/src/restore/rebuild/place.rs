@@ -42,7 +42,7 @@ pub(super) fn measure(new_dir: &Tree) -> Result<Written> {
 }
 
 /// Makes everything durable.
-pub(super) fn settle(new_dir: &Tree) -> Result<Written> {
+pub(super) fn make_durable(new_dir: &Tree) -> Result<Written> {
     new_dir.sync_all().map_err(|error| io_failed("write", new_dir.path(), error))?;
     let written = measure(new_dir)?;
     point("rebuild.durable");

@@ -11,10 +11,8 @@ use super::{
         options::RestoreOptions,
         own_server::{PrivateFiles, private::ARIA_CONTROL},
         plan::recovery,
-        plan::{
-            PlannedOwner, PlannedPrepare, PlannedRoom, PlannedRows, ROOM_EXTRA_BYTES, RestoreMode,
-            RestorePlan, check_options, find_binary, owner_of, room_at, too_little,
-        },
+        plan::{ROOM_EXTRA_BYTES, check_options, find_binary, owner_of, room_at, too_little},
+        planned::{PlannedOwner, PlannedPrepare, PlannedRoom, PlannedRows, RestoreMode, RestorePlan},
         server_options::{new_options, system_files},
         target::{
             Tree,

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
-    physical::BinlogPosition,
+    server::status::BinlogPosition,
     server::{
         Row, Session,
         code::{NO_SUCH_ROW, NO_SUCH_TABLE, PLUGIN_NOT_LOADED},
@@ -58,7 +58,7 @@ struct Status {
     is_idle: bool,
     /// Applied up to here, in the relay log.
     relay: (String, u64),
-    /// The same in the source's file.
+    /// Applied up to here, in the source's binlog.
     source: (String, u64),
 }
 

@@ -157,7 +157,7 @@ impl RelayLogs {
         self.directory(tree).join(BASE)
     }
 
-    /// The same for the index.
+    /// The name of the index that the server is told.
     pub(super) fn index(&self, tree: &Tree) -> PathBuf {
         self.base(tree).with_extension("index")
     }

@@ -97,7 +97,7 @@ pub(in crate::restore) fn read<T: DeserializeOwned>(tree: &Tree, name: &str) -> 
     read_open(&file).map_err(failed)
 }
 
-/// The same of one that is open.
+/// What one of our own files says that is open.
 pub(in crate::restore) fn read_open<T: DeserializeOwned>(file: &File) -> io::Result<Option<T>> {
     let mut text = String::new();
     file.take(OWN_BYTES_MAX).read_to_string(&mut text)?;

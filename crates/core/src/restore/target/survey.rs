@@ -34,7 +34,7 @@ pub(in crate::restore) enum Standing {
     Free,
     /// What an interrupted restore of the same backup left.
     Ours,
-    /// The same, complete except for its report, and not used since.
+    /// A restore of the same backup, complete except for its report, and not used since.
     Complete,
     /// A data directory, or what a restore of another backup left.
     Other,

@@ -34,11 +34,13 @@ use super::{
     target::names::{MARKER, REPORT},
 };
 use crate::{
+    captured_redo::{CapturedRedo, REDO_ITEM},
     error::{ErrorKind, Result},
     event::{Cancel, Silent},
-    physical::{BinlogPosition, CapturedRedo, Position, Precision, REDO_ITEM},
     points::set_hook,
+    position::{Position, Precision},
     restore,
+    server::status::BinlogPosition,
     server::{
         ServerFacts, ServerVersion,
         facts::{Capabilities, EncryptionFacts, Identity, InnodbFacts, Paths, ReplicaFacts, SqlFacts},

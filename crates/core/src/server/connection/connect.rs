@@ -13,11 +13,12 @@ use std::{
 use mysql::{Conn, DriverError, OptsBuilder};
 
 use super::{
+    code,
     endpoint::Endpoint,
     options::{ConnectOptions, Purpose, SOCKETS_DEFAULT, SslMode},
     relay::{self, Plain, Relay, Security},
     secret::Secret,
-    sql_error::{SqlCause, SqlError, code},
+    sql_error::{SqlCause, SqlError},
     tls,
 };
 use crate::error::{Error, ErrorKind, Result};

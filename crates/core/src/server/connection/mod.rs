@@ -1,6 +1,7 @@
 //! How to reach a server, and the session that queries it: options, ways to connect (a socket, TLS, another
 //! host), statements one at a time, and their errors.
 
+pub(crate) mod code;
 mod connect;
 mod endpoint;
 #[cfg(any(fuzzing, test))]
@@ -21,7 +22,6 @@ pub use options::{ConnectOptions, Protocol, Purpose, SslMode};
 pub use secret::Secret;
 pub(super) use session::{ANSWER_MARGIN, STATEMENT_TIMEOUT};
 pub use session::{ByteRow, Row, Session};
-pub(crate) use sql_error::code;
 pub(super) use sql_error::shown;
 pub use sql_error::{SqlCause, SqlError};
 pub use tunnel::{SshHost, SshOptions, Tunnel};

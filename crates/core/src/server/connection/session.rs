@@ -15,9 +15,10 @@ use holdfast_formats::Flavor;
 use mysql::{Conn, Value, prelude::Queryable};
 
 use super::{
+    code,
     options::{ConnectOptions, Purpose},
     relay::Relay,
-    sql_error::{SqlCause, SqlError, code, shown},
+    sql_error::{SqlCause, SqlError, shown},
 };
 use crate::{
     error::Result,
@@ -170,7 +171,7 @@ impl Session {
             .ok_or_else(|| SqlError::unexpected(format_args!("its version is {text:?}")))?;
         let id = row.number("id")?;
         let mut session = Session { conn, socket, version, id, id_at_handshake, _relay: relay };
-        session.settle(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
+        session.configure(options.answer_timeout.unwrap_or(STATEMENT_TIMEOUT))?;
         if let Some(wanted) = &options.leads_to {
             wanted.require_same(&session.identity()?)?;
         }
@@ -178,7 +179,7 @@ impl Session {
     }
 
     /// Overrides every default of the server or account that could change the meaning of our statements.
-    fn settle(&mut self, answer_timeout: Duration) -> Result<(), SqlError> {
+    fn configure(&mut self, answer_timeout: Duration) -> Result<(), SqlError> {
         let own = match self.flavor() {
             // As many warnings as there can be: none may hide behind others.
             Flavor::MariaDb => "max_statement_time = 0, max_error_count = 65535",

@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use super::code;
 use crate::error::{Error, ErrorKind};
 
 /// A file is not there (ENOENT).
@@ -9,106 +10,6 @@ const NOT_THERE: u32 = 2;
 /// What a storage engine says of a broken table: its index is corrupted, it is of the wrong type, has wrong rows or an
 /// old format, a repair of it has failed, or it is marked as crashed.
 const BROKEN_BY_ENGINE: [u32; 6] = [126, 127, 130, 132, 144, 145];
-
-/// Server error numbers that decisions depend on.
-pub(crate) mod code {
-    /// A file cannot be looked at (the server's library).
-    pub(crate) const CANNOT_STAT_FILE: u16 = 13;
-    /// A file is not there, or cannot be opened (the server's library).
-    pub(crate) const FILE_NOT_FOUND: u16 = 29;
-    /// A file of a table cannot be opened.
-    pub(crate) const CANNOT_OPEN_FILE: u16 = 1016;
-    /// A file of a table is not there, or cannot be opened.
-    pub(crate) const CANNOT_FIND_FILE: u16 = 1017;
-    /// The index file of a table is none.
-    pub(crate) const NOT_A_KEY_FILE: u16 = 1034;
-    /// The index file of a table is of an old format.
-    pub(crate) const OLD_KEY_FILE: u16 = 1035;
-    /// `max_connections` is reached.
-    pub(crate) const TOO_MANY_CONNECTIONS: u16 = 1040;
-    /// The account has no right to the database.
-    pub(crate) const ACCESS_DENIED_DATABASE: u16 = 1044;
-    /// The account may not log in, or may not do this.
-    pub(crate) const ACCESS_DENIED: u16 = 1045;
-    /// The database does not exist.
-    pub(crate) const NO_SUCH_SCHEMA: u16 = 1049;
-    /// The server is shutting down.
-    pub(crate) const SERVER_SHUTDOWN: u16 = 1053;
-    /// The column does not exist.
-    pub(crate) const NO_SUCH_COLUMN: u16 = 1054;
-    /// The server does not know the statement.
-    pub(crate) const SYNTAX_ERROR: u16 = 1064;
-    /// The session does not exist.
-    pub(crate) const UNKNOWN_THREAD: u16 = 1094;
-    /// Nobody may log in from this host.
-    pub(crate) const HOST_NOT_ALLOWED: u16 = 1130;
-    /// The account has no right to the table.
-    pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
-    /// The account has no right to the column.
-    pub(crate) const COLUMN_ACCESS_DENIED: u16 = 1143;
-    /// The row that is to be changed does not exist.
-    pub(crate) const NO_SUCH_ROW: u16 = 1032;
-    /// The table does not exist.
-    pub(crate) const NO_SUCH_TABLE: u16 = 1146;
-    /// A merge table has parts that are missing, or differ from it.
-    pub(crate) const WRONG_MERGE_TABLE: u16 = 1168;
-    /// The server has no variable of this name.
-    pub(crate) const UNKNOWN_SYSTEM_VARIABLE: u16 = 1193;
-    /// The table is marked as crashed.
-    pub(crate) const CRASHED: u16 = 1194;
-    /// The table is marked as crashed, and its repair failed.
-    pub(crate) const CRASHED_IN_REPAIR: u16 = 1195;
-    /// The account's `max_user_connections` is reached.
-    pub(crate) const TOO_MANY_USER_CONNECTIONS: u16 = 1203;
-    /// A lock was not granted in time.
-    pub(crate) const LOCK_WAIT_TIMEOUT: u16 = 1205;
-    /// Granting the lock would be a deadlock.
-    pub(crate) const LOCK_DEADLOCK: u16 = 1213;
-    /// A limit of the account is reached.
-    pub(crate) const USER_LIMIT_REACHED: u16 = 1226;
-    /// The account lacks a privilege, which the message names.
-    pub(crate) const SPECIFIC_ACCESS_DENIED: u16 = 1227;
-    /// The requested part of the binlog does not exist on the server.
-    pub(crate) const READING_FAILED: u16 = 1236;
-    /// The server has no such storage engine.
-    pub(crate) const UNKNOWN_ENGINE: u16 = 1286;
-    /// The storage engine, or something else, is switched off.
-    pub(crate) const ENGINE_DISABLED: u16 = 1289;
-    /// A literal contains bytes that are invalid in its character set.
-    pub(crate) const NOT_OF_CHARSET: u16 = 1300;
-    /// The statement was killed.
-    pub(crate) const QUERY_INTERRUPTED: u16 = 1317;
-    /// The account lacks a right on a stored program.
-    pub(crate) const PROGRAM_DENIED: u16 = 1370;
-    /// A table's definition has changed since the consistent view was opened.
-    pub(crate) const DEFINITION_CHANGED: u16 = 1412;
-    /// The plugin is not loaded.
-    pub(crate) const PLUGIN_NOT_LOADED: u16 = 1524;
-    /// A note on an event whose time has passed: it exists, but does not run.
-    pub(crate) const EVENT_DISABLED: u16 = 1544;
-    /// MariaDB shows no events: they are disabled, or their table was damaged at the start.
-    pub(crate) const EVENTS_NOT_SHOWN: u16 = 1577;
-    /// A note on an event whose time has passed: it was dropped.
-    pub(crate) const EVENT_GONE: u16 = 1588;
-    /// The account may not log in by this method.
-    pub(crate) const ACCESS_DENIED_NO_PASSWORD: u16 = 1698;
-    /// The password must be changed before any other statement.
-    pub(crate) const PASSWORD_EXPIRED: u16 = 1820;
-    /// The password has expired, and no longer allows a login.
-    pub(crate) const PASSWORD_EXPIRED_LOGIN: u16 = 1862;
-    /// The session was killed (MariaDB).
-    pub(crate) const CONNECTION_KILLED: u16 = 1927;
-    /// The storage engine does not have the table.
-    pub(crate) const NO_SUCH_TABLE_IN_ENGINE: u16 = 1932;
-    /// The account is locked (MySQL).
-    pub(crate) const ACCOUNT_LOCKED: u16 = 3118;
-    /// The server wants TLS, or a socket.
-    pub(crate) const SECURE_TRANSPORT_REQUIRED: u16 = 3159;
-    /// The account is locked (MariaDB).
-    pub(crate) const ACCOUNT_LOCKED_MARIADB: u16 = 4151;
-    /// A foreign key references columns that are not unique (MySQL).
-    pub(crate) const NOT_UNIQUE: u16 = 6125;
-}
 
 /// Why a statement, or a connection, failed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use holdfast_formats::Flavor;
 use super::table_name::TableName;
 use crate::{
     error::{Error, Result},
-    naming::first_of,
+    name_list::first_of,
     server::{Row, Session, SqlError},
 };
 

@@ -14,10 +14,11 @@ use super::{
     layout::When,
 };
 use crate::{
+    captured_redo::CapturedRedo,
     error::{Context, Error, ErrorKind, Result},
     event::Event,
-    physical::{CapturedRedo, Position},
     points::point,
+    position::Position,
     server::{
         Attempt, BackupStages, ConnectOptions, LockLimits, Session, SqlError, Stage, TableLock,
         locks::is_held_to_stop_purge,
@@ -166,7 +167,7 @@ impl Capture<'_> {
         granted(stages.enter(Stage::BlockDdl)?, "BACKUP STAGE BLOCK_DDL")?;
         point("backup.ddl.blocked");
         let read_before = self.copier.context.counters.bytes_read();
-        let closed = self.settle(stages, connect, writing_max, purge)?;
+        let closed = self.follow_names(stages, connect, writing_max, purge)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
         // Waits here for most of what the flush under the commit lock would otherwise have to wait for.
         stages.session().with(status::flush_engine_logs)?;
@@ -234,7 +235,7 @@ impl Capture<'_> {
     /// Returns the locks that keep imported tables closed to writes. The server has `writing_max` to write
     /// these tables out, and the locks must be held until the stages have ended. Without `purge`, which keeps
     /// the purge stopped, no table can be closed.
-    fn settle(
+    fn follow_names(
         &mut self,
         stages: &mut BackupStages,
         connect: &ConnectOptions,
@@ -364,7 +365,7 @@ impl Capture<'_> {
         for entry in &logs {
             if let Some(copied) = inventory.file_mut(&entry.path) {
                 // A statement that cannot end yet still writes rows, and so does a checkpoint.
-                context.settle(entry, copied, ARIA_LOG_BUFFERS_BYTES, &mut buffers)?;
+                context.send_tail_again(entry, copied, ARIA_LOG_BUFFERS_BYTES, &mut buffers)?;
                 context.end(copied)?;
             }
         }

@@ -8,10 +8,11 @@ use holdfast_repo::format::hex::to_hex;
 
 use super::{Capture, consumer::redo_was_switched_off, copy::Look, looks::Looks};
 use crate::{
+    captured_redo::CapturedRedo,
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
-    physical::{CapturedRedo, Position, Precision, ReplicaPosition},
     points::point,
+    position::{Position, Precision, ReplicaPosition},
     server::{
         Attempt, ConnectOptions, InstanceLock, LockLimits, ServerVersion, Session, SqlError, TableInventory,
         TableName,
@@ -154,7 +155,7 @@ impl Capture<'_> {
         let read_before = self.copier.context.counters.bytes_read();
         // Asked before any table is locked: after that the session may read no other table.
         let tables = lock.session().with(tables_of_other_engines)?;
-        let imported = self.settle(lock, &mut looks, &tables)?;
+        let imported = self.follow_names(lock, &mut looks, &tables)?;
         self.stats.bytes_under_ddl_lock += self.copier.context.counters.bytes_read() - read_before;
         granted(self.lock_tables(lock, tables)?, "FLUSH TABLES .. WITH READ LOCK")?;
         point("backup.tables.locked");
@@ -270,7 +271,7 @@ impl Capture<'_> {
     /// that are to be locked next.
     ///
     /// Returns imported tables, which are closed to writes until the lock is released.
-    fn settle(
+    fn follow_names(
         &mut self,
         lock: &mut InstanceLock,
         looks: &mut Looks,
@@ -342,7 +343,7 @@ impl Capture<'_> {
 }
 
 /// MySQL: the global temporary tablespace.
-const TEMPORARY_SPACE: u32 = 0xFFFF_FFFD;
+const TEMPORARY_SPACE: SpaceId = SpaceId(0xFFFF_FFFD);
 /// The lowest number of an undo tablespace; 127 of them have 512 numbers each, downwards from 0xFFFFFFEF.
 const UNDO_SPACES_FROM: u32 = 0xFFFF_FFEF - 127 * 512 + 1;
 /// Session temporary tablespaces have this many numbers below those.
@@ -356,7 +357,7 @@ fn is_discarded(row: &TablespaceRow) -> bool {
 /// Whether a tablespace is one of those that are created anew at each start.
 fn is_temporary(space: SpaceId) -> bool {
     let session = UNDO_SPACES_FROM - SESSION_TEMPORARY_SPACES..UNDO_SPACES_FROM;
-    space.0 == TEMPORARY_SPACE || session.contains(&space.0)
+    space == TEMPORARY_SPACE || session.contains(&space.0)
 }
 
 /// Why a channel's place is not recorded: one newer than the data would be worse than none.
@@ -410,7 +411,7 @@ pub(super) fn describe_redo(start: &Start, position: &Position) -> CapturedRedo 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{event::Silent, physical::BinlogPosition};
+    use crate::{event::Silent, server::status::BinlogPosition};
 
     #[test]
     fn only_what_was_tried_is_copied_while_definitions_change() {

@@ -16,8 +16,8 @@ use holdfast_pipe::lock::lock;
 
 use super::{FileSpec, Pages, Role, Sink, spool::Spool};
 use crate::{
+    captured_redo::REDO_ITEM,
     error::{Error, Result},
-    physical::REDO_ITEM,
 };
 
 pub mod mariadb;

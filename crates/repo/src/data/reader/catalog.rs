@@ -16,8 +16,8 @@ use crate::{
     format::{
         index,
         names::{Folder, LogName, PackId, RunNo},
-        object::{HEADER_BYTES, ObjectKind, Place},
         pack::{ChunkRow, Directory, PackRows, TRAILER_BYTES, Trailer, directory_seal_context},
+        place::{HEADER_BYTES, ObjectKind, Place},
     },
     repo::Repo,
     store::{ObjectInfo, ahead::sized_in_order},

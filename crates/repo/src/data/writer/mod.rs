@@ -30,9 +30,10 @@ use holdfast_pipe::{
 use crate::{
     data::{local_maps::LocalMaps, reader::ChunkSource},
     error::RepoError,
-    format::{item::ItemPath, names::RunNo, object::RunSecrets, rows::RowHashKey},
+    format::{item::ItemPath, names::RunNo, rows::RowHashKey},
     log::{history::History, outcome::Part, run::Run},
     repo::Repo,
+    sealed::RunSecrets,
 };
 
 mod adopt;

@@ -14,8 +14,8 @@ use self::reading::{ReadOutcomes, Weighed, gaps, tell_missing};
 use crate::{
     error::{Damage, RepoError},
     format::{
+        hash::{NO_OBJECT, ObjectHash},
         names::{Kind, LogName, RunNo},
-        object::{NO_OBJECT, ObjectHash},
         refs::RepairRefs,
     },
     log::{
@@ -337,6 +337,20 @@ impl History {
     #[must_use]
     pub fn is_lost(&self, run: RunNo) -> bool {
         self.lost.contains_key(&run)
+    }
+
+    /// Whether the refs and reports of a run are still of use: those of backups while the backup stands, those of
+    /// prunes and other runs with an effect for good, as moves are.
+    pub(crate) fn keeps_records(&self, run: RunNo) -> bool {
+        self.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
+            OutcomeType::Backup => self.stands(run),
+            OutcomeType::Prune
+            | OutcomeType::Expire
+            | OutcomeType::Hold
+            | OutcomeType::Release
+            | OutcomeType::Repair => true,
+            OutcomeType::Tombstone | OutcomeType::Abandoned => false,
+        })
     }
 
     /// Whether the refs of `run` are among those of a later repair.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     error::{Damage, RepoError},
     format::{
+        hash::ObjectHash,
         names::{Folder, LogName, RunNo},
-        object::ObjectHash,
     },
     log::outcome::{self, LostOutcome, OUTCOME_BYTES_MAX, Outcome},
     repo::{Looked, Repo},
@@ -16,7 +16,7 @@ use crate::{
 /// How far after the last whole outcome an object may be and still be of a run. Anybody who can write to the
 /// store can make up names; at most this many runs are looked for because of them.
 const FORESEEN: u64 = 1_000;
-/// The same for an outcome that is whole itself: up to this many before it may have been lost together.
+/// How far after the last whole outcome another one may be: up to this many before it may have been lost together.
 const FORESEEN_WHOLE: u64 = 1_000_000;
 
 /// The last run of which something may be stored if `next` is the number after the last outcome.

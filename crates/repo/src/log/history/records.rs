@@ -4,11 +4,13 @@ use super::History;
 use crate::{
     error::{Damage, RepoError},
     format::{
+        hash::{ObjectHash, object_hash},
         names::{LogName, RunNo},
-        object::{ObjectHash, ObjectKind, Place, object_hash, sealed_limit_bytes},
+        place::{ObjectKind, Place},
     },
     log::outcome::{self, OUTCOME_BYTES_MAX, REPORT_BYTES_MAX},
     repo::Repo,
+    sealed::sealed_limit_bytes,
     store::{ObjectInfo, ahead::in_order, read_known, read_listed},
 };
 

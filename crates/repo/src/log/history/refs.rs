@@ -11,12 +11,14 @@ use super::History;
 use crate::{
     error::{Damage, RepoError},
     format::{
+        hash::object_hash,
         names::{Folder, RunNo},
-        object::{Frames, ObjectKind, Place, object_hash, sealed_limit_bytes},
+        place::{ObjectKind, Place},
         refs::{BackupRefs, NeededPack, REFS_BYTES_MAX, RebuiltRefs, RepairRefs, each_needed_pack},
     },
     log::outcome::OutcomeType,
     repo::Repo,
+    sealed::{Frames, sealed_limit_bytes},
     store::{ObjectInfo, ObjectPath, ahead::sized_in_order, read_known},
 };
 

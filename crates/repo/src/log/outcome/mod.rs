@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::{
     format::{
+        hash::ObjectHash,
         hex::Hex,
         names::{LogName, RunNo},
-        object::ObjectHash,
     },
     keys::{Act, Author, RepositoryId, Role},
     repo::Repo,

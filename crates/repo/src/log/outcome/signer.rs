@@ -5,7 +5,7 @@ use crate::{
     error::{Damage, RepoError},
     format::{
         names::{LogName, RunNo},
-        object::{ObjectKind, Place},
+        place::{ObjectKind, Place},
     },
     log::signed::{signed_message, split},
     repo::{Looked, Repo},

@@ -10,13 +10,15 @@ use super::{CopyOf, HOLDING, Intent, LostOutcome, Outcome, OutcomeType, Part, RE
 use crate::{
     error::{Damage, RepoError},
     format::{
+        hash::{ObjectHash, object_hash},
         hex::Hex,
         names::{Kind, LogName, RunNo},
-        object::{ObjectHash, ObjectKind, Place, object_hash, seal_object, sealed_limit_bytes},
+        place::{ObjectKind, Place},
     },
     keys::{Act, Author, Role},
     log::signed::{self, FIXED_BYTES, signed_bytes},
     repo::Repo,
+    sealed::{seal_object, sealed_limit_bytes},
 };
 
 /// Bytes of a manifest head before sealing, at most: paths outside the data directory

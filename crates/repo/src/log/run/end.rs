@@ -10,8 +10,8 @@ use super::{PartCounts, Run, WrittenRefs};
 use crate::{
     error::RepoError,
     format::{
+        hash::object_hash,
         names::{Folder, LogName, RunNo},
-        object::object_hash,
     },
     log::{
         history::History,
@@ -258,7 +258,7 @@ impl Run {
             Err(missed) => {
                 let settled = match wanted {
                     OutcomeType::Abandoned => None,
-                    _ => Some(self.settle(&missed.error)),
+                    _ => Some(self.confirm(&missed.error)),
                 };
                 match settled {
                     Some(Ok(there)) => {
@@ -327,7 +327,7 @@ impl Run {
 
     /// Settles an attempt that seems to have failed. It may have been carried out all the same, or may be
     /// yet: only another outcome in its place rules that out.
-    fn settle(&mut self, error: &RepoError) -> Result<(Vec<u8>, SystemTime), Missed> {
+    fn confirm(&mut self, error: &RepoError) -> Result<(Vec<u8>, SystemTime), Missed> {
         let why = format!("its outcome could not be stored: {error}");
         let bytes = self
             .public_part(OutcomeType::Abandoned, why)

@@ -10,8 +10,9 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     error::RepoError,
     format::{
+        hash::{ObjectHash, object_hash},
         names::{LogName, RunNo},
-        object::{ObjectHash, ObjectKind, Place, RunSecrets, object_hash, seal_object},
+        place::{ObjectKind, Place},
         refs::{BackupRefs, PruneRefs, REFS_BYTES_MAX, RepairRefs},
     },
     interrupt::Interrupt,
@@ -20,8 +21,10 @@ use crate::{
         history::History,
         lease::{RENEWAL, RenewalThread, Renewer},
         outcome::{CopyOf, Intent, Part},
+        segment::SegmentWriter,
     },
     repo::Repo,
+    sealed::{RunSecrets, seal_object},
 };
 
 mod active;
@@ -125,6 +128,12 @@ impl Run {
     #[must_use]
     pub fn history(&self) -> &History {
         &self.history
+    }
+
+    /// Seals its segments.
+    #[must_use]
+    pub fn segment_writer(&self) -> SegmentWriter {
+        SegmentWriter::new(&self.repo, &self.history, self.no)
     }
 
     /// The secrets for its packs and index parts.

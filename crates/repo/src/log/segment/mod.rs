@@ -17,17 +17,18 @@ use serde_json::{Map, Value};
 use crate::{
     error::{Damage, RepoError},
     format::{
+        hash::{NO_OBJECT, ObjectHash, object_hash},
         names::{Folder, LogName, RunNo},
-        object::{NO_OBJECT, ObjectHash, ObjectKind, Place, object_hash, seal_object, sealed_limit_bytes},
+        place::{ObjectKind, Place},
     },
     keys::Act,
     log::{
         history::History,
         outcome::OutcomeType,
-        run::Run,
         signed::{signed_bytes, split_signed},
     },
     repo::Repo,
+    sealed::{seal_object, sealed_limit_bytes},
     store::{ahead, exists, read_all},
 };
 
@@ -81,11 +82,10 @@ impl SealedSegment {
 }
 
 impl SegmentWriter {
-    /// For a run that has begun.
-    #[must_use]
-    pub fn new(run: &Run) -> Self {
-        let (repo, log) = (Arc::clone(run.repo()), run.log().clone());
-        Self { repo, log, run: run.no(), next: 0, previous: run.history().last_hash() }
+    /// For `run`, which has begun after `history`.
+    pub(super) fn new(repo: &Arc<Repo>, history: &History, run: RunNo) -> Self {
+        let (repo, log) = (Arc::clone(repo), history.log().clone());
+        Self { repo, log, run, next: 0, previous: history.last_hash() }
     }
 
     /// Seals the next segment: `bytes`, and `tail`, which says where they end and which every role can read.

@@ -13,16 +13,14 @@ use super::*;
 use crate::{
     format::{
         names::{Kind, LogName},
-        object::ObjectKind,
+        place::ObjectKind,
         refs::BackupRefs,
     },
-    keys::{
-        KdfParams, NewSlot, Password, Protection, Role,
-        manage::{NewKey, add},
-    },
+    keys::{KdfParams, NewSlot, Password, Protection, Role},
     log::run::{Ending, Run, RunOptions},
     ops::{
         check::{CheckOptions, check},
+        keys::{NewKey, add},
         prune::{PruneOptions, sweep},
         repair::{plan_repair, repair},
     },
@@ -47,7 +45,7 @@ fn begin(repo: &Arc<Repo>) -> Run {
 }
 
 fn write(run: &Run, segments: &[&[u8]]) {
-    let mut writer = SegmentWriter::new(run);
+    let mut writer = run.segment_writer();
     for (number, bytes) in segments.iter().enumerate() {
         let sealed = writer.seal(tail(number), bytes).unwrap();
         writer.store(&sealed).unwrap();
@@ -72,7 +70,7 @@ fn read(repo: &Arc<Repo>, run: RunNo) -> Result<Vec<Vec<u8>>, RepoError> {
 fn what_is_too_large_is_named_with_its_own_limit() {
     let (_store, _repo, run) = world(Suite::None);
     let tail = json!({ "at": "x".repeat(PUBLIC_BYTES_MAX as usize) }).as_object().unwrap().clone();
-    let error = SegmentWriter::new(&run).seal(tail, b"small").unwrap_err();
+    let error = run.segment_writer().seal(tail, b"small").unwrap_err();
     let RepoError::TooLarge { what, size_bytes, limit_bytes, .. } = error else { panic!("{error}") };
     assert!(what == "public part" && size_bytes > limit_bytes && limit_bytes == PUBLIC_BYTES_MAX);
 }
@@ -162,7 +160,7 @@ fn a_run_is_faster_than_its_reader() {
     });
     let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
     let run = begin(&repo);
-    let mut writer = SegmentWriter::new(&run);
+    let mut writer = run.segment_writer();
     let mut store = move |number: usize| {
         let sealed = writer.seal(tail(number), b"bytes").unwrap();
         writer.store(&sealed).unwrap();
@@ -192,7 +190,7 @@ fn many_are_fetched_at_once() {
     });
     let repo = Arc::new(Repo::init(Arc::new(store), &Protection::None).unwrap());
     let run = begin(&repo);
-    let mut writer = SegmentWriter::new(&run);
+    let mut writer = run.segment_writer();
     let mut store = |number: usize| {
         let sealed = writer.seal(tail(number), &[number as u8; 100]).unwrap();
         writer.store(&sealed).unwrap();
@@ -244,7 +242,7 @@ fn repair_gives_up_what_cannot_be_read() {
 #[test]
 fn another_segment_of_the_same_number_is_refused() {
     let (_, repo, run) = world(Suite::X25519Aes256Gcm);
-    let mut other = SegmentWriter::new(&run);
+    let mut other = run.segment_writer();
     let sealed = other.seal(tail(0), b"other").unwrap();
     assert!(other.store(&sealed).unwrap_err().is_exists());
     drop(repo);
@@ -343,7 +341,7 @@ fn what_nobody_signed_is_no_segment() {
             store.create_if_absent(&path, made_up).unwrap();
         }
         assert!(!is_followed(&repo, &history, RunNo(1)).unwrap());
-        let mut writer = SegmentWriter::new(&run);
+        let mut writer = run.segment_writer();
         let sealed: Vec<_> = (0..4).map(|at| writer.seal(tail(at), &[at as u8; 9]).unwrap()).collect();
         writer.store(&sealed[3]).unwrap();
         assert!(read_all(&store, &log().segment(RunNo(1), 3), 1 << 20).unwrap() == sealed[3].object);

@@ -11,7 +11,6 @@ use crate::{
         lease::look,
         segment::{SegmentReader, is_signed, is_superseded, list_segments},
     },
-    ops::prune::keeps_records,
     repo::Repo,
     store::{ahead::sized_in_order, exists},
 };
@@ -136,7 +135,7 @@ impl Check {
                 self.options.interrupt.check()?;
                 let Some(error) = wrong else { return Ok(()) };
                 // The backup may have been dropped, and its report deleted, before this check or during it.
-                if keeps_records(&self.history.renewed(&repo)?, *run) {
+                if self.history.renewed(&repo)?.keeps_records(*run) {
                     let position = self.finding(error, Severity::Repairable, Vec::new())?;
                     self.report.findings[position].remedy = Remedy::Discard;
                 }

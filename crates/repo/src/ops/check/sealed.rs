@@ -8,10 +8,11 @@ use crate::{
     error::{Damage, RepoError},
     format::{
         names::{Folder, PackId, RunNo},
-        object::{HEADER_BYTES, check_header},
         pack::{TRAILER_BYTES, Trailer},
+        place::HEADER_BYTES,
     },
     log::check_record::{self, Checked, Unread},
+    sealed::check_header,
     store::ahead::in_order,
 };
 

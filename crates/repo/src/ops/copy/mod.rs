@@ -282,9 +282,8 @@ impl<'a> Copier<'a> {
         Ok(&self.there)
     }
 
-    /// The key on whose word alone the verdict rests, as of the last reading of the
-    /// target, if that is a writer's key other than the one at hand. That a backup is
-    /// itself, and no copy, depends on nobody's word.
+    /// The writer's key, other than the one at hand, that alone vouches for the verdict, as of the last reading of
+    /// the target. That a backup is itself, and no copy, needs nobody to vouch for it.
     #[must_use]
     pub fn word_of(&self, verdict: Verdict) -> Option<KeyId> {
         let outcome = match verdict {
@@ -510,8 +509,8 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// What to do with `backup`, of `history` in `from`, given the history `there` of a log of `to`: whether what is
-/// there is whole, it does not tell.
+/// What to do with `backup`, of `history` in `from`, given the history `there` of a log of `to`. Does not check that
+/// an existing copy is undamaged.
 #[must_use]
 pub fn verdict(from: &Repo, history: &History, backup: &Outcome, to: &Repo, there: &History) -> Verdict {
     let origin = backup.origin(from, history.log());

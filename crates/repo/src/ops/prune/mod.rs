@@ -25,7 +25,6 @@ mod sweep;
 
 pub(crate) use plan::needed_packs;
 pub use plan::{PrunePlan, RewritePack, UnreadablePack};
-pub(crate) use sweep::keeps_records;
 pub use sweep::{Swept, sweep};
 
 use crate::{

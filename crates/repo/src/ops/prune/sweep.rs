@@ -158,8 +158,8 @@ impl Sweep<'_> {
             || (self.is_spared(run) && matches!(folder, Folder::Index | Folder::Refs | Folder::Reports))
             || match folder {
                 Folder::Index => history.stands(run) || runs_with_packs.contains(&run),
-                Folder::Refs => keeps_records(history, run) && !history.is_rebuilt(run),
-                Folder::Reports => keeps_records(history, run),
+                Folder::Refs => history.keeps_records(run) && !history.is_rebuilt(run),
+                Folder::Reports => history.keeps_records(run),
                 Folder::Segments => !is_superseded(history, run),
                 // The newest lease shows that its number is taken, even if the outcome is lost.
                 Folder::Runs => run.0 + 1 >= history.next_run().0,
@@ -198,20 +198,6 @@ pub(super) fn discard(repo: &Repo, log: &LogName, run: RunNo) -> Result<(), Repo
         delete(repo, &own, &Interrupt::default())?;
     }
     Ok(())
-}
-
-/// Whether the refs and reports of a run are still of use: those of backups while the backup stands, those of
-/// prunes and other runs with an effect for good, as moves are.
-pub(crate) fn keeps_records(history: &History, run: RunNo) -> bool {
-    history.outcome(run).is_some_and(|outcome| match outcome.outcome_type {
-        OutcomeType::Backup => history.stands(run),
-        OutcomeType::Prune
-        | OutcomeType::Expire
-        | OutcomeType::Hold
-        | OutcomeType::Release
-        | OutcomeType::Repair => true,
-        OutcomeType::Tombstone | OutcomeType::Abandoned => false,
-    })
 }
 
 /// Deletes objects; returns how many are gone.

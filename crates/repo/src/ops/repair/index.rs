@@ -6,9 +6,10 @@ use crate::{
     format::{
         index::{IndexedPack, encode},
         names::{Folder, PackId, RunNo},
-        object::{ObjectKind, Place, RunSecrets},
+        place::{ObjectKind, Place},
     },
     log::run::Run,
+    sealed::RunSecrets,
     store::ahead::in_order,
 };
 

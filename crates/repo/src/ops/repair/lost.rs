@@ -5,13 +5,13 @@ use crate::{
     error::RepoError,
     format::names::{LogName, RunNo},
     interrupt::Interrupt,
-    keys::{KeyError, manage},
+    keys::KeyError,
     log::{
         beneath::{BeneathFinder, outcomes_beneath},
         history::History,
         outcome::{self, OUTCOME_BYTES_MAX, SignedBy},
     },
-    ops::repair::RepairError,
+    ops::{keys, repair::RepairError},
     repo::Repo,
     store::{ObjectPath, locks::Beneath, read_all},
 };
@@ -71,7 +71,7 @@ pub(super) fn require_damaged(
 /// Of keys that have no object any more, and that an operator had added who was removed then, it is known that
 /// they are not to be trusted. But the operator could vouch so for a signer whose own record was hidden.
 pub(super) fn require_known_keys(repo: &Repo) -> Result<(), RepairError> {
-    match manage::list(repo) {
+    match keys::list(repo) {
         Ok(keys) => {
             let dropped = repo.dropped_keys();
             let is_known = |object: &str| {

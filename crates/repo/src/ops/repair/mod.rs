@@ -145,9 +145,13 @@ mod tests {
 
     use super::*;
     use crate::{
-        format::object::{NO_OBJECT, ObjectKind, Place, object_hash, seal_object},
+        format::{
+            hash::{NO_OBJECT, object_hash},
+            place::{ObjectKind, Place},
+        },
         log::outcome::{OutcomeType, PublicPart},
         repo::tests::new_repo,
+        sealed::seal_object,
         store::Store,
     };
 

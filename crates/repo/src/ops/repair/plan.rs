@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::{
     format::{
+        hash::ObjectHash,
         names::{LogName, RunNo},
-        object::ObjectHash,
         refs::{PruneRefs, RebuiltRefs, RepairRefs},
     },
     log::outcome::LostOutcome,

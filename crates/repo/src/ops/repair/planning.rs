@@ -20,7 +20,7 @@ use crate::{
     error::{Damage, RepoError},
     format::{
         names::{Folder, Kind, LogName, PackId, RunNo},
-        object::{ObjectKind, Place},
+        place::{ObjectKind, Place},
         refs::{PruneRefs, REFS_BYTES_MAX, RebuiltRefs, RepairRefs},
     },
     log::{

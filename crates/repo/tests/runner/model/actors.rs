@@ -13,7 +13,7 @@ use holdfast_repo::{
     ChunkRef, Folder, LogName, PackId, Repo, RepoError, RunNo,
     data::writer::{Foundation, Rewrite},
     format::refs::{BackupRefs, ChunkNeed, NeededPack},
-    keys::{KeyError, rotate},
+    keys::KeyError,
     log::{
         client::Client,
         history::{History, Prunes},
@@ -25,6 +25,7 @@ use holdfast_repo::{
         copy::{Verdict, verdict},
         expire::{ExpireError, ExpireRequest, Rules, expire, plan_expire},
         hold::{HoldError, HoldTerms, Until, hold, release},
+        keys::rotate,
         prune::{PruneError, PruneOptions, prune},
         retention::RetentionPolicy,
     },

@@ -14,14 +14,12 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use holdfast_repo::{
     Kind, LogName, Protection, Repo, forward_store,
-    keys::{
-        Identity, KdfParams, KeyId, NewSlot, Password, Role, Unlock,
-        manage::{NewKey, UnderWay, add, remove, trusted},
-    },
+    keys::{Identity, KdfParams, KeyId, NewSlot, Password, Role, Unlock},
     log::history::History,
     ops::{
         expire::{ExpireError, ExpireRequest, Rules, expire},
         hold::{HoldTerms, Until, hold},
+        keys::{NewKey, UnderWay, add, remove, trusted},
         prune::prune,
         retention::RetentionPolicy,
     },

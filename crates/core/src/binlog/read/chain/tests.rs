@@ -7,9 +7,7 @@ use holdfast_repo::{Protection, Repo, RunNo, format::hex::to_hex, store::mem::Me
 
 use super::*;
 use crate::{
-    binlog::stretch::Stretch,
-    physical::{BinlogPosition, Precision},
-    server::ServerVersion,
+    binlog::stretch::Stretch, position::Precision, server::ServerVersion, server::status::BinlogPosition,
 };
 
 const MYSQL: &str = "9.7.4";
@@ -302,7 +300,7 @@ fn a_backup_without_a_place() {
 fn a_replica_that_logs_its_own_only() {
     let (first, second) = (server(MARIADB, 1), server(MARIADB, 2));
     let archive = archive([stretch(&first, "binlog.000001", (4, 900), ("", "0-1-200,1-1-7"))]);
-    let is_replica = crate::physical::ReplicaPosition {
+    let is_replica = crate::position::ReplicaPosition {
         channel: String::new(),
         host: "h".to_owned(),
         port: 1,

@@ -208,7 +208,7 @@ impl<'a> Adapter<'a> {
         collations::nearest(name, &self.target.collations)
     }
 
-    /// Same for a database's default, which only future tables and programs use: it may be of another
+    /// The target's collation for a database's default, which only future tables and programs use: it may be of another
     /// character set if the target has nothing of that one (MariaDB has nothing of `gb18030`).
     fn default_collation(&self, name: &str) -> Option<String> {
         let charset = name.split_once('_').map_or(name, |(charset, _)| charset);
@@ -246,7 +246,7 @@ impl<'a> Adapter<'a> {
         Ok(out)
     }
 
-    /// Same for a program.
+    /// Adapts a routine, view, trigger or event to the target, and says how. Fails with why it cannot.
     pub(super) fn program(&self, program: &mut Program, kind: ObjectKind) -> Result<Vec<String>, String> {
         let mut notes = Vec::new();
         if let Some(other) = self.conversions.collation(&program.context.schema_collation, self.target) {

@@ -45,6 +45,7 @@ use crate::{
             self, Done, Feed, RawReader,
             for_many::{self, ForMany, ParameterType},
         },
+        code::{NO_SUCH_TABLE_IN_ENGINE, NOT_OF_CHARSET},
     },
 };
 
@@ -57,15 +58,16 @@ const STATEMENT_BYTES: usize = 1 << 20;
 
 /// Warnings about a changed value: out of range, truncated, not of the type, without such a character, NULL
 /// where none may be.
-const CHANGED: [u16; 11] = [1048, 1263, 1264, NOT_IN_LIST, 1292, 1300, 1366, 1411, 1406, 1977, 3854];
-/// Same, for a value that is not in an enumeration.
+const CHANGED: [u16; 11] =
+    [1048, 1263, 1264, NOT_IN_LIST, 1292, NOT_OF_CHARSET, 1366, 1411, 1406, 1977, 3854];
+/// The warning about a value that is not in an enumeration.
 const NOT_IN_LIST: u16 = 1265;
 /// Warnings that mean no change to a row: deprecation, and that a binlog of statements may not record
 /// everything.
 const NO_CHANGE: [u16; 5] = [1287, 1592, 1681, 3719, 3778];
 
 /// Errors for a half-made table: its tablespace is missing; the engine knows nothing of it.
-const HALF_MADE: [u16; 2] = [1812, 1932];
+const HALF_MADE: [u16; 2] = [1812, NO_SUCH_TABLE_IN_ENGINE];
 /// Notes about an index made of the beginnings of values, or a text made of a short string.
 const MADE_OTHERWISE: [u16; 2] = [1071, 1246];
 /// Members of an enumeration are the same: they may have been on the source, in the same character set.
@@ -153,7 +155,7 @@ pub(super) fn load(
 
 impl Loading<'_> {
     fn work(&self, link: &mut Link, worker: usize) -> Result<()> {
-        catalog::settle(&mut link.session)?;
+        catalog::configure(&mut link.session)?;
         let mut raw = RawReader::default();
         loop {
             self.cancel.check()?;
@@ -546,7 +548,7 @@ impl Loading<'_> {
     /// Builds the indexes that the table was made without.
     fn index(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
         self.progress.fence(&mut link.session)?;
-        let there = super::keys::index_names(&mut link.session, &table.name)?;
+        let there = super::foreign_keys::index_names(&mut link.session, &table.name)?;
         let missing: Vec<Vec<u8>> = table
             .indexes()
             .filter(|index| index.name.as_ref().is_none_or(|name| !there.contains(&name.to_lowercase())))

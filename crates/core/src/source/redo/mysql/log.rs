@@ -215,8 +215,8 @@ impl Log {
         Ok((full, None))
     }
 
-    /// The same for a log of whose blocks only the headers can be read: the blocks before `durable`, and the
-    /// one that contains it.
+    /// Judges a log of whose blocks only the headers can be read: the blocks before `durable` are full, and the
+    /// one that contains it is partial.
     fn judge_encrypted(&self, bytes: &[u8], durable: Lsn) -> Result<(usize, Option<PartialBlock>)> {
         let mut full = 0;
         for block in bytes.chunks_exact(BLOCK_BYTES) {

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use super::{OwnPack, Progress, Shared, WriteError};
 use crate::format::{
     index::{self, IndexedPack, ROWS_PER_PART_MAX},
-    object::{ObjectKind, Place},
+    place::{ObjectKind, Place},
 };
 
 /// Chunks after which a part is written: half of what readers accept, since packs come several at once.

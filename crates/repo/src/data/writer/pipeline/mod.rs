@@ -28,11 +28,11 @@ use crate::{
     data::reader::ChunkSource,
     format::{
         names::{ChunkRef, PackId},
-        object::RunSecrets,
         pack::{ChunkKind, ChunkRow},
     },
     hooks::Hooks,
     repo::Repo,
+    sealed::RunSecrets,
     store::ahead::in_order,
 };
 

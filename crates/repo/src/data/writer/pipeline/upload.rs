@@ -11,8 +11,8 @@ use crate::{
     format::{
         index::IndexedPack,
         names::PackId,
-        object::{ObjectKind, Place},
         pack::{ChunkRow, Directory, Trailer, directory_seal_context},
+        place::{ObjectKind, Place},
     },
     store::Upload,
 };

@@ -72,7 +72,7 @@ fn a_key_is_removed_while_somebody_is_at_work() {
                 backup(&writer, &log).unwrap();
             }
             let begun = begin(&root, &log).unwrap();
-            let removed = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+            let removed = super::super::remove(&root, writer.keys().key_id(), under_way).unwrap();
             assert_eq!(removed.may_end.len(), usize::from(under_way == UnderWay::MayEnd));
             assert_eq!(History::read(&root, &log).unwrap().standing().count(), 3);
             assert_eq!(salvaged(&root, &log), (vec![1, 2, 3], Vec::new()));
@@ -101,9 +101,9 @@ fn a_removed_key_is_removed_at_once_after_all() {
     let run = begin(&writer, &log).unwrap();
     let may_end = vec![(log.clone(), run.no())];
     for _ in 0..2 {
-        assert_eq!(manage::remove(&root, id, UnderWay::MayEnd).unwrap().may_end, may_end);
+        assert_eq!(super::super::remove(&root, id, UnderWay::MayEnd).unwrap().may_end, may_end);
     }
-    assert_eq!(manage::remove(&root, id, UnderWay::Refused).unwrap().may_end, []);
+    assert_eq!(super::super::remove(&root, id, UnderWay::Refused).unwrap().may_end, []);
     assert!(run.abandon("over").is_err());
     assert_eq!(History::read(&root, &log).unwrap().outcomes().len(), 0);
     backup(&root, &log).unwrap();
@@ -119,14 +119,14 @@ fn what_an_archiver_has_left_outlives_its_key() {
         begin(&writer, &log).unwrap().abandon("nothing came").unwrap();
         let run = begin(&writer, &log).unwrap();
         let dead = run.no();
-        let mut to = Segments::new(&run);
+        let mut to = run.segment_writer();
         for bytes in [b"one", b"two"] {
             let sealed = to.seal(serde_json::Map::new(), bytes).unwrap();
             to.store(&sealed).unwrap();
         }
         run.leave();
         clock.advance(Duration::from_secs(3600));
-        let removed = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+        let removed = super::super::remove(&root, writer.keys().key_id(), under_way).unwrap();
         assert_eq!(removed.may_end.len(), usize::from(segments > 0));
         let read = || {
             let history = History::read(&root, &log).unwrap();
@@ -153,12 +153,16 @@ fn a_run_that_is_under_way_may_end_or_may_not() {
         let log = log("db1");
         let writer = added(&store, &root, &key(Role::Writer, &[]), "writer");
         let run = begin(&writer, &log).unwrap();
-        let removed = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
+        let removed = super::super::remove(&root, writer.keys().key_id(), under_way).unwrap();
         assert_eq!(removed.may_end, if may { vec![(log.clone(), run.no())] } else { Vec::new() });
         assert_eq!(run.abandon("over").is_ok(), may);
         assert_eq!(History::read(&root, &log).unwrap().outcomes().len(), usize::from(may));
-        let again = manage::remove(&root, writer.keys().key_id(), under_way).unwrap();
-        assert_eq!(again, manage::Removed::default(), "what has ended well is not told as if it had not");
+        let again = super::super::remove(&root, writer.keys().key_id(), under_way).unwrap();
+        assert_eq!(
+            again,
+            super::super::Removed::default(),
+            "what has ended well is not told as if it had not"
+        );
     }
 }
 
@@ -170,10 +174,10 @@ fn whoever_was_removed_removes_nobody() {
     let second = added(&store, &root, &key(Role::Operator, &[]), "second");
     let id = second.keys().key_id();
     let _under_way = begin(&root, &log).unwrap();
-    let may_end = manage::remove(&root, id, UnderWay::MayEnd).unwrap().may_end;
-    assert_eq!(manage::remove(&second, id, UnderWay::Refused).unwrap().may_end, may_end);
+    let may_end = super::super::remove(&root, id, UnderWay::MayEnd).unwrap().may_end;
+    assert_eq!(super::super::remove(&second, id, UnderWay::Refused).unwrap().may_end, may_end);
     by_password(&store, "root").unwrap().require_sound_keys().unwrap();
-    assert_eq!(manage::remove(&root, id, UnderWay::Refused).unwrap().may_end, []);
+    assert_eq!(super::super::remove(&root, id, UnderWay::Refused).unwrap().may_end, []);
     by_password(&store, "root").unwrap().require_sound_keys().unwrap();
 }
 
@@ -234,12 +238,12 @@ fn a_key_added_while_its_operator_is_being_removed_stays_or_is_named() {
             }
             None
         });
-        let removed = manage::remove(&beside(&store, "root", adds), id, UnderWay::MayEnd).unwrap();
+        let removed = super::super::remove(&beside(&store, "root", adds), id, UnderWay::MayEnd).unwrap();
         (store, root, id, removed)
     };
 
     let (store, root, _, removed) = beside_removal(|call| call.op == Op::Now, false);
-    assert_eq!(removed, manage::Removed::default());
+    assert_eq!(removed, super::super::Removed::default());
     backup(&by_password(&store, "writer").unwrap(), &log).unwrap();
     assert_eq!(list(&root).unwrap().problems, []);
 
@@ -255,7 +259,7 @@ fn a_key_added_while_its_operator_is_being_removed_stays_or_is_named() {
     assert!(refused.to_string().starts_with(&format!("keys/{writer}: ")), "{refused}");
     assert_eq!(remove(&root, writer).unwrap(), []);
     assert_eq!(repaired(&root, &log).outcomes.len(), 1);
-    assert_eq!(manage::remove(&root, id, UnderWay::MayEnd).unwrap(), manage::Removed::default());
+    assert_eq!(super::super::remove(&root, id, UnderWay::MayEnd).unwrap(), super::super::Removed::default());
     backup(&root, &log).unwrap();
 }
 

@@ -12,32 +12,32 @@ use holdfast_formats::{
 };
 use holdfast_repo::{Kind, LogName, RunNo};
 
-use super::{Until, branches::Branches, excluded::LeftOut, only::committed, until::instant};
+use super::{Until, branches::Branches, excluded::ExcludedTables, only::committed, until::instant};
 use crate::{
     binlog::{After, Archive, ArchivedEvent, Place, Stretch},
     error::{Error, ErrorKind, Result},
     event::Cancel,
-    physical::BinlogPosition,
     restore::{Piece, Reached, Transactions},
+    server::status::BinlogPosition,
 };
 
-pub(super) struct Wanted<'a> {
+pub(super) struct ReplayRange<'a> {
     archive: &'a Archive,
     after: &'a After,
     until: &'a Until,
     /// The backup.
     base: (&'a LogName, RunNo),
     /// What the backup left out.
-    left_out: Option<&'a LeftOut>,
+    left_out: Option<&'a ExcludedTables>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ReplayRange<'a> {
     pub(super) fn new(
         archive: &'a Archive,
         after: &'a After,
         until: &'a Until,
         base: (&'a LogName, RunNo),
-        left_out: Option<&'a LeftOut>,
+        left_out: Option<&'a ExcludedTables>,
     ) -> Self {
         Self { archive, after, until, base, left_out }
     }
@@ -48,7 +48,7 @@ impl<'a> Wanted<'a> {
         self.count_each(cancel, &mut |_| Ok(()))
     }
 
-    /// The same, and passes the transactions to `take`.
+    /// As [`count`](Self::count), and passes the transactions to `take`.
     pub(super) fn count_each(
         &self,
         cancel: &Cancel,
@@ -172,7 +172,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Transactions for Wanted<'_> {
+impl Transactions for ReplayRange<'_> {
     /// The transactions have been counted, so their end is not checked again.
     fn each(&mut self, take: &mut dyn FnMut(Piece<'_>) -> Result<()>) -> Result<Reached> {
         self.walk(None, take)
@@ -186,7 +186,7 @@ struct Walk<'a> {
     /// Behind a logical backup.
     branches: Option<Branches>,
     /// What that backup left out.
-    left_out: Option<LeftOut>,
+    left_out: Option<ExcludedTables>,
     /// The stretch of the last event, and where it ended.
     end: Option<(usize, Place)>,
     /// When the transaction of the current event was committed.

@@ -1,24 +1,13 @@
-//! Who may change keys, and where they are.
+//! Who may change keys.
 
 use std::sync::Arc;
 
 use holdfast_pipe::Suite;
 
-use super::{KeyError, KeyId, KeyMaterial, Role, error::damaged, object_path, trust::Trust};
 use crate::{
+    keys::{KeyError, KeyMaterial, Role, damaged, trust::Trust},
     repo::Repo,
-    store::{ObjectPath, exists},
 };
-
-/// The object of a key.
-pub(super) fn key_path(key_id: KeyId) -> ObjectPath {
-    object_path(&format!("keys/{key_id}"))
-}
-
-/// Whether it exists.
-pub(super) fn has_object(repo: &Repo, key_id: KeyId) -> Result<bool, KeyError> {
-    Ok(exists(&**repo.store(), &key_path(key_id))?)
-}
 
 /// The keys at hand, if they are an operator's, and whom to believe as of now.
 pub(super) fn as_operator<'a>(

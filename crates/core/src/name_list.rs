@@ -1,4 +1,4 @@
-//! Many names in one message.
+//! Lists of names in messages, shortened.
 
 use std::fmt::Display;
 

@@ -44,7 +44,7 @@ impl Role {
     }
 
     /// The number as stored in associated data.
-    pub(super) fn number(self) -> u8 {
+    pub(crate) fn number(self) -> u8 {
         match self {
             Self::Operator => 1,
             Self::Writer => 2,

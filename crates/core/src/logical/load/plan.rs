@@ -1,13 +1,8 @@
 //! What a load will make, under which names, and what will differ from the source: decided before anything is
 //! touched.
 //!
-//! This module defines a plan and answers questions about it. `make` makes it from a backup and a target,
-//! `programs` adds the objects that have a text of their own, `deferred` decides which parts of a table wait
-//! for its rows.
-
-mod deferred;
-mod make;
-mod programs;
+//! This module defines a plan and answers questions about it; [`planning`](super::planning) makes it from a backup
+//! and a target.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +25,7 @@ use crate::{
             AccountDefinition, ColumnDefinition, Context as MadeUnder, Rows, TableDefinition,
         },
     },
-    naming::first_of,
+    name_list::first_of,
     server::{Session, TableName},
 };
 
@@ -93,7 +88,7 @@ pub(super) struct PlannedTable {
     /// By column: whether the target stores its text in another character set.
     pub(super) is_converted: Vec<bool>,
     /// Which elements are added after the rows.
-    deferred: Vec<bool>,
+    pub(super) deferred: Vec<bool>,
 }
 
 impl PlannedTable {
@@ -121,7 +116,7 @@ impl PlannedTable {
         self.as_read().select_as(&expressions)
     }
 
-    /// Same, followed by the computed columns that can be compared.
+    /// [`select`](Self::select), with the computed columns that can be compared at the end.
     pub(super) fn select_computed(&self) -> String {
         let computed = self.computed_columns();
         if computed.is_empty() {
@@ -225,7 +220,7 @@ pub(super) struct Plan {
     pub(super) triggers: Vec<Program>,
     pub(super) events: Vec<Program>,
     pub(super) accounts: Vec<PlannedAccount>,
-    adapted: Vec<Adaptation>,
+    pub(super) adapted: Vec<Adaptation>,
     pub(super) left_out: Vec<Adaptation>,
     /// The source's settings that rows are written under.
     pub(super) computing: Settings,
@@ -235,7 +230,7 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Refuses to load into a database of the server's own, or a load's.
-    fn refuse_own_schemas(&self, target: &Target) -> Result<()> {
+    pub(super) fn refuse_own_schemas(&self, target: &Target) -> Result<()> {
         match self.objects.iter().find(|object| is_own_schema(&target.folded(&object.schema))) {
             Some(object) => Err(Error::new(
                 ErrorKind::Usage,
@@ -246,7 +241,7 @@ impl Plan {
     }
 
     /// Refuses two objects of one name, after renaming or because the target does not distinguish case.
-    fn refuse_doubles(&self, target: &Target) -> Result<()> {
+    pub(super) fn refuse_doubles(&self, target: &Target) -> Result<()> {
         let mut seen = BTreeSet::new();
         let has_no_place = |kind| matches!(kind, ObjectKind::Schema | ObjectKind::Account);
         for object in self.objects.iter().filter(|object| !has_no_place(object.kind)) {
@@ -266,8 +261,8 @@ impl Plan {
         self.triggers.iter().filter(is_its).map(|trigger| trigger.object)
     }
 
-    /// Tells the load's accounts from those that existed.
-    pub(super) fn settle_accounts(
+    /// Marks which accounts the load makes, and which existed before.
+    pub(super) fn mark_accounts(
         &mut self,
         session: &mut Session,
         options: &LoadOptions,

@@ -2,7 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{super::object::ObjectKind, MadeUnder, PlannedAccount, Program, make::Maker};
+use super::{
+    super::{
+        object::ObjectKind,
+        plan::{PlannedAccount, Program},
+    },
+    Maker,
+};
 use crate::{
     logical::{
         script::accounts::second_password,
@@ -11,7 +17,7 @@ use crate::{
         stored::{
             contents::Contents,
             definition::{
-                AccountDefinition, Definition, EventDefinition, ProgramDefinition, ServerDefinition,
+                AccountDefinition, Context, Definition, EventDefinition, ProgramDefinition, ServerDefinition,
                 TriggerDefinition, ViewDefinition,
             },
             uses::{self, Used},
@@ -46,7 +52,7 @@ fn disabled(create: &[u8]) -> Option<Vec<u8>> {
 
 impl Program {
     /// Sets the fields that all programs have. The object is known once nothing is left to refuse.
-    fn new(word: &str, schema: String, name: String, create: Vec<u8>, context: MadeUnder) -> Self {
+    fn new(word: &str, schema: String, name: String, create: Vec<u8>, context: Context) -> Self {
         let word = word.to_owned();
         Self {
             object: 0,

@@ -166,7 +166,7 @@ fn a_key_pair_opens_what_an_operator_it_trusts_sealed_for_it() {
     };
     assert!(matches!(unlock(&identity), Err(KeyError::WrongIdentity { .. })));
     let info = add(&root, &key(Role::Operator, &[]), NewSlot::Public(identity.public())).unwrap();
-    assert_eq!(info.slot, manage::SlotInfo::Public(identity.public()));
+    assert_eq!(info.slot, super::super::SlotInfo::Public(identity.public()));
     let Err(KeyError::Untrusted { trusted: found, .. }) = unlock(&identity) else {
         panic!("believed anybody")
     };

@@ -1,13 +1,11 @@
-//! What a plan shows to the user.
+//! What a restore will do, as the user is told.
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::{
-    restore::{backup_id::BackupId, done::LeftOut},
-    server::ServerVersion,
-};
+use super::{backup_id::BackupId, done::LeftOut};
+use crate::server::ServerVersion;
 
 /// How the target was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

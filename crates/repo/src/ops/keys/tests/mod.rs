@@ -13,26 +13,26 @@ mod removal;
 mod roles;
 mod rotation;
 
-use super::{
-    manage::{NewKey, UnderWay, add, change, list, trusted},
-    *,
-};
+use holdfast_pipe::Suite;
 
+use super::*;
 use crate::{
-    error::RepoError,
+    error::{Damage, RepoError},
     format::{
-        hex::to_hex,
+        hash::ObjectHash,
+        hex::{Hex, to_hex},
         manifest::{HEAD_SCHEMA, Head, Totals},
         names::{Folder, Kind, LogName, RunNo},
-        object::{ObjectHash, ObjectKind, Place},
+        place::{ObjectKind, Place},
         refs::BackupRefs,
     },
     forward_store,
+    keys::{self, material::OwnKeys, trust::signer_path, *},
     log::{
         history::History,
         outcome::{self, Intent, LostOutcome, OutcomeType, PublicPart},
         run::{BeginError, Ending, FinishError, PartCounts, Run, RunOptions},
-        segment::{SegmentReader, SegmentWriter as Segments},
+        segment::SegmentReader,
     },
     ops::{
         check::CheckOptions,
@@ -40,11 +40,12 @@ use crate::{
         hold::HoldTerms,
         repair::{RepairPlan, repair},
     },
-    repo::Repo,
     store::{
+        Store, StoreError,
         faulty::{Call, Fault, FaultyStore, Op},
-        locks::{self, Beneath, Extend, Extended, Kept, LockMode, Overwritten, Versioned},
+        locks::{self, Beneath, Extend, Extended, Kept, LockMode, ObjectLock, Overwritten, Versioned},
         mem::{ManualClock, MemStore},
+        read_all,
     },
 };
 
@@ -55,16 +56,16 @@ fn password(text: &str) -> Password {
 fn new_repository(text: &str) -> (MemStore, KeyMaterial) {
     let store = MemStore::new();
     let protection = Protection::Password { password: &password(text), kdf: KdfParams::MINIMUM };
-    let material = init(&store, &protection, None).unwrap().0;
+    let material = keys::init(&store, &protection, None).unwrap().0;
     (store, material)
 }
 
 fn open(store: &MemStore, password: Option<&Password>) -> Result<KeyMaterial, KeyError> {
-    super::open(store, password.map_or(Unlock::Nothing, Unlock::Password), None).map(|(keys, _)| keys)
+    keys::open(store, password.map_or(Unlock::Nothing, Unlock::Password), None).map(|(keys, _)| keys)
 }
 
 fn key_path(material: &KeyMaterial) -> ObjectPath {
-    object_path(&format!("keys/{}", material.key_id()))
+    keys::key_path(material.key_id())
 }
 
 fn edit(store: &MemStore, path: &ObjectPath, from: &str, to: &str) {
@@ -92,7 +93,7 @@ fn new_repo_with_clock() -> (MemStore, Arc<Repo>, ManualClock) {
     let clock = ManualClock::default();
     let store = MemStore::with_clock(clock.clone());
     let protection = Protection::Password { password: &password("root"), kdf: KdfParams::MINIMUM };
-    init(&store, &protection, None).unwrap();
+    keys::init(&store, &protection, None).unwrap();
     let root = by_password(&store, "root").unwrap();
     (store, root, clock)
 }
@@ -117,7 +118,7 @@ fn added(store: &MemStore, repo: &Repo, new: &NewKey, text: &str) -> Arc<Repo> {
 }
 
 fn remove(repo: &Repo, key_id: KeyId) -> Result<Vec<ObjectPath>, KeyError> {
-    manage::remove(repo, key_id, UnderWay::MayEnd).map(|removed| removed.too_late)
+    super::remove(repo, key_id, UnderWay::MayEnd).map(|removed| removed.too_late)
 }
 
 fn begin(repo: &Arc<Repo>, log: &LogName) -> Result<Run, BeginError> {

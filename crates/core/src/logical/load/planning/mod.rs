@@ -1,21 +1,24 @@
 //! Makes a plan: databases, sequences, tables and their keys, each as the target will have it.
+//!
+//! `programs` plans the objects that have a text of their own, and accounts; `deferred` decides which parts of a
+//! table wait for its rows.
+
+mod deferred;
+mod programs;
 
 use std::collections::BTreeSet;
 
 use holdfast_formats::Flavor;
 use holdfast_repo::{data::reader::Backup, format::item::Item};
 
+use self::deferred::deferred;
 use super::{
-    super::{
-        LoadOptions, Rename, accept, adapt, computed,
-        elements::{ElementKind, TableSql},
-        keys,
-        object::{Object, ObjectKind},
-        target::Target,
-    },
-    Adaptation, Plan, PlannedSchema, PlannedSequence, PlannedTable,
-    deferred::deferred,
-    named,
+    LoadOptions, Rename, accept, adapt, computed,
+    elements::{ElementKind, TableSql},
+    foreign_keys,
+    object::{Object, ObjectKind},
+    plan::{Adaptation, Plan, PlannedSchema, PlannedSequence, PlannedTable, named},
+    target::Target,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -26,7 +29,7 @@ use crate::{
         sql::{quoted, tokens},
         stored::{
             contents::{Contents, definition, table_name},
-            definition::{Definition, Form, ZoneDefinition},
+            definition::{Definition, Form, TableDefinition, ZoneDefinition},
         },
     },
     server::{Session, TableName},
@@ -37,7 +40,7 @@ const DEFERRED_BYTES_MIN: u64 = 1 << 20;
 
 impl Plan {
     /// Reads what is selected and plans it as it will be on the target.
-    pub(in super::super) fn make(
+    pub(super) fn make(
         backup: &Backup,
         target: &Target,
         session: &mut Session,
@@ -142,12 +145,12 @@ fn refuse_unknown(backup: &Backup, contents: &mut Contents, options: &LoadOption
     Ok(())
 }
 
-pub(super) struct Maker<'a> {
-    pub(super) plan: Plan,
-    pub(super) adapter: adapt::Adapter<'a>,
-    pub(super) target: &'a Target,
-    pub(super) options: &'a LoadOptions,
-    pub(super) unknown_time_zones: BTreeSet<String>,
+struct Maker<'a> {
+    plan: Plan,
+    adapter: adapt::Adapter<'a>,
+    target: &'a Target,
+    options: &'a LoadOptions,
+    unknown_time_zones: BTreeSet<String>,
     /// The source's time zone.
     zone: Option<ZoneDefinition>,
     /// Whether a table has computed columns.
@@ -156,17 +159,17 @@ pub(super) struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    pub(super) fn object(&mut self, kind: ObjectKind, schema: &str, name: &str) -> usize {
+    fn object(&mut self, kind: ObjectKind, schema: &str, name: &str) -> usize {
         self.plan.objects.push(Object { kind, schema: schema.to_owned(), name: name.to_owned() });
         self.plan.objects.len() - 1
     }
 
-    pub(super) fn adapted(&mut self, object: &str, what: Vec<String>) {
+    fn adapted(&mut self, object: &str, what: Vec<String>) {
         let all = what.into_iter().map(|what| Adaptation { object: object.to_owned(), what });
         self.plan.adapted.extend(all);
     }
 
-    pub(super) fn leave_out(&mut self, object: &str, what: impl Into<String>) {
+    fn leave_out(&mut self, object: &str, what: impl Into<String>) {
         self.plan.left_out.push(Adaptation { object: object.to_owned(), what: what.into() });
     }
 
@@ -281,23 +284,7 @@ impl Maker<'_> {
         };
         self.computed(&label, &sql);
         self.has_computed |= computed::is_any(&sql);
-        let mut notes = Vec::new();
-        if names_directories(&sql.tail) {
-            notes.push("its files are in no directory of their own".to_owned());
-        }
-        if is_renamed {
-            // Such names are unique in the whole database.
-            for element in &mut sql.elements {
-                let is_named = matches!(element.kind, ElementKind::ForeignKey | ElementKind::Check);
-                if is_named && adapt::drop_name(element) {
-                    notes.push("constraints get names from the server".to_owned());
-                }
-            }
-            notes.dedup();
-        }
-        for element in sql.elements.iter_mut().filter(|element| element.kind == ElementKind::ForeignKey) {
-            adapt::rename_reference(element, &definition.schema, &schema, renames);
-        }
+        let mut notes = self.renamed(&mut sql, &definition, &schema, is_renamed);
         let keeps_order = match self.adapter.table(&mut sql, &mut definition) {
             Ok(adapted) => {
                 notes.extend(adapted.notes);
@@ -321,22 +308,8 @@ impl Maker<'_> {
         let columns = definition.columns.iter();
         let is_converted: Vec<bool> =
             columns.map(|column| self.options.conversions.concern(column)).collect();
-        if let Some(computed) = &definition.computed {
-            // Other values may be computed from text in another character set, which the plan names.
-            let has_all = computed.columns.iter().all(|column| {
-                let is_it = |name: &String| name.to_lowercase() == column.name.to_lowercase();
-                sql.elements
-                    .iter()
-                    .any(|it| it.kind == ElementKind::Column && it.name.as_ref().is_some_and(is_it))
-            });
-            let is_any_converted = is_converted.contains(&true)
-                || computed.columns.iter().any(|column| self.options.conversions.concern(column))
-                // One of the servers may print a negative zero as zero.
-                || !self.adapter.is_same_series()
-                    && computed.columns.iter().any(|column| column.form == Form::Float);
-            if !has_all || is_any_converted {
-                definition.computed = None;
-            }
+        if !self.compares_computed(&sql, &definition, &is_converted) {
+            definition.computed = None;
         }
         let name = TableName { schema, table: name };
         let prints_zeros_otherwise = !self.adapter.is_same_series()
@@ -366,13 +339,59 @@ impl Maker<'_> {
         Ok(())
     }
 
+    /// Gives a table's definition the target's names. Returns what else that changes.
+    fn renamed(
+        &self,
+        sql: &mut TableSql,
+        definition: &TableDefinition,
+        schema: &str,
+        is_renamed: bool,
+    ) -> Vec<String> {
+        let mut notes = Vec::new();
+        if names_directories(&sql.tail) {
+            notes.push("its files are in no directory of their own".to_owned());
+        }
+        if is_renamed {
+            // Such names are unique in the whole database.
+            for element in &mut sql.elements {
+                let is_named = matches!(element.kind, ElementKind::ForeignKey | ElementKind::Check);
+                if is_named && adapt::drop_name(element) {
+                    notes.push("constraints get names from the server".to_owned());
+                }
+            }
+            notes.dedup();
+        }
+        for element in sql.elements.iter_mut().filter(|element| element.kind == ElementKind::ForeignKey) {
+            adapt::rename_reference(element, &definition.schema, schema, &self.options.renames);
+        }
+        notes
+    }
+
+    /// Whether the values of a table's computed columns can be compared with the source's.
+    fn compares_computed(&self, sql: &TableSql, definition: &TableDefinition, is_converted: &[bool]) -> bool {
+        let Some(computed) = &definition.computed else { return false };
+        let has_all = computed.columns.iter().all(|column| {
+            let is_it = |name: &String| name.to_lowercase() == column.name.to_lowercase();
+            sql.elements
+                .iter()
+                .any(|it| it.kind == ElementKind::Column && it.name.as_ref().is_some_and(is_it))
+        });
+        // Other values may be computed from text in another character set, which the plan names.
+        let is_any_converted = is_converted.contains(&true)
+            || computed.columns.iter().any(|column| self.options.conversions.concern(column));
+        // One of the servers may print a negative zero as zero.
+        let prints_otherwise = !self.adapter.is_same_series()
+            && computed.columns.iter().any(|column| column.form == Form::Float);
+        has_all && !is_any_converted && !prints_otherwise
+    }
+
     /// Leaves out foreign keys that lead to nothing: they would refuse all rows, or hold for none.
     fn foreign_keys(&mut self) {
         let loaded: BTreeSet<TableName> =
-            self.plan.tables.iter().map(|table| keys::folded(self.target, &table.name)).collect();
+            self.plan.tables.iter().map(|table| foreign_keys::folded(self.target, &table.name)).collect();
         let target = self.target;
         for (child, parent) in &target.references {
-            let is_loaded = |name| loaded.contains(&keys::folded(target, name));
+            let is_loaded = |name| loaded.contains(&foreign_keys::folded(target, name));
             // A parent that the load has made is not replaced by itself.
             let is_replaced =
                 self.options.overwrite || target.existing(&parent.schema, &parent.table).is_none();
@@ -388,9 +407,9 @@ impl Maker<'_> {
             for (element, deferred) in
                 std::mem::take(&mut table.sql.elements).into_iter().zip(&table.deferred)
             {
-                let parent = keys::parent(&element, &table.name.schema);
+                let parent = foreign_keys::parent(&element, &table.name.schema);
                 let is_there = parent.as_ref().is_none_or(|parent| {
-                    loaded.contains(&keys::folded(target, parent))
+                    loaded.contains(&foreign_keys::folded(target, parent))
                         || target.existing(&parent.schema, &parent.table).is_some()
                 });
                 if is_there {

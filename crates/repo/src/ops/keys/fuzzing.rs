@@ -2,13 +2,13 @@
 
 use std::{error::Error, sync::Arc};
 
-use super::{
-    KdfParams, KeyMaterial, NewSlot, Password, Protection, Role, look,
-    manage::{NewKey, UnderWay, add, remove},
-    rotation::{honest_share, rotate, with_share},
-    signed::{Sort, sign_text, text_of},
-};
+use super::{NewKey, UnderWay, add, remove, rotate};
 use crate::{
+    keys::{
+        KdfParams, KeyMaterial, NewSlot, Password, Protection, Role, look,
+        rotation::{honest_share, with_share},
+        signed::{Sort, sign_text, text_of},
+    },
     repo::Repo,
     store::{ObjectPath, Store, mem::MemStore, read_all},
 };
