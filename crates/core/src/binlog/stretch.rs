@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     head::object,
-    server::{ServerFacts, ServerVersion},
+    server::{ServerFacts, ServerVersion, facts::Identity},
 };
 
 /// A server, as far as its binlogs are concerned.
@@ -40,9 +40,12 @@ impl BinlogServer {
 
     /// The server that a backup was taken from.
     pub(super) fn of_facts(facts: &ServerFacts) -> Self {
-        let identity = &facts.identity;
+        Self::of(facts.version.clone(), &facts.identity)
+    }
+
+    pub(super) fn of(version: ServerVersion, identity: &Identity) -> Self {
         Self {
-            version: facts.version.clone(),
+            version,
             uuid: identity.server_uuid.clone().or_else(|| identity.server_uid.clone()),
             server_id: identity.server_id,
             hostname: identity.hostname.clone(),

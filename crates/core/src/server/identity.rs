@@ -32,7 +32,9 @@ impl Identity {
 
     /// The identity that these variables tell.
     pub(crate) fn of(variable: impl Fn(&str) -> Option<String>) -> Result<Identity> {
-        let told = |name| variable(name).filter(|value| !value.is_empty());
+        // What MariaDB says where it finds no hardware address.
+        const NONE: [&str; 2] = ["", "unknown"];
+        let told = |name| variable(name).filter(|value| !NONE.contains(&value.as_str()));
         let odd = |name: &str| Error::new(ErrorKind::Server, format!("the server's {name} is no number"));
         Ok(Identity {
             server_uuid: told("server_uuid"),
@@ -47,9 +49,10 @@ impl Identity {
         })
     }
 
-    /// MySQL generates a UUID and keeps it. MariaDB has two halves of an identity: the uuid of Aria's logs, which
-    /// every copy of the data carries along, and `server_uid`, a hash of hardware address and port, which changes
-    /// with a network card, and which containers on different hosts may share.
+    /// Whether this is the same server, perhaps some time later. MySQL generates a UUID and keeps it. MariaDB has the
+    /// uuid of Aria's logs, which every copy of the data carries along; `server_uid`, a hash of hardware address and
+    /// port, which changes with a network card, and which containers on different hosts may share; its address; and
+    /// its `server_id`. Of the last three, one may have changed.
     #[must_use]
     pub fn is_same(&self, found: &Identity) -> bool {
         if self.server_uuid.is_some() || found.server_uuid.is_some() {
@@ -59,33 +62,41 @@ impl Identity {
             (Some(known), Some(found)) => known != found,
             _ => false,
         };
-        let has_same_address = (&self.hostname, self.port) == (&found.hostname, found.port);
-        let has_same_uid = self.server_uid.is_some() && self.server_uid == found.server_uid;
-        !is_differing(&self.aria_uuid, &found.aria_uuid) && (has_same_address || has_same_uid)
+        let evidence = [
+            (&self.hostname, self.port) == (&found.hostname, found.port),
+            self.server_uid.is_some() && self.server_uid == found.server_uid,
+            self.server_id == found.server_id,
+        ];
+        let is_alike = evidence.into_iter().filter(|is_same| *is_same).count() >= 2;
+        !is_differing(&self.aria_uuid, &found.aria_uuid) && is_alike
     }
 
-    /// Refuses a server that has replaced this one since: a name, an address or a proxy may lead elsewhere by now.
+    /// Refuses another server than this one, on which the operation under way has begun: a name, an address or a
+    /// proxy may lead to several. While a server runs, nothing of this changes, but its `server_id`, if somebody
+    /// sets it.
     pub(crate) fn require_same(&self, found: &Identity) -> Result<()> {
-        if self.is_same(found) {
+        fn told(it: &Identity) -> (&Option<String>, &Option<String>, u32, &str, u16) {
+            (&it.server_uuid, &it.server_uid, it.server_id, &it.hostname, it.port)
+        }
+        if told(self) == told(found) {
             return Ok(());
         }
         let (was, is) = (self.described(), found.described());
-        let text = format!("this is not the server that the backup began with: that was {was}, this is {is}");
+        let text = format!("this is not the server of the first connection: that was {was}, this is {is}");
         Err(Error::new(ErrorKind::Server, text)
-            .hinted("connect to the server itself, at an address that nothing else takes over"))
+            .hinted("connect to the server itself, at an address that leads to no other"))
     }
 
     /// The server, for people.
     pub(crate) fn described(&self) -> String {
-        let evidence = [
+        let uuids = [
             ("server_uuid", &self.server_uuid),
             ("server_uid", &self.server_uid),
             ("Aria's uuid", &self.aria_uuid),
         ];
-        let evidence: Vec<String> = evidence
-            .into_iter()
-            .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name} {value}")))
-            .collect();
+        let uuids = uuids.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)));
+        let evidence: Vec<String> =
+            [format!("server_id {}", self.server_id)].into_iter().chain(uuids).collect();
         format!("{}:{} ({})", self.hostname, self.port, evidence.join(", "))
     }
 }
@@ -129,7 +140,44 @@ mod tests {
         assert!(!known.is_same(&mariadb("a", Some("copied"), "db2")));
         assert!(!known.is_same(&mariadb("b", Some("u"), "db1")), "containers share hardware addresses");
         assert!(!mariadb("a", None, "db1").is_same(&mariadb("a", None, "db2")));
+        let renumbered = |it: Identity| Identity { server_id: 2, ..it };
+        assert!(known.is_same(&renumbered(mariadb("a", Some("u"), "db1"))));
+        let told = |uid, hostname| Identity { aria_uuid: None, ..mariadb("", uid, hostname) };
+        let container = renumbered(told(Some("u"), "another"));
+        assert!(!told(Some("u"), "one").is_same(&container), "containers share hardware addresses");
         let moved = Identity { port: 3307, ..mariadb("a", None, "db1") };
         assert!(!mariadb("a", None, "db1").is_same(&moved));
+    }
+
+    /// Connections of one operation lead to one server: whatever differs shows that one does not.
+    #[test]
+    fn whoever_differs_is_another() {
+        let one = Identity { aria_uuid: None, ..mariadb("", Some("u"), "db1") };
+        assert!(one.require_same(&one.clone()).is_ok());
+        assert!(
+            mariadb("a", Some("u"), "db1").require_same(&one).is_ok(),
+            "a session does not tell Aria's uuid"
+        );
+        for other in [
+            Identity { server_id: 2, ..one.clone() },
+            Identity { server_uid: Some("v".to_owned()), ..one.clone() },
+            Identity { hostname: "db2".to_owned(), ..one.clone() },
+            Identity { port: 3307, ..one.clone() },
+            mysql("a", "db1"),
+        ] {
+            let error = one.require_same(&other).unwrap_err();
+            assert!(error.to_string().contains("not the server of the first connection"), "{error}");
+        }
+    }
+
+    /// A server without a hardware address has no uid by which it would be the same as another.
+    #[test]
+    fn no_uid_is_no_evidence() {
+        let told = |name: &str| match name {
+            "server_uid" => Some("unknown".to_owned()),
+            "server_id" | "port" => Some("1".to_owned()),
+            _ => None,
+        };
+        assert_eq!(Identity::of(told).unwrap().server_uid, None);
     }
 }

@@ -75,8 +75,7 @@ const PRIVATE_LOCK_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 impl BackupOptions {
     /// These options, with sessions on this server only.
     pub(crate) fn leading_to(&self, identity: &Identity) -> Self {
-        let connect = ConnectOptions { leads_to: Some(identity.clone()), ..self.connect.clone() };
-        Self { connect, ..self.clone() }
+        Self { connect: self.connect.leading_to(identity), ..self.clone() }
     }
 
     /// The options that an expert would choose on this host.

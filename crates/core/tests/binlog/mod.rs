@@ -25,6 +25,7 @@ use tempfile::TempDir;
 
 use crate::listeners::{Told, Warnings};
 
+mod elsewhere;
 mod events;
 pub(crate) use events::write_all_kinds;
 mod gaps;

@@ -21,6 +21,7 @@ use crate::{
 
 mod computed;
 mod converted;
+mod elsewhere;
 mod interrupted;
 mod names;
 mod other_servers;

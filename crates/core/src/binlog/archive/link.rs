@@ -18,7 +18,7 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     event::Event,
-    server::{Purpose, Session, SqlError},
+    server::{ConnectOptions, Purpose, Session, SqlError},
 };
 
 const RECONNECT_MAX: Duration = Duration::from_secs(2);
@@ -249,7 +249,7 @@ impl Archiver<'_> {
     /// acknowledgements from a connection that ends, and then its commits wait up to a second more.
     fn sign_off(&self, stream: &Stream) {
         let end = || -> Result<()> {
-            let mut session = open_control(self.options)?;
+            let mut session = open_control(&self.monitor.connect, self.options)?;
             session.kill_query(stream.connection_id())?;
             if !stream.await_end() {
                 session.kill(stream.connection_id())?;
@@ -269,7 +269,7 @@ impl Archiver<'_> {
         slot: &mut Option<Recorder>,
         refused: &Refused,
     ) -> Result<(Stream, Option<Files>)> {
-        let mut session = open_control(self.options)?;
+        let mut session = open_control(&self.options.connect, self.options)?;
         let mut state = State::read(&mut session, &self.monitor.questions())?;
         let source = state.source.take();
         if let Some(source) = &source {
@@ -281,6 +281,7 @@ impl Archiver<'_> {
             self.monitor.leaves_out(filters);
         }
         let mut binlog = Binlog::read(session, &self.options.connect, self.stream_options)?;
+        self.monitor.connect.clone_from(&binlog.connect);
         if source.as_ref().is_some_and(|source| source.stands_since(self.monitor.unanswered)) {
             binlog.silence();
         }
@@ -321,6 +322,8 @@ impl Archiver<'_> {
                 resume::next(binlog, tail, refused, is_unasked, is_new)?
             }
             None => {
+                // An archive that begins has the name of the server that was reached.
+                self.reached.require_same(&binlog.identity)?;
                 let (start, warning) = resume::first(binlog, self.repo, &self.log)?;
                 if let Some(warning) = warning {
                     self.warn(warning);
@@ -329,7 +332,7 @@ impl Archiver<'_> {
             }
         };
         let begin = StreamBegin::AtPlace(start.place.clone());
-        let stream = Stream::open(&self.options.connect, &begin, self.stream_options)?;
+        let stream = Stream::open(&binlog.connect, &begin, self.stream_options)?;
         let recorder = slot.get_or_insert_with(|| Recorder::new(binlog.server.clone()));
         if let Some(gap) = &start.gap {
             self.gap(gap);
@@ -369,8 +372,8 @@ impl Archiver<'_> {
 }
 
 /// Opens a session for questions. A server whose commits may wait for us has to answer soon.
-pub(super) fn open_control(options: &ArchiveOptions) -> Result<Session> {
-    let mut session = Session::open(&options.connect, Purpose::Control)?;
+pub(super) fn open_control(connect: &ConnectOptions, options: &ArchiveOptions) -> Result<Session> {
+    let mut session = Session::open(connect, Purpose::Control)?;
     if options.semi_sync {
         session.set_answer_timeout(ANSWER_MAX)?;
     }

@@ -39,7 +39,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     event::{Cancel, Event, Listener},
     points::point,
-    server::{SqlCause, SqlError, check_binlog_grants},
+    server::{SqlCause, SqlError, check_binlog_grants, facts::Identity},
     taking::name,
 };
 
@@ -88,6 +88,8 @@ struct Archiver<'a> {
     listener: &'a dyn Listener,
     cancel: &'a Cancel,
     stream_options: StreamOptions,
+    /// The server that was reached first.
+    reached: Identity,
     /// The history as of the end of the last run: nothing is made durable between two runs,
     /// so little is left to read then.
     history: Option<Arc<History>>,
@@ -156,13 +158,15 @@ impl<'a> Archiver<'a> {
         cancel: &'a Cancel,
     ) -> Result<Self> {
         listener.event(Event::Phase { name: "reach" });
-        let mut session = open_control(options)?;
+        let mut session = open_control(&options.connect, options)?;
         let source = if options.semi_sync { Some(Source::read(&mut session)?) } else { None };
         // The check lists the binlog files.
         // Without it, an account that may not do that learns so from the stream.
         if source.as_ref().is_none_or(|source| source.waiting() == 0) {
             match check_binlog_grants(&mut session) {
-                Err(error) if options.semi_sync && is_lost(&error) => session = open_control(options)?,
+                Err(error) if options.semi_sync && is_lost(&error) => {
+                    session = open_control(&options.connect, options)?
+                }
                 checked => checked?,
             }
         }
@@ -181,6 +185,7 @@ impl<'a> Archiver<'a> {
             // Ids that people choose are small.
             server_id: u32::from_le_bytes(random) | 1 << 31,
         };
+        let reached = session.identity()?;
         let binlog = Binlog::read(session, &options.connect, stream_options)?;
         let name = match &options.name {
             Some(name) => name.clone(),
@@ -199,6 +204,7 @@ impl<'a> Archiver<'a> {
             listener,
             cancel,
             stream_options,
+            reached,
             history: None,
             discarding: None,
             lag_sum: Duration::ZERO,

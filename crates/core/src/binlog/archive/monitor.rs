@@ -23,7 +23,7 @@ use crate::{
     },
     error::{Error, ErrorKind, Result},
     event::{Event, Listener},
-    server::{SqlCause, SqlError},
+    server::{ConnectOptions, SqlCause, SqlError},
 };
 
 /// A new stream shows among the server's replicas within this time.
@@ -39,6 +39,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 pub(super) struct Monitor<'a> {
     options: &'a ArchiveOptions,
     listener: &'a dyn Listener,
+    /// Leads to the server of the stream only.
+    pub(super) connect: ConnectOptions,
     /// Why commits can return without being archived, and how many of them the server has counted.
     doubts: Vec<String>,
     counted: Option<u64>,
@@ -80,6 +82,7 @@ impl<'a> Monitor<'a> {
         Self {
             options,
             listener,
+            connect: options.connect.clone(),
             doubts: Vec::new(),
             counted: None,
             stopped: RecurringWarning::default(),
@@ -103,7 +106,7 @@ impl<'a> Monitor<'a> {
 
     pub(super) fn questions(&self) -> Questions {
         Questions {
-            connect: self.options.connect.clone(),
+            connect: self.connect.clone(),
             semi_sync: self.options.semi_sync,
             standby: self.options.standby,
             allow_replica_filters: self.options.allow_replica_filters,

@@ -10,7 +10,7 @@ use crate::{
         stretch::{BinlogServer, Logged, Place, parse_gtids},
     },
     error::{Context as _, Error, ErrorKind, Result},
-    server::{ConnectOptions, Session, SqlCause, SqlError},
+    server::{ConnectOptions, Session, SqlCause, SqlError, facts::Identity},
 };
 
 /// Size of the header before an encrypted binlog of MySQL.
@@ -20,6 +20,9 @@ const ENCRYPTION_HEADER_BYTES: u64 = 512;
 /// even while its commits wait for an acknowledgement.
 pub(in crate::binlog) struct Binlog {
     pub(in crate::binlog) server: BinlogServer,
+    pub(in crate::binlog) identity: Identity,
+    /// Leads to this server only.
+    pub(in crate::binlog) connect: ConnectOptions,
     /// GTIDs of all transactions, where the server assigns them.
     pub(in crate::binlog) gtids: Option<Gtids>,
     /// The last transaction of each server in each domain that its binlog has had (MariaDB).
@@ -38,8 +41,8 @@ pub(in crate::binlog) struct Binlog {
 pub(in crate::binlog) struct Files(Vec<(String, u64)>);
 
 impl Binlog {
-    /// Asks the server for its identity, and for what it has committed. `connect` and `options` are for reading
-    /// events.
+    /// Asks the server for its identity, and for what it has committed. Its events will be read over connections by
+    /// `connect` that lead to the same server.
     pub(in crate::binlog) fn read(
         mut session: Session,
         connect: &ConnectOptions,
@@ -51,24 +54,24 @@ impl Binlog {
             return Err(Error::new(ErrorKind::Server, "the server writes no binlog")
                 .hinted("set log_bin in its configuration, and restart it"));
         }
-        let uuid = match version.flavor {
-            Flavor::MySql => session.variable("server_uuid")?,
-            Flavor::MariaDb => session.variable("server_uid")?,
-        };
-        let number = |session: &mut Session, name: &str| -> Result<u64, SqlError> {
-            session.number(&format!("SELECT @@GLOBAL.{name}"))
-        };
-        let server = BinlogServer {
-            uuid,
-            server_id: u32::try_from(number(&mut session, "server_id")?).unwrap_or_default(),
-            hostname: session.variable("hostname")?.unwrap_or_default(),
-            port: u16::try_from(number(&mut session, "port")?).unwrap_or_default(),
-            version,
-        };
+        let identity = session.identity()?;
+        let server = BinlogServer::of(version, &identity);
         let gtids = executed(&mut session)?;
         let (logged, held) = logged(&mut session)?;
-        let events = Events::new(connect, options);
-        Ok(Self { server, gtids, logged, held, events, session, files: None, is_silent: false })
+        let connect = connect.leading_to(&identity);
+        let events = Events::new(&connect, options);
+        Ok(Self {
+            server,
+            identity,
+            connect,
+            gtids,
+            logged,
+            held,
+            events,
+            session,
+            files: None,
+            is_silent: false,
+        })
     }
 
     /// Its files. They may hold more than the GTIDs that were read before, never less.

@@ -59,7 +59,7 @@ use crate::{
     event::{Cancel, Event, Listener},
     head,
     points::point,
-    server::{ConnectOptions, Session},
+    server::{ConnectOptions, Purpose, Session},
     watch::{Watch, ms},
 };
 
@@ -155,9 +155,15 @@ pub fn plan(
     options: &LoadOptions,
     cancel: &Cancel,
 ) -> Result<LoadPlan> {
-    Loading::look(repo, log, run, options, cancel)
-        .map(|loading| loading.shown)
+    one_server(options)
+        .and_then(|options| Ok(Loading::look(repo, log, run, &options, cancel)?.shown))
         .map_err(|error| options.connect.explain_loss(error).at(repo))
+}
+
+/// The options, with sessions on one server only: a name may lead to several.
+fn one_server(options: &LoadOptions) -> Result<LoadOptions> {
+    let identity = Session::open(&options.connect, Purpose::Load)?.identity()?;
+    Ok(LoadOptions { connect: options.connect.leading_to(&identity), ..options.clone() })
 }
 
 /// Loads a backup.
@@ -170,9 +176,10 @@ pub fn run(
     cancel: &Cancel,
 ) -> Result<LoadReport> {
     let watch = Watch::new(listener);
+    watch.phase("look");
+    let options = &one_server(options).map_err(|error| options.connect.explain_loss(error))?;
     let mut ways_left = WAYS_MAX;
     loop {
-        watch.phase("look");
         let done =
             Loading::look(repo, log, run, options, cancel).and_then(|loading| loading.load(&watch, cancel));
         match done {

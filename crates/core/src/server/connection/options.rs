@@ -220,6 +220,11 @@ impl ConnectOptions {
         }
     }
 
+    /// These options, with sessions on this server only.
+    pub(crate) fn leading_to(&self, identity: &Identity) -> Self {
+        Self { leads_to: Some(identity.clone()), ..self.clone() }
+    }
+
     /// Where these options connect to.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {

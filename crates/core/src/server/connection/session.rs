@@ -302,7 +302,7 @@ impl Session {
     }
 
     /// The server that this session is on.
-    fn identity(&mut self) -> Result<Identity> {
+    pub(crate) fn identity(&mut self) -> Result<Identity> {
         let names = Identity::VARIABLES.map(|name| format!("'{name}'")).join(", ");
         let rows = self.rows(&format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))?;
         let mut told = HashMap::new();
