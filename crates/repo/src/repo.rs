@@ -29,7 +29,7 @@ use crate::{
         ObjectInfo, ObjectPath, Store, StoreError,
         insistent::Insistent,
         listed::Listed,
-        locks::{self, Kept, ObjectLock},
+        locks::{self, ObjectLock, StillLocked},
         read_all, read_known,
     },
 };
@@ -140,7 +140,7 @@ impl Repo {
     }
 
     /// Deletes garbage for good. Returns the objects that stay because they are locked.
-    pub(crate) fn discard(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError> {
+    pub(crate) fn discard(&self, paths: &[ObjectPath]) -> Result<Vec<StillLocked>, StoreError> {
         match self.store.versioned().filter(|_| self.info().object_lock.is_some()) {
             Some(versioned) => versioned.delete_versions(paths),
             None => self.store.delete(paths).map(|()| Vec::new()),

@@ -19,7 +19,7 @@ use holdfast_repo::{
     },
     store::{
         RemoteError, StoreError, StoreErrorKind,
-        locks::{Beneath, Extended, Overwritten},
+        locks::{Extended, NoncurrentVersion, Overwritten},
         writers::PROBES,
     },
 };
@@ -300,7 +300,7 @@ impl Checked {
         for finding in lost.take(ASKED_MAX) {
             context.cancel.check()?;
             match unless_refused(finder.look(&finding.object))? {
-                Ok(Some((_, Beneath { is_hidden, since }))) => {
+                Ok(Some((_, NoncurrentVersion { is_hidden, since }))) => {
                     let since = moment(since);
                     let how = if is_hidden { "deleted" } else { "overwritten" };
                     let problem = format!("; it was {how} at {since}, and its earlier content still exists");

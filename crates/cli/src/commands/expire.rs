@@ -257,9 +257,9 @@ fn under_way(repo: &Repo, logs: &[LogName]) -> Result<Option<Timestamp>> {
 
 /// Kept backups from which recovery may continue. The newest of a list of exclusions, kept only as such, does
 /// not count.
-fn continued<'a>(history: &'a History, plan: &'a ExpirePlan) -> impl Iterator<Item = &'a expire::Kept> {
+fn continued<'a>(history: &'a History, plan: &'a ExpirePlan) -> impl Iterator<Item = &'a expire::KeptBackup> {
     let newest = history.newest_taken();
-    let is_continued = move |kept: &&expire::Kept| {
+    let is_continued = move |kept: &&expire::KeptBackup| {
         let outcome = history.outcome(kept.run);
         let is_left_over = kept.reasons.is_empty()
             && Some(kept.run) != newest

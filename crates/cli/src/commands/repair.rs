@@ -290,7 +290,7 @@ fn of_repair(error: RepairError) -> Error {
         held @ RepairError::MayBeHeld { .. } => {
             Error::new(ErrorKind::Damaged, held.to_string()).hinted(MAY_BE_HELD_HINT)
         }
-        beneath @ RepairError::Beneath { .. } => {
+        beneath @ RepairError::NoncurrentVersion { .. } => {
             Error::new(ErrorKind::Damaged, beneath.to_string()).hinted(BENEATH_HINT)
         }
         newer @ RepairError::Newer { .. } => {

@@ -24,7 +24,10 @@ fn another_server_answers(kind: ServerKind) {
         assert!(compare_files(&archive, &stage.server) > 0);
         Ok(())
     };
-    let begun = each_led_astray(&stage.server, &other, |_, connect| archive_once(&new_repo().1, connect));
+    let begun = each_led_astray(&stage.server, &other, |_, connect| {
+        let (_dir, repo) = new_repo();
+        archive_once(&repo, connect)
+    });
     let continued = each_led_astray(&stage.server, &other, |number, connect| {
         stage.server.exec(format!("INSERT INTO g.t (v) VALUES ({number})")).unwrap();
         archive_once(&stage.repo, connect)

@@ -10,14 +10,14 @@ use crate::{
     format::names::{Folder, LogName, RunNo},
     log::history::History,
     repo::Repo,
-    store::{ObjectPath, StoreError, StoreErrorKind, locks::Beneath},
+    store::{ObjectPath, StoreError, StoreErrorKind, locks::NoncurrentVersion},
 };
 
 /// Finds such bytes. Asks the store about each name only once.
 pub struct BeneathFinder<'a> {
     repo: &'a Repo,
     prefix: String,
-    known: HashMap<ObjectPath, Option<Beneath>>,
+    known: HashMap<ObjectPath, Option<NoncurrentVersion>>,
 }
 
 impl<'a> BeneathFinder<'a> {
@@ -28,14 +28,14 @@ impl<'a> BeneathFinder<'a> {
     }
 
     /// The first object with such bytes, of those that a finding or an error names.
-    pub fn look(&mut self, named: &str) -> Result<Option<(ObjectPath, Beneath)>, RepoError> {
+    pub fn look(&mut self, named: &str) -> Result<Option<(ObjectPath, NoncurrentVersion)>, RepoError> {
         let Some(versioned) = self.repo.store().versioned() else { return Ok(None) };
         let words = named.split([' ', ',', '(', ')']).filter(|word| word.starts_with(&self.prefix));
         for path in words.filter_map(ObjectPath::new) {
             let beneath = match self.known.get(&path) {
                 Some(known) => *known,
                 None => {
-                    let found = versioned.beneath(&path)?;
+                    let found = versioned.noncurrent_version(&path)?;
                     self.known.insert(path.clone(), found);
                     found
                 }
@@ -49,11 +49,14 @@ impl<'a> BeneathFinder<'a> {
 }
 
 /// The outcomes of a log under whose names there are bytes that a plain read does not return.
-pub(crate) fn outcomes_beneath(repo: &Repo, log: &LogName) -> Result<BTreeMap<RunNo, Beneath>, RepoError> {
+pub(crate) fn outcomes_beneath(
+    repo: &Repo,
+    log: &LogName,
+) -> Result<BTreeMap<RunNo, NoncurrentVersion>, RepoError> {
     let mut found = BTreeMap::new();
     let Some(versioned) = repo.store().versioned() else { return Ok(found) };
     let prefix = log.folder(Folder::Outcomes);
-    versioned.all_beneath(&prefix, &mut |path, beneath| {
+    versioned.noncurrent_versions(&prefix, &mut |path, beneath| {
         let name = path.as_str().strip_prefix(&prefix).and_then(|name| Folder::Outcomes.parse(name));
         found.extend(name.map(|(run, _)| (run, beneath)));
     })?;
@@ -64,7 +67,7 @@ pub(crate) fn outcomes_beneath(repo: &Repo, log: &LogName) -> Result<BTreeMap<Ru
 ///
 /// The real outcome of that run is not known, unless a repair has found it lost. So nothing that this run or
 /// those before it have stored may be deleted.
-pub(crate) fn last_covered(beneath: BTreeMap<RunNo, Beneath>, history: &History) -> Option<RunNo> {
+pub(crate) fn last_covered(beneath: BTreeMap<RunNo, NoncurrentVersion>, history: &History) -> Option<RunNo> {
     let mut runs = beneath.into_keys().rev();
     runs.find(|run| history.outcome(*run).is_some() && !history.is_lost(*run))
 }
@@ -76,7 +79,7 @@ pub(crate) fn require_not_hidden(repo: &Repo, log: &LogName, run: RunNo) -> Resu
         return Ok(());
     };
     let path = log.outcome(run);
-    match versioned.beneath(&path) {
+    match versioned.noncurrent_version(&path) {
         Ok(Some(found)) if found.is_hidden => Err(RepoError::damaged(path, Damage::Hidden).of_history(log)),
         Err(StoreError { kind: StoreErrorKind::Remote(error), .. }) if error.cause.is_refusal() => Ok(()),
         Err(error) => Err(error.into()),

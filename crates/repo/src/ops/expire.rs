@@ -78,7 +78,7 @@ impl Rules {
 
 /// A backup that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptBackup {
     /// Its run.
     pub run: RunNo,
     /// When it was taken.
@@ -91,7 +91,7 @@ pub struct Kept {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpirePlan {
     /// What stays, oldest first.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptBackup>,
     /// What is dropped, oldest first.
     pub dropped: Vec<RunNo>,
 }
@@ -212,7 +212,7 @@ impl<'a> Planner<'a> {
         let mut plan = ExpirePlan::default();
         for (candidate, verdict) in candidates.into_iter().zip(verdicts) {
             match verdict {
-                Some(reasons) => plan.kept.push(Kept { run: candidate.run, at: candidate.at, reasons }),
+                Some(reasons) => plan.kept.push(KeptBackup { run: candidate.run, at: candidate.at, reasons }),
                 None => plan.dropped.push(candidate.run),
             }
         }

@@ -88,7 +88,7 @@ impl FromStr for LockMode {
 /// What a store does for objects that somebody deletes or overwrites.
 /// `None` where the store does not let us see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Protection {
+pub struct VersionProtection {
     /// Whether it keeps versions of what is written now.
     pub versions: Option<bool>,
     /// Whether it kept versions once, and somebody has suspended that.
@@ -101,16 +101,16 @@ pub struct Protection {
 
 /// A version that was not deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StillLocked {
     /// Its name.
     pub path: ObjectPath,
     /// Until when it is locked; `None` if the store refuses without saying so, or for good.
     pub until: Option<SystemTime>,
 }
 
-/// Bytes under a name that a plain read does not return.
+/// The newest version of a name that a plain read does not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beneath {
+pub struct NoncurrentVersion {
     /// Whether the name was deleted; otherwise other bytes cover these.
     pub is_hidden: bool,
     /// Since when.
@@ -184,7 +184,7 @@ impl AddAssign for Extended {
 /// What a store that keeps versions can do.
 pub trait Versioned: Send + Sync {
     /// What the store does by itself.
-    fn protection(&self) -> Result<Protection, StoreError>;
+    fn protection(&self) -> Result<VersionProtection, StoreError>;
 
     /// Locks whatever is created from now on if its name `lasts`.
     fn lock_new(&self, lock: ObjectLock, lasts: fn(&ObjectPath) -> bool);
@@ -197,17 +197,21 @@ pub trait Versioned: Send + Sync {
 
     /// Deletes the current versions of names for good, except those that are locked, which are returned.
     /// Those already gone count as deleted.
-    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError>;
+    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<StillLocked>, StoreError>;
 
     /// What is beneath the current version of a name, or beneath its delete marker;
     /// `None` if the store keeps no versions.
-    fn beneath(&self, path: &ObjectPath) -> Result<Option<Beneath>, StoreError>;
+    fn noncurrent_version(&self, path: &ObjectPath) -> Result<Option<NoncurrentVersion>, StoreError>;
 
     /// As [`super::Store::list_folders`], including folders in which everything is deleted.
     fn folders_ever(&self, prefix: &str) -> Result<Vec<String>, StoreError>;
 
-    /// As [`beneath`](Self::beneath), for every name below `prefix` with such bytes.
-    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError>;
+    /// As [`noncurrent_version`](Self::noncurrent_version), for every name below `prefix` that has one.
+    fn noncurrent_versions(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(ObjectPath, NoncurrentVersion),
+    ) -> Result<(), StoreError>;
 
     /// The names that have more than one version with bytes, and those that are hidden.
     fn overwritten(&self, each: &mut dyn FnMut(Overwritten)) -> Result<(), StoreError>;

@@ -21,7 +21,7 @@ use holdfast_repo::{
     },
     store::{
         ObjectPath, RemoteCause, RemoteError, Store, StoreError, StoreErrorKind,
-        locks::{self, Beneath, Extend, Extended, LockMode, ObjectLock, Overwritten, Versioned},
+        locks::{self, Extend, Extended, LockMode, NoncurrentVersion, ObjectLock, Overwritten, Versioned},
         mem::{ManualClock, MemStore},
     },
 };
@@ -81,9 +81,9 @@ impl Store for Keeping {
 }
 
 impl Versioned for Keeping {
-    fn protection(&self) -> Result<locks::Protection, StoreError> {
+    fn protection(&self) -> Result<locks::VersionProtection, StoreError> {
         let (versions, locks) = (Some(true), Some(true));
-        Ok(locks::Protection { versions, suspended: false, locks, locks_by_default: false })
+        Ok(locks::VersionProtection { versions, suspended: false, locks, locks_by_default: false })
     }
 
     fn lock_new(&self, _: ObjectLock, _: fn(&ObjectPath) -> bool) {}
@@ -104,26 +104,33 @@ impl Versioned for Keeping {
     }
 
     /// All locks have ended.
-    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<locks::Kept>, StoreError> {
+    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<locks::StillLocked>, StoreError> {
         self.memory.delete(paths).map(|()| Vec::new())
     }
 
-    fn beneath(&self, path: &ObjectPath) -> Result<Option<Beneath>, StoreError> {
+    fn noncurrent_version(&self, path: &ObjectPath) -> Result<Option<NoncurrentVersion>, StoreError> {
         self.require_shown(path.as_str())?;
         let is_hidden = self.memory.head(path).is_err();
-        Ok(self.lock().contains(path).then_some(Beneath { is_hidden, since: SystemTime::UNIX_EPOCH }))
+        Ok(self
+            .lock()
+            .contains(path)
+            .then_some(NoncurrentVersion { is_hidden, since: SystemTime::UNIX_EPOCH }))
     }
 
     fn folders_ever(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         self.memory.list_folders(prefix)
     }
 
-    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
+    fn noncurrent_versions(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(ObjectPath, NoncurrentVersion),
+    ) -> Result<(), StoreError> {
         self.require_shown(prefix)?;
         let below: Vec<ObjectPath> =
             self.lock().iter().filter(|path| path.as_str().starts_with(prefix)).cloned().collect();
         for path in below {
-            if let Some(beneath) = self.beneath(&path)? {
+            if let Some(beneath) = self.noncurrent_version(&path)? {
                 each(path, beneath);
             }
         }

@@ -12,7 +12,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use holdfast_pipe::lock::lock;
 use holdfast_repo::store::{
     ObjectPath, RemoteCause, StoreError,
-    locks::{Beneath, Extend, Extended, Kept, LockMode, ObjectLock, Overwritten, Protection, Versioned},
+    locks::{
+        Extend, Extended, LockMode, NoncurrentVersion, ObjectLock, Overwritten, StillLocked,
+        VersionProtection, Versioned,
+    },
 };
 use http::{HeaderName, HeaderValue, Method};
 use jiff::{Timestamp, fmt::rfc2822};
@@ -200,10 +203,10 @@ impl Inner {
     }
 
     /// Deletes the current version of a name for good, unless it is locked.
-    async fn delete_version(&self, path: &ObjectPath) -> Result<Option<Kept>, StoreError> {
+    async fn delete_version(&self, path: &ObjectPath) -> Result<Option<StillLocked>, StoreError> {
         let key = self.key(path)?;
         let Some(seen) = self.look_at_lock(&key).await? else { return Ok(None) };
-        let kept = |until| Ok(Some(Kept { path: path.clone(), until }));
+        let kept = |until| Ok(Some(StillLocked { path: path.clone(), until }));
         if let Some(lock) = seen.lock.filter(|lock| !lock.ends_before(seen.now)) {
             return kept(lock.until);
         }
@@ -386,7 +389,7 @@ impl Inner {
         }
     }
 
-    async fn protection(&self) -> Result<Protection, StoreError> {
+    async fn protection(&self) -> Result<VersionProtection, StoreError> {
         let is_secret = |refused: &Refused| refused.failure == Failure::Remote(RemoteCause::Denied);
         let has_none = |refused: &Refused| {
             matches!(refused.failure, Failure::NotFound | Failure::Remote(RemoteCause::Unfit))
@@ -409,7 +412,7 @@ impl Inner {
             Err(refused) if has_none(&refused) => (Some(false), false),
             Err(refused) => return Err(refused.into()),
         };
-        Ok(Protection { versions, suspended, locks, locks_by_default })
+        Ok(VersionProtection { versions, suspended, locks, locks_by_default })
     }
 }
 
@@ -422,7 +425,7 @@ struct Times {
 }
 
 impl Versioned for BucketStore {
-    fn protection(&self) -> Result<Protection, StoreError> {
+    fn protection(&self) -> Result<VersionProtection, StoreError> {
         self.inner.runtime.block_on(self.inner.protection())
     }
 
@@ -467,7 +470,7 @@ impl Versioned for BucketStore {
         Ok(done)
     }
 
-    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError> {
+    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<StillLocked>, StoreError> {
         let inner = &self.inner;
         let deleted =
             stream::iter(paths.iter().map(|path| inner.delete_version(path))).buffer_unordered(AT_ONCE);
@@ -475,12 +478,12 @@ impl Versioned for BucketStore {
         inner.runtime.block_on(kept.try_collect())
     }
 
-    fn beneath(&self, path: &ObjectPath) -> Result<Option<Beneath>, StoreError> {
+    fn noncurrent_version(&self, path: &ObjectPath) -> Result<Option<NoncurrentVersion>, StoreError> {
         let inner = &self.inner;
         let key = format!("{}{path}", inner.prefix);
         let mut versions = Versions::new(inner, key.clone(), None);
         match inner.runtime.block_on(versions.next()) {
-            Ok(named) => Ok(named.filter(|named| named.key == key).and_then(Named::beneath)),
+            Ok(named) => Ok(named.filter(|named| named.key == key).and_then(Named::noncurrent_version)),
             Err(error) => inner.runtime.block_on(inner.none_without_versions(error)).map(|()| None),
         }
     }
@@ -492,7 +495,11 @@ impl Versioned for BucketStore {
         Ok(ever.iter().filter_map(name).collect())
     }
 
-    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
+    fn noncurrent_versions(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(ObjectPath, NoncurrentVersion),
+    ) -> Result<(), StoreError> {
         let inner = &self.inner;
         let mut versions = Versions::new(inner, format!("{}{prefix}", inner.prefix), None);
         loop {
@@ -502,7 +509,7 @@ impl Versioned for BucketStore {
                 Err(error) => return inner.runtime.block_on(inner.none_without_versions(error)),
             };
             let Some(path) = inner.path_of(&named.key) else { continue };
-            if let Some(beneath) = named.beneath() {
+            if let Some(beneath) = named.noncurrent_version() {
                 each(path, beneath);
             }
         }
@@ -518,7 +525,7 @@ impl Versioned for BucketStore {
             };
             let mut objects: Vec<Version> =
                 named.versions.iter().filter(|it| it.object.is_some()).cloned().collect();
-            let hidden_since = named.beneath().filter(|it| it.is_hidden).map(|it| it.since);
+            let hidden_since = named.noncurrent_version().filter(|it| it.is_hidden).map(|it| it.since);
             if objects.len() > 1 || hidden_since.is_some() {
                 super::versions::sort(&mut objects);
                 let versions = objects.into_iter().map(|it| (it.at, it.owner)).collect();

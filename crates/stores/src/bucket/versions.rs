@@ -11,7 +11,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use holdfast_repo::store::{RemoteCause, StoreError, locks::Beneath};
+use holdfast_repo::store::{RemoteCause, StoreError, locks::NoncurrentVersion};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -214,11 +214,11 @@ impl Named {
 
     /// Whether the current version deleted or overwrote bytes, and when; `None` if there are no bytes beneath
     /// it.
-    pub(super) fn beneath(mut self) -> Option<Beneath> {
+    pub(super) fn noncurrent_version(mut self) -> Option<NoncurrentVersion> {
         sort(&mut self.versions);
         let current = self.versions.iter().position(|version| version.is_latest).unwrap_or(0);
         let found = self.versions.get(current)?;
-        let beneath = Beneath { is_hidden: found.object.is_none(), since: found.at };
+        let beneath = NoncurrentVersion { is_hidden: found.object.is_none(), since: found.at };
         let mut others = self.versions.iter().enumerate().filter(|(at, _)| *at != current);
         others.any(|(_, version)| version.object.is_some()).then_some(beneath)
     }
@@ -455,7 +455,7 @@ mod tests {
     fn what_is_hidden_or_covered_is_seen() {
         let beneath = |versions: &[Version]| {
             let named = Named { versions: versions.to_vec(), ..Named::new("k".to_owned(), true) };
-            named.beneath().map(|it| (it.is_hidden, it.since))
+            named.noncurrent_version().map(|it| (it.is_hidden, it.since))
         };
         let ours = || version("ours", 10, false);
         assert_eq!(beneath(&[]), None);

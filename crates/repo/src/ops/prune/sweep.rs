@@ -23,7 +23,7 @@ use crate::{
     },
     ops::stored::bad_packs,
     repo::Repo,
-    store::{ObjectPath, exists, locks::Kept},
+    store::{ObjectPath, exists, locks::StillLocked},
 };
 
 /// Objects are deleted in batches of this many.
@@ -207,7 +207,7 @@ fn deleted(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<u
 }
 
 /// Deletes objects; returns those that stay because they are locked.
-fn delete(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<Vec<Kept>, RepoError> {
+fn delete(repo: &Repo, paths: &[ObjectPath], interrupt: &Interrupt) -> Result<Vec<StillLocked>, RepoError> {
     let mut kept = Vec::new();
     for batch in paths.chunks(BATCH) {
         interrupt.check()?;

@@ -97,7 +97,7 @@ pub enum RepairError {
         if *.is_hidden { "was deleted" } else { "was overwritten" },
         told_since(*.since)
     )]
-    Beneath {
+    NoncurrentVersion {
         /// The object.
         object: String,
         /// Whether it was deleted.

@@ -13,7 +13,7 @@ use crate::{
     },
     ops::{keys, repair::RepairError},
     repo::Repo,
-    store::{ObjectPath, locks::Beneath, read_all},
+    store::{ObjectPath, locks::NoncurrentVersion, read_all},
 };
 
 /// Checks that none of these objects, as findings name them, is hidden or covered in a store that keeps versions.
@@ -98,13 +98,16 @@ fn require_no_signer_beneath(repo: &Repo) -> Result<(), RepairError> {
     let Some(versioned) = repo.store().versioned() else { return Ok(()) };
     let mut first = None;
     versioned
-        .all_beneath("signers/", &mut |path, beneath| {
+        .noncurrent_versions("signers/", &mut |path, beneath| {
             first.get_or_insert((path, beneath));
         })
         .map_err(RepoError::from)?;
     first.map_or(Ok(()), |(object, it)| Err(beneath_error(&object, &it)))
 }
 
-fn beneath_error(object: &ObjectPath, Beneath { is_hidden, since }: &Beneath) -> RepairError {
-    RepairError::Beneath { object: object.to_string(), is_hidden: *is_hidden, since: Some(*since) }
+fn beneath_error(
+    object: &ObjectPath,
+    NoncurrentVersion { is_hidden, since }: &NoncurrentVersion,
+) -> RepairError {
+    RepairError::NoncurrentVersion { object: object.to_string(), is_hidden: *is_hidden, since: Some(*since) }
 }

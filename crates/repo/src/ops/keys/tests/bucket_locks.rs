@@ -30,8 +30,8 @@ impl Store for Vault {
 }
 
 impl Versioned for Vault {
-    fn protection(&self) -> Result<locks::Protection, StoreError> {
-        Ok(locks::Protection {
+    fn protection(&self) -> Result<locks::VersionProtection, StoreError> {
+        Ok(locks::VersionProtection {
             versions: Some(true),
             suspended: false,
             locks: Some(true),
@@ -52,11 +52,11 @@ impl Versioned for Vault {
         Ok(Extended::default())
     }
 
-    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<Kept>, StoreError> {
+    fn delete_versions(&self, paths: &[ObjectPath]) -> Result<Vec<StillLocked>, StoreError> {
         self.memory.delete(paths).map(|()| Vec::new())
     }
 
-    fn beneath(&self, _: &ObjectPath) -> Result<Option<Beneath>, StoreError> {
+    fn noncurrent_version(&self, _: &ObjectPath) -> Result<Option<NoncurrentVersion>, StoreError> {
         Ok(None)
     }
 
@@ -64,9 +64,15 @@ impl Versioned for Vault {
         self.memory.list_folders(prefix)
     }
 
-    fn all_beneath(&self, prefix: &str, each: &mut dyn FnMut(ObjectPath, Beneath)) -> Result<(), StoreError> {
+    fn noncurrent_versions(
+        &self,
+        prefix: &str,
+        each: &mut dyn FnMut(ObjectPath, NoncurrentVersion),
+    ) -> Result<(), StoreError> {
         let below = self.hidden.iter().filter(|path| path.as_str().starts_with(prefix));
-        below.for_each(|path| each(path.clone(), Beneath { is_hidden: true, since: SystemTime::UNIX_EPOCH }));
+        below.for_each(|path| {
+            each(path.clone(), NoncurrentVersion { is_hidden: true, since: SystemTime::UNIX_EPOCH })
+        });
         Ok(())
     }
 

@@ -43,7 +43,10 @@ use crate::{
     store::{
         Store, StoreError,
         faulty::{Call, Fault, FaultyStore, Op},
-        locks::{self, Beneath, Extend, Extended, Kept, LockMode, ObjectLock, Overwritten, Versioned},
+        locks::{
+            self, Extend, Extended, LockMode, NoncurrentVersion, ObjectLock, Overwritten, StillLocked,
+            Versioned,
+        },
         mem::{ManualClock, MemStore},
         read_all,
     },
