@@ -18,17 +18,17 @@ use serde_json::{Value, json};
 use crate::program::{LOCKS, PASSWORD, Program, Run, run};
 
 /// A server and a repository.
-struct Scene {
-    server: Server,
-    program: Program,
+pub(crate) struct Scene {
+    pub(crate) server: Server,
+    pub(crate) program: Program,
 }
 
 impl Scene {
-    fn new(kind: ServerKind) -> Self {
+    pub(crate) fn new(kind: ServerKind) -> Self {
         Self::with(kind, ServerOptions::default())
     }
 
-    fn with(kind: ServerKind, options: ServerOptions) -> Self {
+    pub(crate) fn with(kind: ServerKind, options: ServerOptions) -> Self {
         let server = Server::start(kind, options).unwrap();
         server
             .exec_all([
@@ -39,18 +39,23 @@ impl Scene {
         Self { server, program: Program::with_repository() }
     }
 
-    fn archive(&self, words: &[&str]) -> Command {
+    pub(crate) fn archive(&self, words: &[&str]) -> Command {
         let mut command = self.program.command(&["binlog", "archive", "--name", "db1", "--no-defaults"]);
         command.args(["--user", "root", "--socket"]).arg(self.server.socket()).args(words);
         command
     }
 
-    fn list(&self, words: &[&str]) -> Run {
+    /// Archives what there is.
+    pub(crate) fn archive_once(&self) {
+        run(&mut self.archive(&["--once"])).expect_code(0);
+    }
+
+    pub(crate) fn list(&self, words: &[&str]) -> Run {
         self.program.run(&[&["binlog", "list", "--json"], words].concat())
     }
 
     /// Names and sizes of the server's binlog files.
-    fn files(&self) -> Vec<(String, u64)> {
+    pub(crate) fn files(&self) -> Vec<(String, u64)> {
         let rows: Vec<mysql::Row> = self.server.query("SHOW BINARY LOGS").unwrap();
         rows.iter().map(|row| (row.get(0).unwrap(), row.get(1).unwrap())).collect()
     }
@@ -67,7 +72,7 @@ impl Scene {
     }
 
     /// Checks that each binlog file comes out of the archive as it is on the server.
-    fn compare_files(&self) {
+    pub(crate) fn compare_files(&self) {
         for (name, _) in self.files() {
             let cat = self.program.command(&["binlog", "cat", &name]).output().unwrap();
             assert!(cat.status.success(), "{cat:?}");
@@ -84,7 +89,7 @@ impl Scene {
     }
 }
 
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -305,153 +310,6 @@ fn mariadb_11_8_goes_on_behind_a_logical_backup() {
 #[test]
 fn mysql_9_7_goes_on_behind_a_logical_backup() {
     behind_a_logical_backup(ServerKind::MySql97);
-}
-
-/// Lost data is found by its statement and its time; the recoverable period is reported; a gap is a finding.
-#[test]
-fn listed_and_found() {
-    let scene = Scene::new(ServerKind::MariaDb118);
-    let backup = |words: &[&str]| {
-        let mut command =
-            scene.program.command(&["backup", "--name", "db1", "--no-defaults", "--user", "root"]);
-        run(command.arg("--socket").arg(scene.server.socket()).args(&LOCKS[..2]).args(words)).expect_code(0)
-    };
-    backup(&["--method", "logical", "--database", "d"]);
-    run(&mut scene.archive(&["--once"])).expect_code(0);
-    // Nothing can be replayed behind a part of a server, and nothing claims otherwise.
-    let list = scene.list(&[]).expect_code(0).last();
-    assert_eq!(list["data"]["recoverable"], json!([]), "{list:#}");
-    let target = scene.program.path("new");
-    let restore = |id: &[&str]| {
-        let words = ["--at", "latest", "--dry-run", "--target-dir", target.to_str().unwrap()];
-        // No other user can run the servers of the tests.
-        let own = ["--owner", &format!("{}:{}", geteuid().as_raw(), getegid().as_raw())];
-        let server = ServerKind::MariaDb118.server_program().unwrap();
-        let program = ["--server-binary", server.to_str().unwrap()];
-        scene.program.run(&[&["restore"], id, &words, &own, &program].concat())
-    };
-    let none = restore(&["db1/physical#latest"]).expect_code(1);
-    assert!(none.err.contains("nothing of kind physical"), "{none:#?}");
-    for (id, why) in [
-        (&[][..], "holds only a part of its server"),
-        (&["db1/logical#1"], "holds only a part of its server"),
-        (&["db1/logical#latest"], "holds only a part of its server"),
-        (&["db1/binlog#1"], "is no backup"),
-    ] {
-        let refused = restore(id).expect_code(2);
-        assert!(refused.err.contains(why), "{refused:#?}");
-    }
-    backup(&["--method", "logical"]);
-    run(&mut scene.archive(&["--once"])).expect_code(0);
-    let list = scene.list(&[]).expect_code(0).last();
-    assert_eq!(list["data"]["recoverable"][0]["from"], "db1/logical#2", "{list:#}");
-    for (kind, count) in [("logical", 2), ("binlog", 1), ("physical", 0)] {
-        let list = scene.program.run(&["list", "--json", "--kind", kind]).expect_code(0).last();
-        let listed = list["data"]["backups"].as_array().unwrap();
-        assert!(listed.len() == count && listed.iter().all(|listed| listed["kind"] == kind), "{list:#}");
-    }
-    let planned = restore(&["--json"]).expect_code(0).last();
-    let plan = &planned["data"]["plan"];
-    assert_eq!(
-        (&plan["backup"]["kind"], &plan["rows"]["tables"]),
-        (&json!("logical"), &json!(1)),
-        "{plan:#}"
-    );
-    assert!(restore(&[]).out.contains("tables          1 table, "), "{:#?}", restore(&[]));
-    backup(&LOCKS[2..]);
-    run(&mut scene.archive(&["--once"])).expect_code(0);
-    // Nothing was committed since the backup.
-    assert!(scene.program.run(&["binlog", "list"]).out.contains("and no later time yet"));
-    // Files are restored faster than rows are loaded.
-    let planned = restore(&["--json"]).expect_code(0).last();
-    assert_eq!(planned["data"]["plan"]["backup"]["kind"], "physical", "{planned:#}");
-    // MariaDB's binlog has a resolution of one second: the second before the last must come after the backup.
-    sleep(Duration::from_millis(2_100));
-    scene.server.exec_all(["INSERT INTO d.t VALUES (1, 'x')", "DROP TABLE d.t"]).unwrap();
-    let before = jiff::Timestamp::now();
-    run(&mut scene.archive(&["--once"])).expect_code(0);
-    let list = scene.list(&[]).expect_code(0).last();
-    let recoverable = &list["data"]["recoverable"][0];
-    assert_eq!(recoverable["from"], "db1/logical#2", "{list:#}");
-    let until: jiff::Timestamp = recoverable["until_at"].as_str().unwrap().parse().unwrap();
-    assert!(until >= before - jiff::SignedDuration::from_secs(60), "{list:#}");
-    assert!(recoverable["until_age_s"].as_u64().is_some_and(|seconds| seconds < 120), "{list:#}");
-
-    let around = before.to_string();
-    let found = scene.list(&["--around", &around, "--grep", "drop table"]).expect_code(0);
-    let items: Vec<Value> = found.json().into_iter().filter(|line| line["type"] == "item").collect();
-    assert_eq!(items.len(), 1, "{found:#?}");
-    assert!(items[0]["data"]["gtid"].is_string(), "{found:#?}");
-    let long_ago = scene.list(&["--around", "2020-01-01 00:00:00"]).expect_code(0).last();
-    assert_eq!(long_ago["data"]["transactions"], 0, "{long_ago:#}");
-    let long_ago = scene.program.run(&["binlog", "list", "--around", "2020-01-01 00:00:00"]).expect_code(0);
-    assert!(
-        long_ago.out.contains("2020-01-01 00:01:00") && long_ago.out.contains("nearest"),
-        "{long_ago:#?}"
-    );
-    let text = scene.program.run(&["binlog", "list"]).expect_code(0);
-    assert!(
-        text.out.contains("recoverable from ") && text.out.contains("(db1/logical#2) until "),
-        "{text:#?}"
-    );
-    assert!(text.out.contains(" ago\n"), "{text:#?}");
-
-    let file = scene.files().pop().unwrap().0;
-    let path = scene.program.path("out");
-    scene.program.run(&["binlog", "cat", &file, "--output", path.to_str().unwrap(), "--json"]).expect_code(0);
-    let reader = scene.server.kind().program("mariadb-binlog").unwrap();
-    let read = Command::new(reader).arg("--no-defaults").arg("-v").arg(&path).output().unwrap();
-    let read_text = String::from_utf8_lossy(&read.stdout).into_owned();
-    assert!(read.status.success() && read_text.contains("DROP TABLE"), "{read:?}");
-    // A reader may stop early.
-    let (gone, out) = std::io::pipe().unwrap();
-    drop(gone);
-    let mut cat = scene.program.command(&["binlog", "cat", &file]);
-    let cat = cat.stdout(out).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
-    assert!(cat.status.success() && cat.stderr.is_empty(), "{cat:?}");
-
-    // Rules for backups keep what recovery from them needs.
-    backup(&LOCKS[2..]);
-    run(&mut scene.archive(&["--once"])).expect_code(0);
-    let rules = ["expire", "--keep-last", "1", "--kind", "physical", "--json"];
-    let expired = scene.program.run(&rules).expect_code(0).last();
-    assert_eq!(expired["data"]["dropped"].as_array().unwrap().len(), 1, "{expired:#}");
-    scene.compare_files();
-
-    scene.server.exec("RESET MASTER").unwrap();
-    scene.server.exec("CREATE TABLE d.u (i INT)").unwrap();
-    let reset = run(&mut scene.archive(&["--once", "--json"])).expect_code(3).last();
-    assert_eq!(reset["data"]["report"]["gaps"][0]["kind"], "reset", "{reset:#}");
-    let shown = scene.program.run(&["binlog", "list"]).expect_code(3);
-    assert!(shown.out.contains("GAP: the server has reset its binlogs"), "{shown:#?}");
-
-    // An archiver that is stopped by a signal ends in good order.
-    let runs = || -> BTreeSet<_> {
-        let runs = fs::read_dir(scene.program.repository().join("sources/db1/binlog/runs"));
-        runs.into_iter().flatten().map(|entry| entry.unwrap().file_name()).collect()
-    };
-    // While no archiver is running, the last run must not have ended too long ago.
-    let doctor = |lag: &str| scene.program.run(&["doctor", "--no-server", "--max-lag", lag]);
-    let behind = doctor("1d").expect_code(0);
-    for part in ["the archive has a gap: the server has reset its binlogs", "there is no backup after it"] {
-        assert!(behind.out.contains(part), "{part}: {behind:#?}");
-    }
-    sleep(Duration::from_millis(20));
-    let gone = doctor("1ms").expect_code(3);
-    assert!(gone.out.contains("db1/binlog: no archiver is running: the last run ended at"), "{gone:#?}");
-    let before = runs();
-    let mut child = Killed(scene.archive(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    let begin = Instant::now();
-    while runs().is_subset(&before) {
-        assert!(begin.elapsed() < Duration::from_secs(120), "it never begins");
-        sleep(Duration::from_millis(20));
-    }
-    doctor("1ms").expect_code(0);
-    let busy = run(&mut scene.archive(&["--once"])).expect_code(8);
-    assert!(busy.err.contains("is active"), "{busy:#?}");
-    let pid = rustix::process::Pid::from_raw(child.0.id().try_into().unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    assert_eq!(child.0.wait().unwrap().code(), Some(0));
 }
 
 /// What an archiver with a writer's key leaves when it is killed stays in segments, since the next one cannot read

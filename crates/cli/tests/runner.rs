@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod archived;
 mod backups;
 mod binlogs;
 mod copies;
