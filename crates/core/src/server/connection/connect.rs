@@ -154,6 +154,11 @@ impl ConnectOptions {
         self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_broken())
     }
 
+    /// Whether it is known by now that the tunnel has broken.
+    pub(crate) fn has_lost_tunnel(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.is_known_to_be_broken())
+    }
+
     /// Whether an operation failed because a tunnel broke, even if another session has made a new one since.
     pub(crate) fn is_loss_of_tunnel(&self, error: &Error) -> bool {
         let is_lost = || error.cause::<SqlError>().is_some_and(|error| *error.cause() == SqlCause::Lost);

@@ -218,9 +218,14 @@ impl Tunnel {
             .or_else(|| lock(&self.last_words).clone())
     }
 
-    /// Whether a tunnel that was ready has ended, and has not been replaced yet.
+    /// Whether a tunnel that was ready has ended, and has not been replaced yet. Waits a moment, since that may only
+    /// just become known.
     pub(crate) fn is_broken(&self) -> bool {
-        soon(|| lock(&self.running).iter().any(|(_, process)| !process.is_alive()).then_some(())).is_some()
+        soon(|| self.is_known_to_be_broken().then_some(())).is_some()
+    }
+
+    pub(crate) fn is_known_to_be_broken(&self) -> bool {
+        lock(&self.running).iter().any(|(_, process)| !process.is_alive())
     }
 }
 

@@ -287,8 +287,8 @@ impl Shared {
         // Checked before the cut, which ends our side of a statement, but not the server's.
         let is_busy = matches!(self.session.try_lock(), Err(TryLockError::WouldBlock));
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        // If the tunnel has broken, its far end closes the connection.
-        if is_busy && !self.options.has_broken_tunnel() {
+        // If the tunnel has broken, its far end closes the connection. Not waited for: the lock's time is up.
+        if is_busy && !self.options.has_lost_tunnel() {
             // On failure, the statement's own lock_wait_timeout bounds the remaining time.
             let _ = self.kill();
         }
