@@ -221,7 +221,7 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
         "a physical backup reads the data files on this host: run it there, or add --method logical";
     const ROWS: &str = "a server cannot return rows from damaged pages: see --exclude-table";
     const NO_FILES: &str = "a logical backup reads no data files and no redo: omit the option";
-    let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
+    let has_tunnel = args.source.clone().or(context.config.source.clone()).ssh_tunnel.is_some();
     let of_files = args.resources.first_typed(OF_DATA_FILES);
     let (wrong, other, hint) = match args.method {
         Method::Physical if has_tunnel => (Some("--ssh-tunnel"), "logical", FILES),
