@@ -24,6 +24,10 @@ use crate::{
     exit::Exit,
 };
 
+mod turn;
+
+pub(crate) use turn::Turn;
+
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a hook may take to end after SIGTERM.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -100,7 +104,7 @@ impl Hooks {
     /// Takes a backup between the two hooks.
     /// The second one always runs, whatever the result of the first and of the backup, so that it can clean
     /// up.
-    /// It also runs if the repository could not be `opened`, so that it can report that.
+    /// It also runs if what the backup needs could not be `opened`, so that it can report that.
     /// `ids` returns the ids of the backups taken.
     pub(crate) fn around<R, T>(
         &self,
