@@ -95,7 +95,7 @@ impl Render for TakenInto {
         }
         for Place { repository, error, hint, .. } in &self.repositories {
             if let Some(error) = error {
-                writeln!(out, "backup to {repository} FAILED: {error}")?;
+                writeln!(out, "backup to {repository} FAILED: {}", text::one_line(error))?;
                 hint.as_ref().map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))?;
             }
         }

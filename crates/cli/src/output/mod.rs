@@ -75,7 +75,7 @@ impl Output {
             None => {
                 let mut text = String::new();
                 if result.render(&mut text).is_ok() {
-                    self.writer.write_soon(Line::Out(text));
+                    self.writer.write_soon(Line::Text(text));
                 }
             }
         }
@@ -100,7 +100,7 @@ impl Output {
             None => {
                 let mut text = String::new();
                 if item.render(&mut text).is_ok() {
-                    self.writer.write(Line::Out(text));
+                    self.writer.write(Line::Text(text));
                 }
             }
         }
@@ -109,7 +109,7 @@ impl Output {
     /// Prints a heading for the items that follow, in text output only.
     pub(crate) fn heading(&self, text: &str) {
         if self.json.is_none() {
-            self.writer.write(Line::Out(format!("{text}\n")));
+            self.writer.write(Line::Text(format!("{}\n", text::one_line(text))));
         }
     }
 
@@ -229,11 +229,12 @@ impl Listener for Output {
         match &event {
             Event::Lock { statement, wait, held } if self.verbosity == Verbosity::Verbose => {
                 let (wait, held) = (Span(*wait), Span(*held));
+                let statement = text::one_line(statement);
                 self.say(format!("{statement}: waited {wait}, held {held}\n"));
             }
             Event::Phase { .. } | Event::Progress { .. } | Event::Lock { .. } => {}
-            Event::Warning { text } => self.say(format!("warning: {text}\n")),
-            Event::Note { text } => self.say(format!("{text}\n")),
+            Event::Warning { text } => self.say(format!("warning: {}\n", text::one_line(text))),
+            Event::Note { text } => self.say(format!("{}\n", text::one_line(text))),
         }
     }
 }
@@ -252,4 +253,47 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> Exit {
     }
     let _gone = error.print();
     Exit::Usage
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, time::Duration};
+
+    use super::*;
+
+    /// What is printed of `events`, for people and for machines.
+    fn printed(events: &[Event]) -> [String; 2] {
+        [false, true].map(|is_json| {
+            let (tell, told) = channel();
+            let writer = Writer::new(move |line| match line {
+                Line::Out(text) => tell.send(text).unwrap(),
+                Line::Err(text) => tell.send(text::harmless(&text).into_owned()).unwrap(),
+                _ => {}
+            });
+            let json = is_json.then(|| json::Stream::new("backup", writer.clone()));
+            let progress = Mutex::new(Progress::lines());
+            let output = Output { json, verbosity: Verbosity::Verbose, progress, writer };
+            events.iter().for_each(|event| output.event(event.clone()));
+            output.written();
+            told.try_iter().collect()
+        })
+    }
+
+    /// Anybody who can create a table on the server chooses what it is called.
+    #[test]
+    fn a_table_with_a_strange_name_is_in_one_line_of_the_log() {
+        let name = "t\x1b[2J\nbackup db1/physical #9 completed OK";
+        let text = || format!("the table {name} was left out");
+        let (wait, held) = (Duration::ZERO, Duration::ZERO);
+        let events = [
+            Event::Warning { text: text() },
+            Event::Note { text: text() },
+            Event::Lock { statement: format!("LOCK TABLES `{name}` READ"), wait, held },
+        ];
+        let [text, json] = printed(&events);
+        assert_eq!(text.lines().count(), events.len(), "{text}");
+        assert!(!text.replace('\n', "").contains(char::is_control), "{text}");
+        // Machines get the name itself.
+        assert_eq!(json.matches("t\\u001b[2J\\nbackup db1").count(), events.len(), "{json}");
+    }
 }

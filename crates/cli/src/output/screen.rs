@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     progress::{Figures, Look},
+    text,
     writer::Line,
 };
 
@@ -33,10 +34,14 @@ impl Screen {
     pub(super) fn show(&mut self, line: Line) {
         match line {
             Line::Out(text) => write_out(&text),
-            Line::Err(text) => match &self.bar {
-                Some(bar) => bar.suspend(|| write_err(&text)),
-                None => write_err(&text),
-            },
+            Line::Text(text) => write_out(&text::harmless(&text)),
+            Line::Err(text) => {
+                let text = text::harmless(&text);
+                match &self.bar {
+                    Some(bar) => bar.suspend(|| write_err(&text)),
+                    None => write_err(&text),
+                }
+            }
             Line::Draw(look) => draw(self.bar.get_or_insert_with(new_bar), look),
             Line::EndBar => {
                 if let Some(bar) = self.bar.take() {

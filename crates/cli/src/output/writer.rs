@@ -21,8 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What is written.
 pub(super) enum Line {
-    /// To standard output.
+    /// To standard output, for machines.
     Out(String),
+    /// To standard output, for people.
+    Text(String),
     /// To standard error, above the bar.
     Err(String),
     /// The bar has changed.
@@ -34,7 +36,7 @@ pub(super) enum Line {
 impl Line {
     fn bytes(&self) -> usize {
         match self {
-            Self::Out(text) | Self::Err(text) => text.len(),
+            Self::Out(text) | Self::Text(text) | Self::Err(text) => text.len(),
             Self::Draw(_) | Self::EndBar => 0,
         }
     }
