@@ -4,7 +4,7 @@
 
 use std::{
     env,
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -12,6 +12,7 @@ use std::{
 
 use holdfast_core::{Context as _, Error, ErrorKind, Result};
 use holdfast_repo::{SourceName, keys::KeyId};
+use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::args::{
@@ -110,21 +111,69 @@ impl Config {
     }
 }
 
-/// Reads the file, unless everybody can write to it: commands that it names run with this user's rights.
+/// Reads the file, unless others can write to it: commands that it names run with this user's rights.
 fn read_trusted(path: &Path) -> io::Result<String> {
-    const OTHERS_WRITE: u32 = 0o002;
     let mut file = File::open(path)?;
     let about = file.metadata()?;
-    if about.is_file() && about.mode() & OTHERS_WRITE != 0 {
-        let text = format!(
-            "everybody can write to it (mode {:o}): run chmod o-w, or name a copy with --config",
-            about.mode() & 0o777
-        );
+    if about.is_file()
+        && let Some(why) = distrust(about.uid(), about.gid(), about.mode(), &ThisUser::new())
+    {
+        let text = format!("{why}, or name a copy with --config");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Who runs the program.
+struct ThisUser {
+    uid: u32,
+    /// The group that nobody else is in, if this user has one.
+    private_gid: Option<u32>,
+}
+
+impl ThisUser {
+    fn new() -> Self {
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let is_private = has_private_group(uid, gid, &read("/etc/passwd"), &read("/etc/group"));
+        Self { uid, private_gid: is_private.then_some(gid) }
+    }
+}
+
+/// Whether the group is the user's own, as many systems make them: of the same name, of no other user, and with no
+/// other members. Users that are not in these files have none.
+fn has_private_group(uid: u32, gid: u32, users: &str, groups: &str) -> bool {
+    let fields = |text: &'_ str| -> Vec<Vec<String>> {
+        text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect()
+    };
+    let is = |field: Option<&String>, id: u32| field.is_some_and(|field| *field == id.to_string());
+    let (users, groups) = (fields(users), fields(groups));
+    let Some(user) = users.iter().find(|user| is(user.get(2), uid)) else { return false };
+    let Some(group) = groups.iter().find(|group| is(group.get(2), gid)) else { return false };
+    let members = group.get(3).map_or("", String::as_str).split(',').filter(|member| !member.is_empty());
+    let mut same = users.iter().filter(|other| is(other.get(3), gid));
+    user.first() == group.first()
+        && members.into_iter().all(|member| user.first().is_some_and(|name| name == member))
+        && same.all(|other| is(other.get(2), uid))
+}
+
+/// Why a file with this owner, group and mode may say something that neither this user nor root wants, and what
+/// to do about it.
+fn distrust(owner: u32, group: u32, mode: u32, user: &ThisUser) -> Option<String> {
+    const ROOT: u32 = 0;
+    const GROUP_WRITES: u32 = 0o020;
+    const OTHERS_WRITE: u32 = 0o002;
+    let shown = mode & 0o777;
+    if mode & OTHERS_WRITE != 0 {
+        return Some(format!("everybody can write to it (mode {shown:o}): run chmod go-w"));
+    }
+    if mode & GROUP_WRITES != 0 && user.private_gid != Some(group) {
+        return Some(format!("its group can write to it (mode {shown:o}, group {group}): run chmod g-w"));
+    }
+    (owner != ROOT && owner != user.uid)
+        .then(|| format!("it belongs to another user ({owner}), who is not root: run chown"))
 }
 
 fn usual_places() -> impl Iterator<Item = PathBuf> {
@@ -227,6 +276,36 @@ mod tests {
         assert!(toml::from_str::<Config>("[resources]\nmemory = \"lots\"").is_err());
         let little = toml::from_str::<Config>("[resources]\nmemory = \"1M\"").unwrap_err().to_string();
         assert!(little.contains("at least 80.0 MiB"), "{little}");
+    }
+
+    /// As ssh does with its own: root's and one's own file is trusted, if nobody else can write to it.
+    #[test]
+    fn a_file_that_others_can_write_to_is_not_trusted() {
+        let (ours, others) = (1000, 1001);
+        let alone = ThisUser { uid: ours, private_gid: Some(1000) };
+        let shared = ThisUser { uid: ours, private_gid: None };
+        for (owner, group, mode, user, trusted) in [
+            (ours, 1000, 0o644, &shared, true),
+            (0, 0, 0o640, &shared, true),
+            (others, 1000, 0o600, &shared, false),
+            (others, 0, 0o644, &alone, false),
+            (ours, 1000, 0o664, &alone, true),
+            (0, 1000, 0o660, &alone, true),
+            (ours, 1000, 0o664, &shared, false),
+            (ours, 100, 0o664, &alone, false),
+            (0, 0, 0o664, &shared, false),
+            (ours, 1000, 0o646, &alone, false),
+            (0, 0, 0o666, &alone, false),
+        ] {
+            let why = distrust(owner, group, mode, user);
+            assert_eq!(why.is_none(), trusted, "{owner}:{group} {mode:o}: {why:?}");
+        }
+        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbob:x:1001:100::/:/bin/sh\n";
+        let is_private = |groups: &str, users: &str| has_private_group(1000, 1000, users, groups);
+        assert!(is_private("ann:x:1000:\n", users) && is_private("ann:x:1000:ann\n", users));
+        assert!(!is_private("ann:x:1000:bob\n", users) && !is_private("staff:x:1000:\n", users));
+        assert!(!is_private("", users) && !is_private("ann:x:1000:\n", ""));
+        assert!(!is_private("ann:x:1000:\n", &format!("{users}eve:x:1002:1000::/:/bin/sh\n")));
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl Context<'_> {
         }
         let output = Arc::clone(self.output);
         signals::end_in_order(self.cancel, move || {
+            output.interrupt();
             output.notice("interrupted: ending cleanly; interrupt again to end at once");
         })
     }

@@ -22,7 +22,12 @@ use crate::{
     args::{hooks::HookArgs, units::Span},
     context::Context,
     exit::Exit,
+    output::text,
 };
+
+mod turn;
+
+pub(crate) use turn::Turn;
 
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a hook may take to end after SIGTERM.
@@ -100,7 +105,7 @@ impl Hooks {
     /// Takes a backup between the two hooks.
     /// The second one always runs, whatever the result of the first and of the backup, so that it can clean
     /// up.
-    /// It also runs if the repository could not be `opened`, so that it can report that.
+    /// It also runs if what the backup needs could not be `opened`, so that it can report that.
     /// `ids` returns the ids of the backups taken.
     pub(crate) fn around<R, T>(
         &self,
@@ -280,27 +285,11 @@ fn pass_on(from: impl Read + Send + 'static, tell: SyncSender<String>) -> io::Re
             let is_whole = line.last() == Some(&b'\n');
             if !is_rest {
                 // Even when nobody receives the lines any more, the process may go on printing.
-                let _nobody_listens = tell.send(shown(&line));
+                let line = String::from_utf8_lossy(&line);
+                let _nobody_listens = tell.send(text::one_line(line.trim_end()).into_owned());
             }
             is_rest = !is_whole;
         }
     };
     thread::Builder::new().name("hook".to_owned()).spawn(each).map(drop)
-}
-
-/// Makes a line safe to print: no control characters that move a terminal's cursor.
-fn shown(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(line);
-    text.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '\u{FFFD}' } else { c }).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_are_harmless() {
-        assert_eq!(shown(b"all \x1b[2Jwell\tdone\r\n"), "all \u{FFFD}[2Jwell\tdone");
-        assert_eq!(shown(b"\xff\n"), "\u{FFFD}");
-    }
 }

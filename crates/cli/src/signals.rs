@@ -20,14 +20,14 @@ use crate::exit::Exit;
 const SAME: Duration = Duration::from_millis(500);
 
 /// The first signal asks the operation to stop and calls `first`, to inform the user; the
-/// second ends the program.
+/// second ends the program. `first` must not wait for anything: no signal is seen meanwhile.
 pub(crate) fn end_in_order(cancel: &Cancel, first: impl Fn() + Send + 'static) -> Result<()> {
     let cancel = cancel.clone();
     let began = OnceLock::new();
     watch(move || {
         let is_again = began.get().is_some_and(|began: &Instant| began.elapsed() >= SAME);
         if is_again || (cancel.is_cancelled() && began.get().is_none()) {
-            std::process::exit(Exit::Interrupted.code().into());
+            exit_at_once();
         }
         if began.set(Instant::now()).is_ok() {
             cancel.cancel();
@@ -38,7 +38,12 @@ pub(crate) fn end_in_order(cancel: &Cancel, first: impl Fn() + Send + 'static) -
 
 /// The first signal ends the program: for operations that leave nothing important behind.
 pub(crate) fn end_at_once() -> Result<()> {
-    watch(|| std::process::exit(Exit::Interrupted.code().into()))
+    watch(exit_at_once)
+}
+
+/// Ends the program without writing what is left in buffers: nobody may be reading.
+fn exit_at_once() {
+    signal_hook::low_level::exit(Exit::Interrupted.code().into())
 }
 
 fn watch(each: impl Fn() + Send + 'static) -> Result<()> {

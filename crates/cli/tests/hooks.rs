@@ -82,12 +82,52 @@ fn a_second_backup_runs_no_hooks() {
     let program = Program::with_repository();
     let first = begun(&program, "db1");
     let words = ["--hook-before", TELL, "--hook-after", TELL];
-    let second = backup(&program, &words).expect_code(8);
-    assert!(second.err.contains("a backup (process"), "{second:?}");
-    assert!(!program.path("told").exists());
+    // One idle repository is no reason, either.
+    let idle = Program::with_repository();
+    let password = idle.write("password", &format!("{PASSWORD}\n"));
+    let (elsewhere, password) = (idle.repository(), password.to_str().unwrap());
+    let to_both = ["--also-to", elsewhere.to_str().unwrap(), "--also-to-password-file", password];
+    for method in ["physical", "logical"] {
+        for others in [&[][..], &to_both] {
+            let words = [&words, &["--method", method][..], others].concat();
+            let second = backup(&program, &words).expect_code(8);
+            assert!(second.err.contains("a backup (process"), "{second:?}");
+            assert!(!program.path("told").exists());
+        }
+    }
     first.abandon("the test goes on").unwrap();
     backup(&program, &words).expect_code(4);
     assert!(told(&program).starts_with("before physical db1"));
+}
+
+/// The repository does not show a backup while its hooks run. No other one runs hooks then, until the
+/// first has ended, and be it by SIGKILL.
+#[test]
+fn a_backup_that_is_at_its_hooks_is_a_backup_already() {
+    let program = Program::with_repository();
+    program.write("password", &format!("{PASSWORD}\n"));
+    let second = format!(
+        "{} backup --name db1 --method logical --socket no-server --no-defaults --password-file password \
+         --hook-before 'echo second >> told' --hook-after 'echo second >> told'; echo code $? >> told",
+        env!("CARGO_BIN_EXE_holdfast")
+    );
+    let first = backup(&program, &["--hook-before", &second, "--hook-after", &second]).expect_code(4);
+    assert!(first.err.contains("another backup of db1 with hooks is active on this host"), "{first:?}");
+    assert_eq!(told(&program), "code 8\ncode 8\n");
+    backup(&program, &["--hook-before", "kill -KILL $PPID"]).expect_code(-1);
+    backup(&program, &["--hook-before", "echo after all >> told"]).expect_code(4);
+    assert!(told(&program).ends_with("code 8\nafter all\n"), "{}", told(&program));
+}
+
+/// Options that cannot be used are a failure to report as any other.
+#[test]
+fn a_hook_is_told_that_an_option_is_wrong() {
+    for words in [&["--ssl-ca", "absent.pem"][..], &["--ssh-tunnel", "bastion"]] {
+        let program = Program::with_repository();
+        let hooks = ["--hook-before", "echo never >> told", "--hook-after", TELL];
+        backup(&program, &[&hooks, words].concat()).expect_code(2);
+        assert!(told(&program).starts_with("after physical db1 2 usage"), "{}", told(&program));
+    }
 }
 
 /// A hook that takes too long is killed, with everything that it has started.

@@ -1,9 +1,12 @@
 //! `backup` and `restore` on the command line, with real servers.
 
 use std::{
-    fs::Permissions,
-    io::{BufRead as _, BufReader, Read as _},
-    os::unix::fs::PermissionsExt as _,
+    fs::{OpenOptions, Permissions},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     thread::sleep,
@@ -11,7 +14,10 @@ use std::{
 };
 
 use holdfast_testkit::{Server, ServerKind, ServerOptions};
-use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
+use rustix::{
+    fs::OFlags,
+    process::{Pid, Signal, getegid, geteuid, kill_process},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -123,8 +129,23 @@ impl Background {
     }
 
     fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).unwrap();
-        kill_process(pid, Signal::INT).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Fills its standard output, so that whatever writes there has to wait for ever.
+    fn fill(&self) {
+        let path = format!("/proc/self/fd/{}", self.out.get_ref().as_raw_fd());
+        // A description of our own: that of the program stays as it is.
+        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
+        let mut full = OpenOptions::new().write(true).custom_flags(nonblocking).open(path).unwrap();
+        for size in [4096, 1] {
+            while full.write(&vec![b'\n'; size]).is_ok() {}
+        }
     }
 
     /// Its last line and its exit code.
@@ -185,6 +206,7 @@ fn backed_up_and_restored(kind: ServerKind) {
     assert_eq!(ids(&tagged), ["db1#2"]);
 
     interrupted(&scene);
+    interrupted_unread(&scene);
     assert_eq!(ids(&scene.list()), ["db1#1", "db1#2"]);
 
     let words = ["--no-defaults", "--user", ACCOUNT, "-p", "--hook-after", "exit 1"];
@@ -350,6 +372,29 @@ fn interrupted(scene: &Scene) {
     free(&scene.server);
 }
 
+/// A backup whose output nobody reads ends all the same when it is asked to, and leaves nothing behind.
+fn interrupted_unread(scene: &Scene) {
+    let mut slow = Background::start(&mut scene.backup_as_account(&["--limit-rate", "1M", "--json"]));
+    slow.until_phase("copy");
+    slow.fill();
+    // Meanwhile progress is due, which has nowhere to go.
+    sleep(Duration::from_secs(3));
+    for _ in 0..2 {
+        slow.signal(Signal::TERM);
+        sleep(Duration::from_secs(1));
+    }
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = slow.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it waits for its reader");
+        sleep(Duration::from_millis(20));
+    };
+    assert_eq!(status.code(), Some(130));
+    free(&scene.server);
+}
+
 /// No sessions are left, and nothing is locked.
 fn free(server: &Server) {
     let schema = if server.kind().is_mariadb() { "information_schema" } else { "performance_schema" };
@@ -363,7 +408,7 @@ fn free(server: &Server) {
         true => ["BACKUP STAGE START", "BACKUP STAGE END"],
         false => ["LOCK INSTANCE FOR BACKUP", "UNLOCK INSTANCE"],
     };
-    let writes = ["ALTER TABLE d.t COMMENT 'x'", "INSERT INTO d.m VALUES (4, 'vier')"];
+    let writes = ["ALTER TABLE d.t COMMENT 'x'", "REPLACE INTO d.m VALUES (4, 'vier')"];
     let statements = ["SET SESSION lock_wait_timeout = 1"].into_iter().chain(writes).chain(lock);
     server.exec_all(statements).unwrap();
 }

@@ -2,9 +2,11 @@
 
 use std::{
     fs::{self, File},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{PermissionsExt as _, chown},
     process::Stdio,
 };
+
+use rustix::process::geteuid;
 
 use crate::{
     backups::three,
@@ -36,14 +38,28 @@ fn a_result_that_is_not_written_is_no_success() {
 
 /// The configuration can name commands, which would run with this user's rights.
 #[test]
-fn a_configuration_that_everybody_may_write_is_refused() {
+fn a_configuration_that_others_may_write_is_refused() {
     let program = three();
     let path = program.write("shared.toml", "name = \"db1\"\n");
     let list = ["list", "--config", "shared.toml"];
     program.run(&list).expect_code(0);
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-    let refused = program.run(&list).expect_code(2);
-    assert!(refused.err.contains("everybody can write to it (mode 666)"), "{refused:#?}");
+    let refused = |mode: u32, why: &str| {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let refused = program.run(&list).expect_code(2);
+        assert!(refused.err.contains(why), "{refused:#?}");
+    };
+    refused(0o666, "everybody can write to it (mode 666)");
+    // Only root can give files to others; the unit tests of `config` have these cases for everybody.
+    if geteuid().is_root() {
+        const STRANGER: u32 = 4_000_000;
+        chown(&path, None, Some(STRANGER)).unwrap();
+        refused(0o664, "its group can write to it (mode 664, group 4000000)");
+        chown(&path, Some(STRANGER), Some(0)).unwrap();
+        refused(0o644, "it belongs to another user (4000000)");
+        chown(&path, Some(0), None).unwrap();
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    program.run(&list).expect_code(0);
 }
 
 /// As with `nohup`: the caller decides which signals are ignored.

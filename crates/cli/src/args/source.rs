@@ -158,9 +158,21 @@ impl<'de> Deserialize<'de> for PathPair {
 }
 
 impl SourceArgs {
-    /// What was typed, and for the rest what the file says. Which option files are read is one choice, not four: it is
-    /// taken from the file only where nothing about it was typed.
-    pub(crate) fn or(self, file: Self) -> Self {
+    /// What was typed, and for the rest what the file says. Two things are one choice each, and taken from the
+    /// file only where nothing about them was typed: which option files are read, and which server is meant.
+    /// Where the file's server has its files says nothing of a server that was typed.
+    pub(crate) fn or(self, mut file: Self) -> Self {
+        if self.names_a_server() {
+            file = Self {
+                host: None,
+                port: None,
+                socket: None,
+                ssh_tunnel: None,
+                datadir: None,
+                path_map: Vec::new(),
+                ..file
+            };
+        }
         let typed_defaults = self.no_defaults
             || self.defaults_file.is_some()
             || self.defaults_extra_file.is_some()
@@ -190,6 +202,11 @@ impl SourceArgs {
             datadir: self.datadir.or(file.datadir),
             path_map: if self.path_map.is_empty() { file.path_map } else { self.path_map },
         }
+    }
+
+    /// Whether it says where a server is reached.
+    fn names_a_server(&self) -> bool {
+        self.host.is_some() || self.port.is_some() || self.socket.is_some() || self.ssh_tunnel.is_some()
     }
 }
 

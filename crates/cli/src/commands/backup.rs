@@ -1,7 +1,10 @@
 //! `backup`: turns the command line into a complete, listed backup.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Write as _},
+    io,
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -11,7 +14,7 @@ use holdfast_core::{
     logical,
 };
 use holdfast_repo::{
-    Act, Kind, LogName, Repo, RunNo,
+    Act, Kind, LogName, Repo, RunNo, SourceName,
     log::run::{self, BeginError},
 };
 use serde::Serialize;
@@ -23,8 +26,9 @@ use crate::{
         backup::{BackupArgs, Method, SelectionArgs},
         resources::OF_DATA_FILES,
     },
+    config::usual_cache_dir,
     exit::Exit,
-    hooks::Hooks,
+    hooks::{Hooks, Turn},
     output::{Render, text},
 };
 
@@ -91,7 +95,7 @@ impl Render for TakenInto {
         }
         for Place { repository, error, hint, .. } in &self.repositories {
             if let Some(error) = error {
-                writeln!(out, "backup to {repository} FAILED: {error}")?;
+                writeln!(out, "backup to {repository} FAILED: {}", text::one_line(error))?;
                 hint.as_ref().map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))?;
             }
         }
@@ -158,24 +162,35 @@ fn take(
 
 pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     let (method, selection) = (args.method, args.selection.clone());
-    refuse_contradictions(&args, context)?;
     let hooks = hooks(&args, context);
+    let source = HookedSource::new(&args, &hooks, context);
     let others = others(&args, context);
     if !others.is_empty() {
-        return run_to(args, &others, &hooks, context);
+        return run_to(args, &others, &hooks, &source, context);
     }
-    let options = backup_options::of_backup(args, context)?;
+    let options = options(args, &hooks, context)?;
     let opened = repository::open_for(context, Act::Backup, "a backup").map(Arc::new);
-    before_hooks(opened.as_ref().ok(), method, &options, &hooks, context)?;
-    let take = |repo: Arc<Repo>| {
+    let _turns = source.take_turns(opened.as_ref().ok(), context)?;
+    let ready = options.and_then(|options| Ok((opened?, options)));
+    let take = |(repo, options): (Arc<Repo>, BackupOptions)| {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
         let taken = taken.unwrap_or_else(|| Err(Error::failed("there is no repository")))?;
         Ok((taken.exit(), taken))
     };
     let id = |taken: &Taken| vec![taken.log.backup_id(taken.run)];
-    let (exit, taken) = hooks.around(context, opened, take, id)?;
+    let (exit, taken) = hooks.around(context, ready, take, id)?;
     context.output.result(exit, &taken);
     Ok(exit)
+}
+
+/// The options of the backup. The inner error is one that the hook after the backup is to report.
+fn options(args: BackupArgs, hooks: &Hooks, context: &Context<'_>) -> Result<Result<BackupOptions>> {
+    let options =
+        refuse_contradictions(&args, context).and_then(|()| backup_options::of_backup(args, context));
+    match options {
+        Err(error) if !hooks.is_any() || error.kind() == ErrorKind::Interrupted => Err(error),
+        options => Ok(options),
+    }
 }
 
 /// The hooks to run before and after the backup, and the facts they are given about it.
@@ -186,32 +201,76 @@ fn hooks(args: &BackupArgs, context: &Context<'_>) -> Hooks {
     Hooks::new(args.hooks.clone().or(context.config.backup.clone()), about)
 }
 
-/// Refuses a second backup before its hooks run, because they would undo what the first
-/// backup's hooks have set up.
-/// Also waits for housekeeping runs, since hooks may stop things that others wait for.
-/// Skips both for a source without a name yet.
-fn before_hooks<'a>(
-    repos: impl IntoIterator<Item = &'a Arc<Repo>>,
-    method: Method,
-    options: &BackupOptions,
-    hooks: &Hooks,
-    context: &Context<'_>,
-) -> Result<()> {
-    let Some(source) = options.name.clone().filter(|_| hooks.is_any()) else { return Ok(()) };
-    let log = LogName { source, kind: method.kind() };
-    let mut first = None;
-    for repo in repos {
-        // If the repository does not answer, the backup itself reports it.
-        if await_housekeeping(repo, &log, context.output.as_ref(), context.cancel).is_err() {
-            context.cancel.check()?;
-        }
-        match run::active(repo, &log) {
-            Ok(Some(active)) if !active.keeps_house() => first = first.or(Some(active)),
-            // This repository either gets its backup or reports why not.
-            _ => return Ok(()),
+/// What the hooks of a backup prepare for it: nothing else may be backed up there meanwhile.
+struct HookedSource {
+    /// Unless there are no hooks, or the source has no name yet.
+    name: Option<SourceName>,
+    kind: Kind,
+    cache_dir: Option<PathBuf>,
+}
+
+impl HookedSource {
+    fn new(args: &BackupArgs, hooks: &Hooks, context: &Context<'_>) -> Self {
+        let name = args.name.as_ref().or(context.config.name.as_ref());
+        let cache_dir = args.resources.cache_dir.as_ref().or(context.config.resources.cache_dir.as_ref());
+        Self {
+            name: name.filter(|_| hooks.is_any()).cloned(),
+            kind: args.method.kind(),
+            cache_dir: cache_dir.cloned().or_else(usual_cache_dir),
         }
     }
-    first.map_or(Ok(()), |active| Err(BeginError::Active(Box::new(active)).into()))
+
+    /// Refuses a second backup before its hooks run, because they would undo what the first backup's hooks have
+    /// set up: whatever its method, and whichever of the repositories it goes to.
+    /// Also waits for housekeeping runs, since hooks may stop things that others wait for.
+    ///
+    /// The repository shows a backup only once its first hook is done, and no longer when its second one begins. So
+    /// the turns have to be kept for as long as hooks run.
+    fn take_turns<'a>(
+        &self,
+        repos: impl IntoIterator<Item = &'a Arc<Repo>>,
+        context: &Context<'_>,
+    ) -> Result<Vec<Turn>> {
+        let Some(source) = &self.name else { return Ok(Vec::new()) };
+        let repos: Vec<_> = repos.into_iter().collect();
+        // In the same order everywhere, so that one of two gets all.
+        let ids: BTreeSet<String> = repos.iter().map(|repo| repo.info().repository_id.to_string()).collect();
+        let mut turns = Vec::new();
+        for id in ids {
+            match self.take_turn(&format!("{id}-{source}")) {
+                Ok(Some(turn)) => turns.push(turn),
+                Ok(None) => {
+                    let text = format!("another backup of {source} with hooks is active on this host");
+                    return Err(Error::new(ErrorKind::Active, text));
+                }
+                Err(error) => context.output.warning(format!(
+                    "another backup that begins at the same moment could run its hooks, too: cannot lock: {error}"
+                )),
+            }
+        }
+        for repo in &repos {
+            let log = |kind| LogName { source: source.clone(), kind };
+            // If the repository does not answer, the backup itself reports it.
+            if await_housekeeping(repo, &log(self.kind), context.output.as_ref(), context.cancel).is_err() {
+                context.cancel.check()?;
+            }
+            for kind in [Kind::Physical, Kind::Logical] {
+                match run::active(repo, &log(kind)) {
+                    Ok(Some(active)) if !active.keeps_house() => {
+                        return Err(BeginError::Active(Box::new(active)).into());
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(turns)
+    }
+
+    fn take_turn(&self, name: &str) -> io::Result<Option<Turn>> {
+        const NOWHERE: &str = "neither HOME nor XDG_CACHE_HOME is set";
+        let dir = self.cache_dir.as_ref().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, NOWHERE))?;
+        Turn::take(&dir.join("hooks"), name)
+    }
 }
 
 /// Refuses options of the other method, which would otherwise be ignored silently.
@@ -221,7 +280,7 @@ fn refuse_contradictions(args: &BackupArgs, context: &Context<'_>) -> Result<()>
         "a physical backup reads the data files on this host: run it there, or add --method logical";
     const ROWS: &str = "a server cannot return rows from damaged pages: see --exclude-table";
     const NO_FILES: &str = "a logical backup reads no data files and no redo: omit the option";
-    let has_tunnel = args.source.ssh_tunnel.is_some() || context.config.source.ssh_tunnel.is_some();
+    let has_tunnel = args.source.clone().or(context.config.source.clone()).ssh_tunnel.is_some();
     let of_files = args.resources.first_typed(OF_DATA_FILES);
     let (wrong, other, hint) = match args.method {
         Method::Physical if has_tunnel => (Some("--ssh-tunnel"), "logical", FILES),
@@ -247,19 +306,26 @@ fn others(args: &BackupArgs, context: &Context<'_>) -> Vec<String> {
 }
 
 /// Backs up into several repositories. Repositories where it fails do not invalidate the others.
-fn run_to(args: BackupArgs, others: &[String], hooks: &Hooks, context: &Context<'_>) -> Result<Exit> {
+fn run_to(
+    args: BackupArgs,
+    others: &[String],
+    hooks: &Hooks,
+    source: &HookedSource,
+    context: &Context<'_>,
+) -> Result<Exit> {
     let password_file = args.also_to_password_file.clone();
     let (method, selection) = (args.method, args.selection.clone());
-    let options = backup_options::of_backup(args, context)?;
+    let options = options(args, hooks, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref());
     let repos = opened.iter().flatten().filter_map(|(_, repo)| repo.as_ref().ok());
-    before_hooks(repos, method, &options, hooks, context)?;
+    let _turns = source.take_turns(repos, context)?;
+    let ready = options.and_then(|options| Ok((opened?, options)));
     let ids = |taken: &TakenInto| {
         let of = |place: &Place| place.name.as_ref().map(|(log, run)| log.backup_id(*run));
         taken.repositories.iter().filter_map(of).collect()
     };
-    let take = |opened| take_into(opened, method, selection, &options, context);
-    let (exit, taken) = hooks.around(context, opened, take, ids)?;
+    let take = |(opened, options)| take_into(opened, method, selection, &options, context);
+    let (exit, taken) = hooks.around(context, ready, take, ids)?;
     context.output.result(exit, &taken);
     Ok(exit)
 }

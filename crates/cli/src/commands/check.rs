@@ -388,7 +388,8 @@ fn moment(at: SystemTime) -> String {
 impl Render for Checked {
     fn render(&self, out: &mut String) -> fmt::Result {
         for found in &self.findings {
-            writeln!(out, "{}: {}: {}", found.severity, found.object, found.problem)?;
+            let what = format!("{}: {}: {}", found.severity, found.object, found.problem);
+            writeln!(out, "{}", text::one_line(&what))?;
             if !found.backups.is_empty() {
                 text::fact(out, "  backups", found.backups.join(" "))?;
             }
@@ -405,7 +406,7 @@ impl Render for Checked {
             n => writeln!(out, ": {}", text::count(n, "finding")),
         }?;
         for Failed { log, error } in &self.failed {
-            writeln!(out, "the check of {log} was not completed: {error}")?;
+            writeln!(out, "the check of {log} was not completed: {}", text::one_line(error))?;
         }
         if !self.not_checked.is_empty() {
             writeln!(out, "not checked, because that takes an operator's key:")?;
@@ -422,7 +423,7 @@ impl Render for Checked {
             writeln!(out, "{unread}")?;
         }
         if let Some(error) = &self.not_recorded {
-            writeln!(out, "could not record which packs were read or are gone: {error}")?;
+            writeln!(out, "could not record which packs were read or are gone: {}", text::one_line(error))?;
         }
         self.hint.map_or(Ok(()), |hint| out.write_str(&text::hint(hint)))
     }

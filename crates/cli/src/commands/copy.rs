@@ -120,7 +120,8 @@ impl Render for Backup {
             }
             (State::Dropped, _) => writeln!(out, "{} was dropped meanwhile, and is not copied", self.id),
             (State::Failed, _) => {
-                writeln!(out, "{} failed: {}", self.id, self.error.as_deref().unwrap_or_default())
+                let error = text::one_line(self.error.as_deref().unwrap_or_default());
+                writeln!(out, "{} failed: {error}", self.id)
             }
         }
     }

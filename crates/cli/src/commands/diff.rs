@@ -197,7 +197,8 @@ fn object(out: &mut String, change: &ObjectChange) -> fmt::Result {
         (_, None) => "gone",
         _ => "changed",
     };
-    writeln!(out, "{what} {} {}", change.name.object, change.name.name)?;
+    let name = format!("{} {}", change.name.object, change.name.name);
+    writeln!(out, "{what} {}", text::one_line(&name))?;
     let lines = |text: &Option<String>| -> Vec<String> {
         text.as_deref().unwrap_or_default().lines().map(str::to_owned).collect()
     };
@@ -220,7 +221,7 @@ impl Row<'_> {
         let all = |row: &JsonRow<'_>| -> String {
             let named: Vec<String> =
                 row.0.iter().map(|value| format!("{} = {}", value.column.name, literal(value))).collect();
-            named.join(", ")
+            text::one_line(&named.join(", ")).into_owned()
         };
         match self {
             Self::Added { row } => writeln!(out, "+ {}", all(row)),
@@ -234,7 +235,7 @@ impl Row<'_> {
                         format!("{}: {} -> {}", after.column.name, literal(before), literal(after))
                     })
                     .collect();
-                writeln!(out, "~ {}; {}", all(key), changes.join(", "))
+                writeln!(out, "~ {}; {}", all(key), text::one_line(&changes.join(", ")))
             }
         }
     }
@@ -252,19 +253,20 @@ fn literal(value: &JsonValue<'_>) -> String {
 impl TableLine {
     fn render(&self, out: &mut String) -> fmt::Result {
         let diff::Counts { added, removed, changed } = self.counts;
+        let table = text::one_line(&self.table);
         if self.hidden > 0 && added + removed + changed > self.hidden {
             writeln!(out, "… {} more (--rows shows more)", self.hidden)?;
         }
         match (self.rows_before, self.rows_after) {
             (Some(_), Some(after)) => {
                 let rows = text::count(after, "row");
-                writeln!(out, "{}: +{added} -{removed} ~{changed}, now {rows}", self.table)
+                writeln!(out, "{table}: +{added} -{removed} ~{changed}, now {rows}")
             }
             (None, rows) => {
-                writeln!(out, "{}: new, with {}", self.table, text::count(rows.unwrap_or(0), "row"))
+                writeln!(out, "{table}: new, with {}", text::count(rows.unwrap_or(0), "row"))
             }
             (rows, None) => {
-                writeln!(out, "{}: gone, with {}", self.table, text::count(rows.unwrap_or(0), "row"))
+                writeln!(out, "{table}: gone, with {}", text::count(rows.unwrap_or(0), "row"))
             }
         }
     }

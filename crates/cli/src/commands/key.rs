@@ -117,10 +117,10 @@ impl Render for Listed {
             writeln!(out, "rotated {}", text::count(self.rotations.into(), "time"))?;
         }
         for Problem { object, problem } in &self.problems {
-            writeln!(out, "ignored: {object}: {problem}")?;
+            writeln!(out, "ignored: {}", text::one_line(&format!("{object}: {problem}")))?;
         }
         for Problem { object, problem } in &self.without_share {
-            writeln!(out, "{object}: {problem}")?;
+            writeln!(out, "{}", text::one_line(&format!("{object}: {problem}")))?;
         }
         Ok(())
     }

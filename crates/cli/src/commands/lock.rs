@@ -65,7 +65,12 @@ impl Render for Locked {
             }
             if part.refused > 0 {
                 let why = part.refusal.as_deref().unwrap_or_default();
-                writeln!(out, "  {} not extended: {why}", text::count(part.refused, "version"))?;
+                writeln!(
+                    out,
+                    "  {} not extended: {}",
+                    text::count(part.refused, "version"),
+                    text::one_line(why)
+                )?;
             }
             if part.crowded > 0 {
                 let names = text::count(part.crowded, "name");
@@ -75,7 +80,7 @@ impl Render for Locked {
                 )?;
             }
             if let Some(problem) = &part.problem {
-                writeln!(out, "  everything there was treated as needed: {problem}")?;
+                writeln!(out, "  everything there was treated as needed: {}", text::one_line(problem))?;
             }
         }
         let period = Span(std::time::Duration::from_secs(self.period_s));

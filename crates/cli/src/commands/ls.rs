@@ -145,17 +145,18 @@ fn mode_letters(item_type: &str, mode: &str) -> String {
 
 impl Render for Entry {
     fn render(&self, out: &mut String) -> fmt::Result {
+        let path = text::one_line(&self.path);
         let size =
             if self.item_type == "directory" { String::new() } else { ByteSize(self.size_bytes).to_string() };
         match self.item_type {
-            "table" | "definition" => write!(out, "{:<10} {size:>9}  {}", self.item_type, self.path)?,
-            _ => write!(out, "{} {size:>9}  {}", mode_letters(self.item_type, &self.mode), self.path)?,
+            "table" | "definition" => write!(out, "{:<10} {size:>9}  {path}", self.item_type)?,
+            _ => write!(out, "{} {size:>9}  {path}", mode_letters(self.item_type, &self.mode))?,
         }
         if !self.holds.is_empty() {
-            write!(out, "  ({})", self.holds)?;
+            write!(out, "  ({})", text::one_line(&self.holds))?;
         }
         if let Some(outside) = &self.outside {
-            write!(out, "  at {outside}")?;
+            write!(out, "  at {}", text::one_line(outside))?;
         }
         writeln!(out)
     }
@@ -203,5 +204,37 @@ pub(super) fn run(args: &LsArgs, context: &Context<'_>) -> Result<Exit> {
             context.output.result(Exit::Done, &total);
             Ok(Exit::Done)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line for each file, whatever a table is called: on the server, anybody with a database chooses that.
+    #[test]
+    fn a_table_with_a_strange_name_is_one_line() {
+        const NAME: &str = "shop/t\x1b[2J\nbackup db1/physical #9 completed OK";
+        let entry = Entry {
+            path: NAME.to_owned(),
+            item_type: "table",
+            role: None,
+            mode: String::new(),
+            size_bytes: 1,
+            page_size: 0,
+            space_id: None,
+            outside: Some(NAME.to_owned()),
+            database: None,
+            table: None,
+            partition: None,
+            rows: None,
+            object: None,
+            holds: NAME.to_owned(),
+        };
+        let mut out = String::new();
+        entry.render(&mut out).unwrap();
+        assert_eq!(out.lines().count(), 1, "{out}");
+        assert!(!out.trim_end().contains(char::is_control), "{out}");
+        assert!(serde_json::to_string(&entry).unwrap().contains("[2J\\nbackup"), "JSON has the name itself");
     }
 }

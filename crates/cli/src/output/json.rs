@@ -9,7 +9,11 @@ use holdfast_core::{Error, Event};
 use holdfast_pipe::lock::lock;
 use serde::Serialize;
 
-use super::{progress::Progress, text, write_out};
+use super::{
+    progress::Progress,
+    text,
+    writer::{Line as Written, Writer},
+};
 use crate::exit::Exit;
 
 /// Raised when a field is removed or changes its meaning. New fields do not raise it.
@@ -20,6 +24,7 @@ pub(super) struct Stream {
     verb: &'static str,
     run_id: String,
     seq: AtomicU64,
+    writer: Writer,
     writing: Mutex<()>,
 }
 
@@ -48,11 +53,11 @@ enum Body<'a, T> {
 }
 
 impl Stream {
-    pub(super) fn new(verb: &'static str) -> Self {
-        Self { verb, run_id: run_id(), seq: AtomicU64::new(1), writing: Mutex::new(()) }
+    pub(super) fn new(verb: &'static str, writer: Writer) -> Self {
+        Self { verb, run_id: run_id(), seq: AtomicU64::new(1), writer, writing: Mutex::new(()) }
     }
 
-    fn write<T: Serialize>(&self, body: Body<'_, T>) {
+    fn write<T: Serialize>(&self, body: Body<'_, T>, write: impl FnOnce(&Writer, Written)) {
         let _order = lock(&self.writing);
         let line = Line {
             schema_version: SCHEMA_VERSION,
@@ -64,12 +69,12 @@ impl Stream {
         };
         if let Ok(mut text) = serde_json::to_string(&line) {
             text.push('\n');
-            write_out(&text);
+            write(&self.writer, Written::Out(text));
         }
     }
 
     pub(super) fn event(&self, event: &Event, progress: &Progress) {
-        self.write::<()>(match event {
+        let body = match event {
             Event::Phase { name } => Body::Phase { name },
             Event::Progress { bytes_done, bytes_total } => Body::Progress {
                 phase: progress.phase(),
@@ -83,25 +88,23 @@ impl Stream {
             Event::Lock { statement, wait, held } => {
                 Body::Lock { statement, wait_ms: wait.as_millis(), held_ms: held.as_millis() }
             }
-        });
+        };
+        self.write::<()>(body, Writer::write);
     }
 
     pub(super) fn item(&self, data: &impl Serialize) {
-        self.write(Body::Item { data });
+        self.write(Body::Item { data }, Writer::write);
     }
 
     pub(super) fn result(&self, exit: Exit, data: &impl Serialize) {
-        self.write(Body::Result { exit_code: exit, data });
+        self.write(Body::Result { exit_code: exit, data }, Writer::write_soon);
     }
 
     pub(super) fn error(&self, error: &Error) {
         let exit = Exit::from(error.kind());
-        self.write::<()>(Body::Error {
-            exit_code: exit,
-            kind: exit.name(),
-            message: error.to_string(),
-            hint: error.hint(),
-        });
+        let message = error.to_string();
+        let body = Body::Error { exit_code: exit, kind: exit.name(), message, hint: error.hint() };
+        self.write::<()>(body, Writer::write_soon);
     }
 }
 

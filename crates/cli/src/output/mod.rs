@@ -6,7 +6,7 @@
 
 use std::{
     fmt,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     sync::{Arc, Mutex},
 };
 
@@ -20,11 +20,15 @@ use crate::{args::units::Span, exit::Exit};
 mod closable;
 mod json;
 mod progress;
+mod screen;
 pub(crate) mod text;
+mod writer;
 
 pub(crate) use closable::ClosableStdout;
 
-use progress::Progress;
+use progress::{Due, Progress};
+use screen::Screen;
+use writer::{Line, Writer};
 
 /// A verb's result: serde serializes it for machines, `render` formats it for people.
 pub(crate) trait Render: Serialize {
@@ -44,7 +48,9 @@ pub(crate) enum Verbosity {
 pub(crate) struct Output {
     json: Option<json::Stream>,
     verbosity: Verbosity,
+    /// Held for no write: a reader may be slow, or read nothing.
     progress: Mutex<Progress>,
+    writer: Writer,
 }
 
 impl Output {
@@ -55,8 +61,10 @@ impl Output {
             _ if io::stderr().is_terminal() => Progress::bar(),
             _ => Progress::lines(),
         };
-        let json = json.then(|| json::Stream::new(verb));
-        Self { json, verbosity, progress: Mutex::new(progress) }
+        let mut screen = Screen::default();
+        let writer = Writer::new(move |line| screen.show(line));
+        let json = json.then(|| json::Stream::new(verb, writer.clone()));
+        Self { json, verbosity, progress: Mutex::new(progress), writer }
     }
 
     /// Prints the verb's result. Nothing is printed after it.
@@ -67,10 +75,11 @@ impl Output {
             None => {
                 let mut text = String::new();
                 if result.render(&mut text).is_ok() {
-                    write_out(&text);
+                    self.writer.write_soon(Line::Text(text));
                 }
             }
         }
+        self.written();
     }
 
     /// Ends a verb that works in parts: if it failed after `is_any` work, that work is
@@ -91,7 +100,7 @@ impl Output {
             None => {
                 let mut text = String::new();
                 if item.render(&mut text).is_ok() {
-                    write_out(&text);
+                    self.writer.write(Line::Text(text));
                 }
             }
         }
@@ -100,13 +109,14 @@ impl Output {
     /// Prints a heading for the items that follow, in text output only.
     pub(crate) fn heading(&self, text: &str) {
         if self.json.is_none() {
-            write_out(&format!("{text}\n"));
+            self.writer.write(Line::Text(format!("{}\n", text::one_line(text))));
         }
     }
 
     /// The error or exit code to use instead if part of the result could not be written.
     pub(crate) fn lost(&self, only_prints: bool) -> Option<Result<Exit>> {
-        let cause = lock(&LOST).take()?;
+        self.written();
+        let cause = screen::lost()?;
         let error = Error::failed("not all of the result could be written to standard output")
             .caused_by(cause)
             .hinted("make room at the destination, and run it again");
@@ -124,7 +134,8 @@ impl Output {
         if let Some(stream) = &self.json {
             stream.error(error);
         }
-        write_err(&text::error(error));
+        self.writer.write_soon(Line::Err(text::error(error)));
+        self.written();
     }
 
     /// Forwards the steps of work on the repository as events.
@@ -138,27 +149,53 @@ impl Output {
         })
     }
 
-    /// Prints a warning that does not invalidate the result.
+    /// Prints a warning that does not invalidate the result, before whatever is asked next.
     pub(crate) fn warning(&self, text: String) {
         self.event(Event::Warning { text });
+        self.writer.drain();
     }
 
-    /// Prints a message for the user at the terminal immediately.
+    /// Prints a message for the user at the terminal. Never waits.
     pub(crate) fn notice(&self, text: &str) {
-        self.lock().above(|| write_err(&format!("{text}\n")));
+        self.writer.write_soon(Line::Err(format!("{text}\n")));
     }
 
     /// Prints a question; the answer is typed on the same line.
     pub(crate) fn ask(&self, question: &str) {
-        self.lock().above(|| write_err(question));
+        self.writer.write_soon(Line::Err(question.to_owned()));
+        self.writer.drain();
+    }
+
+    /// The program was asked to end: from now on nothing waits for a reader that reads nothing.
+    pub(crate) fn interrupt(&self) {
+        self.writer.interrupt();
+    }
+
+    /// Waits until all is written.
+    fn written(&self) {
+        if !self.writer.drain() {
+            screen::note_lost(io::Error::new(io::ErrorKind::TimedOut, "nothing reads it"));
+        }
     }
 
     fn end(&self) {
         let mut progress = self.lock();
         progress.end();
+        self.writer.write_soon(Line::EndBar);
         if self.verbosity == Verbosity::Verbose && self.json.is_none() {
-            say_ended(&progress);
+            self.say_ended(&progress);
         }
+    }
+
+    /// Prints how long the phase took that has just ended.
+    fn say_ended(&self, progress: &Progress) {
+        if let Some((phase, took)) = progress.ended() {
+            self.say(format!("{phase}: {took}\n"));
+        }
+    }
+
+    fn say(&self, text: String) {
+        self.writer.write(Line::Err(text));
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
@@ -171,55 +208,35 @@ impl Listener for Output {
         let mut progress = self.lock();
         if matches!(event, Event::Phase { .. }) && self.verbosity == Verbosity::Verbose && self.json.is_none()
         {
-            say_ended(&progress);
+            self.say_ended(&progress);
         }
         let due = progress.advance(&event);
-        if self.verbosity == Verbosity::Quiet && !matches!(event, Event::Warning { .. }) {
+        let is_left_out = matches!(event, Event::Progress { .. }) && self.writer.is_behind();
+        if is_left_out || (self.verbosity == Verbosity::Quiet && !matches!(event, Event::Warning { .. })) {
             return;
         }
         if let Some(stream) = &self.json {
-            if due || !matches!(event, Event::Progress { .. }) {
+            if matches!(due, Due::Line) || !matches!(event, Event::Progress { .. }) {
                 stream.event(&event, &progress);
             }
             return;
         }
+        match due {
+            Due::Draw(look) => self.writer.write(Line::Draw(look)),
+            Due::Line if matches!(event, Event::Progress { .. }) => self.say(progress.line()),
+            Due::Line | Due::Nothing => {}
+        }
         match &event {
-            Event::Progress { .. } if due => write_err(&progress.line()),
             Event::Lock { statement, wait, held } if self.verbosity == Verbosity::Verbose => {
                 let (wait, held) = (Span(*wait), Span(*held));
-                progress.above(|| write_err(&format!("{statement}: waited {wait}, held {held}\n")));
+                let statement = text::one_line(statement);
+                self.say(format!("{statement}: waited {wait}, held {held}\n"));
             }
             Event::Phase { .. } | Event::Progress { .. } | Event::Lock { .. } => {}
-            Event::Warning { text } => progress.above(|| write_err(&format!("warning: {text}\n"))),
-            Event::Note { text } => progress.above(|| write_err(&format!("{text}\n"))),
+            Event::Warning { text } => self.say(format!("warning: {}\n", text::one_line(text))),
+            Event::Note { text } => self.say(format!("{}\n", text::one_line(text))),
         }
     }
-}
-
-/// Prints how long the phase took that has just ended.
-fn say_ended(progress: &Progress) {
-    if let Some((phase, took)) = progress.ended() {
-        progress.above(|| write_err(&format!("{phase}: {took}\n")));
-    }
-}
-
-/// The first error in writing to standard output.
-static LOST: Mutex<Option<io::Error>> = Mutex::new(None);
-
-/// Writes to standard output. A reader that has closed it (`| head`) is not an error.
-fn write_out(text: &str) {
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    if let Err(error) = written.or_else(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Ok(()),
-        _ => Err(error),
-    }) {
-        lock(&LOST).get_or_insert(error);
-    }
-}
-
-fn write_err(text: &str) {
-    let _gone = io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Prints clap's message: help and versions to standard output, errors to standard error.
@@ -229,8 +246,54 @@ pub(crate) fn usage(error: &clap::Error, json: bool) -> Exit {
         return Exit::Done;
     }
     if json {
-        json::Stream::new("").error(&text::of_clap(error));
+        let mut screen = Screen::default();
+        let writer = Writer::new(move |line| screen.show(line));
+        json::Stream::new("", writer.clone()).error(&text::of_clap(error));
+        writer.drain();
     }
     let _gone = error.print();
     Exit::Usage
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc::channel, time::Duration};
+
+    use super::*;
+
+    /// What is printed of `events`, for people and for machines.
+    fn printed(events: &[Event]) -> [String; 2] {
+        [false, true].map(|is_json| {
+            let (tell, told) = channel();
+            let writer = Writer::new(move |line| match line {
+                Line::Out(text) => tell.send(text).unwrap(),
+                Line::Err(text) => tell.send(text::harmless(&text).into_owned()).unwrap(),
+                _ => {}
+            });
+            let json = is_json.then(|| json::Stream::new("backup", writer.clone()));
+            let progress = Mutex::new(Progress::lines());
+            let output = Output { json, verbosity: Verbosity::Verbose, progress, writer };
+            events.iter().for_each(|event| output.event(event.clone()));
+            output.written();
+            told.try_iter().collect()
+        })
+    }
+
+    /// Anybody who can create a table on the server chooses what it is called.
+    #[test]
+    fn a_table_with_a_strange_name_is_in_one_line_of_the_log() {
+        let name = "t\x1b[2J\nbackup db1/physical #9 completed OK";
+        let text = || format!("the table {name} was left out");
+        let (wait, held) = (Duration::ZERO, Duration::ZERO);
+        let events = [
+            Event::Warning { text: text() },
+            Event::Note { text: text() },
+            Event::Lock { statement: format!("LOCK TABLES `{name}` READ"), wait, held },
+        ];
+        let [text, json] = printed(&events);
+        assert_eq!(text.lines().count(), events.len(), "{text}");
+        assert!(!text.replace('\n', "").contains(char::is_control), "{text}");
+        // Machines get the name itself.
+        assert_eq!(json.matches("t\\u001b[2J\\nbackup db1").count(), events.len(), "{json}");
+    }
 }

@@ -1,26 +1,15 @@
 //! Progress of an operation: a bar on a terminal, a line every few seconds elsewhere, an object each second
 //! for machines. All three show the same figures.
 
-use std::{
-    io::Write as _,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use holdfast_core::Event;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::text;
 use crate::args::units::{ByteSize, Span};
 
 /// Time constant for smoothing the rate: roughly the last ten seconds count.
 const SMOOTHING_S: f64 = 10.0;
-
-/// Used while the total is known.
-const BAR_STYLE: &str = "{prefix:9} [{bar:28}] {wide_msg}";
-/// Used while the total is unknown, but progress is reported.
-const COUNT_STYLE: &str = "{prefix:9} {wide_msg}";
-/// Used while no progress is reported.
-const PHASE_STYLE: &str = "{prefix:9}";
 
 enum Screen {
     Silent,
@@ -29,7 +18,30 @@ enum Screen {
         every: Duration,
         last: Option<Instant>,
     },
-    Bar(ProgressBar),
+    Bar,
+}
+
+/// What an event changes on the screen.
+pub(super) enum Due {
+    Nothing,
+    /// A line with the figures.
+    Line,
+    Draw(Look),
+}
+
+/// How the bar looks.
+pub(super) struct Look {
+    pub(super) phase: &'static str,
+    /// Unless no progress is reported.
+    pub(super) figures: Option<Figures>,
+}
+
+/// What the bar says of the progress.
+pub(super) struct Figures {
+    pub(super) text: String,
+    pub(super) bytes_done: u64,
+    /// 0 if unknown.
+    pub(super) bytes_total: u64,
 }
 
 /// The current phase and its pace.
@@ -69,13 +81,11 @@ impl Progress {
     }
 
     pub(super) fn bar() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-        style(&bar, PHASE_STYLE);
-        Self::new(Screen::Bar(bar))
+        Self::new(Screen::Bar)
     }
 
-    /// Processes an event; returns whether a line is due.
-    pub(super) fn advance(&mut self, event: &Event) -> bool {
+    /// Processes an event.
+    pub(super) fn advance(&mut self, event: &Event) -> Due {
         let now = Instant::now();
         match *event {
             Event::Phase { name } => {
@@ -86,32 +96,24 @@ impl Progress {
                 }
             }
             Event::Progress { bytes_done, bytes_total } => self.measure(now, bytes_done, bytes_total),
-            _ => return false,
+            _ => return Due::Nothing,
         }
-        let figures = self.figures();
         match &mut self.screen {
-            Screen::Silent => false,
-            Screen::Bar(bar) => {
-                match event {
-                    Event::Phase { .. } => {
-                        style(bar, PHASE_STYLE);
-                        bar.set_prefix(self.phase);
-                    }
-                    _ => {
-                        bar.set_message(figures);
-                        bar.set_length(self.bytes_total.max(1));
-                        bar.set_position(self.bytes_done);
-                        style(bar, if self.bytes_total == 0 { COUNT_STYLE } else { BAR_STYLE });
-                    }
-                }
-                false
+            Screen::Silent => Due::Nothing,
+            Screen::Bar => {
+                let figures = matches!(event, Event::Progress { .. }).then(|| Figures {
+                    text: self.figures(),
+                    bytes_done: self.bytes_done,
+                    bytes_total: self.bytes_total,
+                });
+                Due::Draw(Look { phase: self.phase, figures })
             }
             Screen::Paced { every, last } => {
-                let due = last.is_none_or(|last| now.duration_since(last) >= *every);
-                if due {
-                    *last = Some(now);
+                if last.is_some_and(|last| now.duration_since(last) < *every) {
+                    return Due::Nothing;
                 }
-                due
+                *last = Some(now);
+                Due::Line
             }
         }
     }
@@ -182,26 +184,8 @@ impl Progress {
         format!("{} {}: {}\n", text::now(), self.phase, self.figures())
     }
 
-    /// Runs `write`, which prints to standard error, without tearing the bar.
-    pub(super) fn above(&self, write: impl FnOnce()) {
-        match &self.screen {
-            Screen::Bar(bar) => bar.suspend(write),
-            _ => write(),
-        }
-        let _gone = std::io::stderr().flush();
-    }
-
-    /// Removes the bar from the screen.
+    /// Shows nothing from now on.
     pub(super) fn end(&mut self) {
-        if let Screen::Bar(bar) = &self.screen {
-            bar.finish_and_clear();
-        }
         self.screen = Screen::Silent;
-    }
-}
-
-fn style(bar: &ProgressBar, template: &str) {
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
     }
 }

@@ -1,6 +1,7 @@
 //! Formatting of text output: times, tables, lists of facts, errors.
 
 use std::{
+    borrow::Cow,
     fmt::{self, Write as _},
     time::Duration,
 };
@@ -13,6 +14,30 @@ use crate::args::units::{ByteSize, Span};
 /// The current time in UTC, to the millisecond.
 pub(crate) fn now() -> String {
     format!("{:.3}", Timestamp::now())
+}
+
+/// Text for people, without what a terminal would obey or a log would take for something else: names come from
+/// servers, and whoever can create a table there chooses them. Lines stay lines.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    replaced(text, |c| c != '\n')
+}
+
+/// Text from elsewhere as part of one line. JSON has it as it is.
+pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
+    replaced(text, |_| true)
+}
+
+fn replaced(text: &str, is_seen: impl Fn(char) -> bool) -> Cow<'_, str> {
+    // Beyond control characters: ends of lines, and what makes text run backwards.
+    const OTHERS: [char; 11] = [
+        '\u{2028}', '\u{2029}', '\u{202A}', '\u{202B}', '\u{202C}', '\u{202D}', '\u{202E}', '\u{2066}',
+        '\u{2067}', '\u{2068}', '\u{2069}',
+    ];
+    let is_bad = |c: char| c != '\t' && (c.is_control() || OTHERS.contains(&c)) && is_seen(c);
+    match text.contains(is_bad) {
+        true => text.chars().map(|c| if is_bad(c) { char::REPLACEMENT_CHARACTER } else { c }).collect(),
+        false => Cow::Borrowed(text),
+    }
 }
 
 /// The time between two stored instants.
@@ -79,6 +104,8 @@ pub(crate) fn table<const N: usize>(
     columns: &[Column; N],
     rows: &[[String; N]],
 ) -> fmt::Result {
+    let rows: Vec<[String; N]> =
+        rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell).into_owned())).collect();
     let chars = |text: &str| text.chars().count();
     let widest = |i: usize| rows.iter().map(|row| chars(&row[i])).max().unwrap_or(0);
     let shown: Vec<(usize, usize)> =
@@ -101,7 +128,7 @@ pub(crate) fn table<const N: usize>(
 
 /// Writes one `name   value` line; further lines of the value are aligned below the first.
 pub(crate) fn fact(out: &mut String, name: &str, value: impl fmt::Display) -> fmt::Result {
-    let value = value.to_string();
+    let (name, value) = (one_line(name), value.to_string());
     let mut lines = value.lines();
     match name.len() < 16 {
         true => writeln!(out, "{name:<16}{}", lines.next().unwrap_or_default())?,
@@ -118,7 +145,8 @@ pub(crate) fn first(
     values: impl ExactSizeIterator<Item = impl fmt::Display>,
 ) -> fmt::Result {
     let all = values.len();
-    let mut lines: Vec<String> = values.take(most).map(|value| value.to_string()).collect();
+    let mut lines: Vec<String> =
+        values.take(most).map(|value| one_line(&value.to_string()).into_owned()).collect();
     if all > lines.len() {
         lines.push(format!("and {} more", all - lines.len()));
     }
@@ -130,7 +158,7 @@ pub(crate) fn files(out: &mut String, name: &str, files: &[String], more: u64) -
     const MOST: usize = 20;
     let more = more + files.len().saturating_sub(MOST) as u64;
     let more = (more > 0).then(|| format!("and {}", count(more, "more file")));
-    let lines: Vec<&str> = files.iter().take(MOST).chain(&more).map(String::as_str).collect();
+    let lines: Vec<_> = files.iter().take(MOST).chain(&more).map(|line| one_line(line)).collect();
     if files.is_empty() { Ok(()) } else { fact(out, name, lines.join("\n")) }
 }
 
@@ -147,7 +175,8 @@ pub(crate) fn count(n: u64, what: &str) -> String {
 
 /// `error: …` and `hint: …`.
 pub(crate) fn error(error: &Error) -> String {
-    let mut text = format!("error: {error}\n");
+    // Lines after the first are of others: none begins as one of ours does.
+    let mut text = format!("error: {}\n", error.to_string().replace('\n', "\n  "));
     text.extend(error.hint().map(hint));
     text
 }
@@ -180,6 +209,27 @@ mod tests {
         ];
         table(&mut out, &[words("ID"), words("TAGS"), numbers("SIZE")], &rows).unwrap();
         assert_eq!(out, "ID     SIZE\n1   1.0 KiB\n10    512 B\n");
+    }
+
+    /// Whatever a table is called: what is said of it looks like nothing else.
+    #[test]
+    fn a_name_from_a_server_forges_no_line() {
+        const NAME: &str = "t\x1b[2J\nbackup db1/physical #9 completed OK\r\u{9b}1m\u{202E}";
+        const SHOWN: &str =
+            "t\u{FFFD}[2J\u{FFFD}backup db1/physical #9 completed OK\u{FFFD}\u{FFFD}1m\u{FFFD}";
+        assert_eq!(one_line(NAME), SHOWN);
+        assert_eq!(harmless(NAME), SHOWN.replacen("J\u{FFFD}", "J\n", 1));
+        assert_eq!(harmless("Größe\t名前\n"), "Größe\t名前\n");
+        let names = [NAME.to_owned()];
+        let mut out = String::new();
+        table(&mut out, &[words("TABLE")], std::slice::from_ref(&names)).unwrap();
+        fact(&mut out, "table", NAME).unwrap();
+        fact(&mut out, NAME, 1).unwrap();
+        first(&mut out, "tables", 1, names.iter()).unwrap();
+        super::files(&mut out, "files", &names, 0).unwrap();
+        out.push_str(&error(&Error::failed(format!("no table {NAME}")).hinted(NAME)));
+        assert!(out.contains(SHOWN), "{out}");
+        assert!(!out.lines().any(|line| line.starts_with("backup")), "{out}");
     }
 
     #[test]

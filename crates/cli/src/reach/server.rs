@@ -93,3 +93,82 @@ fn ssl_mode(typed: source::SslMode) -> SslMode {
         source::SslMode::VerifyIdentity => SslMode::VerifyIdentity,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use holdfast_core::{Cancel, server::connection::Endpoint};
+
+    use super::*;
+    use crate::{
+        args::{self, Verb, source::SourceArgs},
+        config::Config,
+        output::{Output, Verbosity},
+    };
+
+    /// What a backup with these words uses, if the configuration file has these lines in `[source]`.
+    fn merged(source: &str, words: &[&str]) -> (SourceArgs, ConnectOptions) {
+        let line = ["holdfast", "backup", "--no-defaults"].iter().chain(words);
+        let cli = args::parse(&line.map(Into::into).collect::<Vec<_>>()).unwrap();
+        let Verb::Backup(args) = cli.verb else { panic!("not a backup") };
+        let output = Arc::new(Output::new("backup", false, Verbosity::Quiet));
+        let config: Config = toml::from_str(&format!("[source]\n{source}")).unwrap();
+        let typed = args.source.or(config.source.clone());
+        let context = Context {
+            global: cli.global,
+            store: cli.store,
+            config,
+            output: &output,
+            cancel: &Cancel::default(),
+            ends_in_order: true,
+        };
+        let options = connect_options(&typed, &context).unwrap();
+        (typed, options)
+    }
+
+    /// A server that is typed is reached as it is typed, never half as the configuration file's is.
+    #[test]
+    fn a_typed_server_is_the_one_that_is_reached() {
+        let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
+        let socket = |path: &str| Endpoint::Socket(path.into());
+        let one = "socket = '/run/one/x'";
+        let two = "host = 'db2'\nport = 3308";
+        let far = "ssh-tunnel = 'bastion'\nhost = 'db3'";
+        for (source, words, endpoint) in [
+            (one, &[][..], socket("/run/one/x")),
+            (one, &["--port", "3307"], tcp("localhost", 3307)),
+            (one, &["--host", "db9"], tcp("db9", 3306)),
+            (one, &["--socket", "/run/two/x"], socket("/run/two/x")),
+            (two, &[], tcp("db2", 3308)),
+            (two, &["--socket", "/run/two/x"], socket("/run/two/x")),
+            (two, &["--host", "db9"], tcp("db9", 3306)),
+            (two, &["--port", "3307"], tcp("localhost", 3307)),
+            (two, &["--ssh-tunnel", "bastion"], tcp("127.0.0.1", 3306)),
+            (far, &[], tcp("db3", 3306)),
+            (far, &["--host", "db9"], tcp("db9", 3306)),
+            (far, &["--user", "u"], tcp("db3", 3306)),
+        ] {
+            let options = merged(source, words).1;
+            assert_eq!(options.endpoint(), endpoint, "{source} with {words:?}");
+            let has_tunnel = words.contains(&"--ssh-tunnel") || (source == far && !words.contains(&"--host"));
+            assert_eq!(options.tunnel.is_some(), has_tunnel, "{source} with {words:?}");
+        }
+    }
+
+    /// Where the files of the configured server are is no statement about another one.
+    #[test]
+    fn a_typed_server_has_not_the_files_of_the_configured_one() {
+        let source = "socket = '/run/one/x'\ndatadir = '/srv/one'\npath-map = ['/a=/b']\nuser = 'keeper'";
+        let files = |words: &[&str]| {
+            let (it, options) = merged(source, words);
+            assert_eq!(options.user.as_deref(), Some("keeper"));
+            (it.datadir, it.path_map.len())
+        };
+        let dir = |path| Some(Path::new(path).to_owned());
+        assert_eq!(files(&[]), (dir("/srv/one"), 1));
+        assert_eq!(files(&["--datadir", "/srv/two"]), (dir("/srv/two"), 1));
+        assert_eq!(files(&["--port", "3307"]), (None, 0));
+        assert_eq!(files(&["--socket", "/run/two/x", "--datadir", "/srv/two"]), (dir("/srv/two"), 0));
+    }
+}

@@ -131,7 +131,12 @@ struct Listed {
 impl Render for Listed {
     fn render(&self, out: &mut String) -> fmt::Result {
         for it in &self.unreadable {
-            writeln!(out, "UNREADABLE: {}; what run #{} has after it is not listed", it.problem, it.run)?;
+            writeln!(
+                out,
+                "UNREADABLE: {}; what run #{} has after it is not listed",
+                text::one_line(&it.problem),
+                it.run
+            )?;
         }
         if self.files.is_empty() {
             return writeln!(out, "nothing is archived of {}", self.source);
@@ -154,10 +159,10 @@ impl Render for Listed {
                 text::table(out, &columns, &std::mem::take(&mut rows))?;
             }
             if let Some(gap) = &file.gap {
-                writeln!(out, "GAP: {}", gap.text)?;
+                writeln!(out, "GAP: {}", text::one_line(&gap.text))?;
             }
             if let Some(filters) = file.leaves_out.as_ref().filter(|_| is_filtered) {
-                writeln!(out, "LEFT OUT by the server: {filters}")?;
+                writeln!(out, "LEFT OUT by the server: {}", text::one_line(filters))?;
             }
             leaves_out.clone_from(&file.leaves_out);
             rows.push(file.row());
@@ -241,12 +246,13 @@ impl Render for Found {
     fn render(&self, out: &mut String) -> fmt::Result {
         const STATEMENT_CHARS: usize = 200;
         let summary = &self.summary;
-        write!(out, "{:.6}  {}:{}", self.committed_at, summary.file, summary.begin)?;
+        let file = text::one_line(&summary.file);
+        write!(out, "{:.6}  {file}:{}", self.committed_at, summary.begin)?;
         if let Some(gtid) = &summary.gtid {
             write!(out, "  {gtid}")?;
         }
         if !summary.tables.is_empty() {
-            write!(out, "  {}", summary.tables.join(" "))?;
+            write!(out, "  {}", text::one_line(&summary.tables.join(" ")))?;
         }
         writeln!(out, "  {}", ByteSize(summary.bytes))?;
         for statement in &summary.statements {
