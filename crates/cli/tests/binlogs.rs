@@ -1,7 +1,6 @@
 //! `binlog` on the command line: an archiver that is killed repeatedly, and the contents of its archive.
 
 use std::{
-    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -12,7 +11,6 @@ use std::{
 
 use holdfast_testkit::{Server, ServerKind, ServerOptions, replica, rng::Rng, sshd::Sshd};
 use mysql::prelude::Queryable as _;
-use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 
 use crate::program::{LOCKS, PASSWORD, Program, Run, run};
