@@ -129,6 +129,8 @@ fn read_trusted(path: &Path) -> io::Result<String> {
 /// Who runs the program.
 struct ThisUser {
     uid: u32,
+    /// Who became root by `sudo`.
+    sudo_uid: Option<u32>,
     /// The group that nobody else is in, if this user has one.
     private_gid: Option<u32>,
 }
@@ -138,7 +140,8 @@ impl ThisUser {
         let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let is_private = has_private_group(uid, gid, &read("/etc/passwd"), &read("/etc/group"));
-        Self { uid, private_gid: is_private.then_some(gid) }
+        let sudo_uid = env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| uid == 0);
+        Self { uid, sudo_uid, private_gid: is_private.then_some(gid) }
     }
 }
 
@@ -172,7 +175,7 @@ fn distrust(owner: u32, group: u32, mode: u32, user: &ThisUser) -> Option<String
     if mode & GROUP_WRITES != 0 && user.private_gid != Some(group) {
         return Some(format!("its group can write to it (mode {shown:o}, group {group}): run chmod g-w"));
     }
-    (owner != ROOT && owner != user.uid)
+    (![ROOT, user.uid].contains(&owner) && user.sudo_uid != Some(owner))
         .then(|| format!("it belongs to another user ({owner}), who is not root: run chown"))
 }
 
@@ -282,12 +285,15 @@ mod tests {
     #[test]
     fn a_file_that_others_can_write_to_is_not_trusted() {
         let (ours, others) = (1000, 1001);
-        let alone = ThisUser { uid: ours, private_gid: Some(1000) };
-        let shared = ThisUser { uid: ours, private_gid: None };
+        let alone = ThisUser { uid: ours, sudo_uid: None, private_gid: Some(1000) };
+        let shared = ThisUser { uid: ours, sudo_uid: None, private_gid: None };
+        let by_sudo = ThisUser { uid: 0, sudo_uid: Some(ours), private_gid: None };
         for (owner, group, mode, user, trusted) in [
             (ours, 1000, 0o644, &shared, true),
             (0, 0, 0o640, &shared, true),
             (others, 1000, 0o600, &shared, false),
+            (ours, 1000, 0o600, &by_sudo, true),
+            (others, 1000, 0o600, &by_sudo, false),
             (others, 0, 0o644, &alone, false),
             (ours, 1000, 0o664, &alone, true),
             (0, 1000, 0o660, &alone, true),

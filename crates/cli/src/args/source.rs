@@ -158,20 +158,18 @@ impl<'de> Deserialize<'de> for PathPair {
 }
 
 impl SourceArgs {
-    /// What was typed, and for the rest what the file says. Two things are one choice each, and taken from the
-    /// file only where nothing about them was typed: which option files are read, and which server is meant.
-    /// Where the file's server has its files says nothing of a server that was typed.
+    /// What was typed, and for the rest what the file says. Which option files are read is one choice, taken from the
+    /// file only where nothing about it was typed. What is typed decides between network and socket, as it does against
+    /// option files; and where the file's server has its files says nothing of a server that was typed.
     pub(crate) fn or(self, mut file: Self) -> Self {
-        if self.names_a_server() {
-            file = Self {
-                host: None,
-                port: None,
-                socket: None,
-                ssh_tunnel: None,
-                datadir: None,
-                path_map: Vec::new(),
-                ..file
-            };
+        let by_network = self.host.is_some() || self.port.is_some() || self.ssh_tunnel.is_some();
+        if by_network {
+            file.socket = None;
+        } else if self.socket.is_some() {
+            (file.host, file.port, file.ssh_tunnel) = (None, None, None);
+        }
+        if by_network || self.socket.is_some() {
+            (file.datadir, file.path_map) = (None, Vec::new());
         }
         let typed_defaults = self.no_defaults
             || self.defaults_file.is_some()
@@ -202,11 +200,6 @@ impl SourceArgs {
             datadir: self.datadir.or(file.datadir),
             path_map: if self.path_map.is_empty() { file.path_map } else { self.path_map },
         }
-    }
-
-    /// Whether it says where a server is reached.
-    fn names_a_server(&self) -> bool {
-        self.host.is_some() || self.port.is_some() || self.socket.is_some() || self.ssh_tunnel.is_some()
     }
 }
 

@@ -1,7 +1,6 @@
 //! `backup`: turns the command line into a complete, listed backup.
 
 use std::{
-    collections::BTreeSet,
     fmt::{self, Write as _},
     io,
     path::PathBuf,
@@ -170,7 +169,7 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     }
     let options = options(args, &hooks, context)?;
     let opened = repository::open_for(context, Act::Backup, "a backup").map(Arc::new);
-    let _turns = source.take_turns(opened.as_ref().ok(), context)?;
+    let turn = source.take_turn_of_hooks(opened.as_ref().ok(), context)?;
     let ready = options.and_then(|options| Ok((opened?, options)));
     let take = |(repo, options): (Arc<Repo>, BackupOptions)| {
         let taken = take(&[repo], method, selection, &options, context).into_iter().next();
@@ -179,6 +178,8 @@ pub(super) fn run(args: BackupArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let id = |taken: &Taken| vec![taken.log.backup_id(taken.run)];
     let (exit, taken) = hooks.around(context, ready, take, id)?;
+    // Before the result is printed, which may take as long as its reader likes.
+    drop(turn);
     context.output.result(exit, &taken);
     Ok(exit)
 }
@@ -221,49 +222,49 @@ impl HookedSource {
     }
 
     /// Refuses a second backup before its hooks run, because they would undo what the first backup's hooks have
-    /// set up: whatever its method, and whichever of the repositories it goes to.
+    /// set up, whatever its method: if a backup with hooks is active on this host, or any backup in each of the
+    /// repositories.
     /// Also waits for housekeeping runs, since hooks may stop things that others wait for.
     ///
-    /// The repository shows a backup only once its first hook is done, and no longer when its second one begins. So
-    /// the turns have to be kept for as long as hooks run.
-    fn take_turns<'a>(
+    /// A repository shows a backup only once its first hook is done, and no longer when its second one begins. So
+    /// the turn has to be kept for as long as hooks run.
+    fn take_turn_of_hooks<'a>(
         &self,
         repos: impl IntoIterator<Item = &'a Arc<Repo>>,
         context: &Context<'_>,
-    ) -> Result<Vec<Turn>> {
-        let Some(source) = &self.name else { return Ok(Vec::new()) };
-        let repos: Vec<_> = repos.into_iter().collect();
-        // In the same order everywhere, so that one of two gets all.
-        let ids: BTreeSet<String> = repos.iter().map(|repo| repo.info().repository_id.to_string()).collect();
-        let mut turns = Vec::new();
-        for id in ids {
-            match self.take_turn(&format!("{id}-{source}")) {
-                Ok(Some(turn)) => turns.push(turn),
-                Ok(None) => {
-                    let text = format!("another backup of {source} with hooks is active on this host");
-                    return Err(Error::new(ErrorKind::Active, text));
-                }
-                Err(error) => context.output.warning(format!(
-                    "another backup that begins at the same moment could run its hooks, too: cannot lock: {error}"
-                )),
+    ) -> Result<Option<Turn>> {
+        let Some(source) = &self.name else { return Ok(None) };
+        let turn = match self.take_turn(source.as_str()) {
+            Ok(Some(turn)) => Some(turn),
+            Ok(None) => {
+                let text = format!("another backup of {source} with hooks is active on this host");
+                return Err(Error::new(ErrorKind::Active, text));
             }
-        }
-        for repo in &repos {
+            Err(error) => {
+                context.output.warning(format!(
+                    "another backup that begins at the same moment could run its hooks, too: cannot lock: {error}"
+                ));
+                None
+            }
+        };
+        let mut first = None;
+        for repo in repos {
             let log = |kind| LogName { source: source.clone(), kind };
             // If the repository does not answer, the backup itself reports it.
             if await_housekeeping(repo, &log(self.kind), context.output.as_ref(), context.cancel).is_err() {
                 context.cancel.check()?;
             }
-            for kind in [Kind::Physical, Kind::Logical] {
-                match run::active(repo, &log(kind)) {
-                    Ok(Some(active)) if !active.keeps_house() => {
-                        return Err(BeginError::Active(Box::new(active)).into());
-                    }
-                    _ => {}
-                }
+            let active = |kind| run::active(repo, &log(kind)).ok().flatten().filter(|it| !it.keeps_house());
+            match active(Kind::Physical).or_else(|| active(Kind::Logical)) {
+                Some(active) => first = first.or(Some(active)),
+                // A copy into another repository is a run like any other, and keeps this one from no backup.
+                None => return Ok(turn),
             }
         }
-        Ok(turns)
+        if let Some(active) = first {
+            return Err(BeginError::Active(Box::new(active)).into());
+        }
+        Ok(turn)
     }
 
     fn take_turn(&self, name: &str) -> io::Result<Option<Turn>> {
@@ -318,7 +319,7 @@ fn run_to(
     let options = options(args, hooks, context)?;
     let opened = repository::open_all_for_backup(context, others, password_file.as_deref());
     let repos = opened.iter().flatten().filter_map(|(_, repo)| repo.as_ref().ok());
-    let _turns = source.take_turns(repos, context)?;
+    let turn = source.take_turn_of_hooks(repos, context)?;
     let ready = options.and_then(|options| Ok((opened?, options)));
     let ids = |taken: &TakenInto| {
         let of = |place: &Place| place.name.as_ref().map(|(log, run)| log.backup_id(*run));
@@ -326,6 +327,7 @@ fn run_to(
     };
     let take = |(opened, options)| take_into(opened, method, selection, &options, context);
     let (exit, taken) = hooks.around(context, ready, take, ids)?;
+    drop(turn);
     context.output.result(exit, &taken);
     Ok(exit)
 }

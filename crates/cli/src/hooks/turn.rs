@@ -1,4 +1,4 @@
-//! The turn of a backup with hooks: on one host, one of a source at a time.
+//! The turn of a backup with hooks: on one host, one of a source at a time, whatever it goes to.
 //!
 //! The repository says which backups are active, but only between their hooks.
 

@@ -127,7 +127,8 @@ mod tests {
         (typed, options)
     }
 
-    /// A server that is typed is reached as it is typed, never half as the configuration file's is.
+    /// A server that is typed is reached as it is typed: by the network or by a socket, whatever the configuration file
+    /// says. What else was not typed comes from the file.
     #[test]
     fn a_typed_server_is_the_one_that_is_reached() {
         let tcp = |host: &str, port| Endpoint::Tcp { host: host.to_owned(), port };
@@ -142,16 +143,18 @@ mod tests {
             (one, &["--socket", "/run/two/x"], socket("/run/two/x")),
             (two, &[], tcp("db2", 3308)),
             (two, &["--socket", "/run/two/x"], socket("/run/two/x")),
-            (two, &["--host", "db9"], tcp("db9", 3306)),
-            (two, &["--port", "3307"], tcp("localhost", 3307)),
-            (two, &["--ssh-tunnel", "bastion"], tcp("127.0.0.1", 3306)),
+            (two, &["--host", "db9"], tcp("db9", 3308)),
+            (two, &["--port", "3307"], tcp("db2", 3307)),
+            (two, &["--ssh-tunnel", "bastion"], tcp("db2", 3308)),
             (far, &[], tcp("db3", 3306)),
             (far, &["--host", "db9"], tcp("db9", 3306)),
+            (far, &["--socket", "/run/two/x"], socket("/run/two/x")),
             (far, &["--user", "u"], tcp("db3", 3306)),
         ] {
             let options = merged(source, words).1;
             assert_eq!(options.endpoint(), endpoint, "{source} with {words:?}");
-            let has_tunnel = words.contains(&"--ssh-tunnel") || (source == far && !words.contains(&"--host"));
+            let has_tunnel =
+                words.contains(&"--ssh-tunnel") || (source == far && !words.contains(&"--socket"));
             assert_eq!(options.tunnel.is_some(), has_tunnel, "{source} with {words:?}");
         }
     }
