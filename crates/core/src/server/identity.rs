@@ -52,7 +52,8 @@ impl Identity {
     /// Whether this is the same server, perhaps some time later. MySQL generates a UUID and keeps it. MariaDB has the
     /// uuid of Aria's logs, which every copy of the data carries along; `server_uid`, a hash of hardware address and
     /// port, which changes with a network card, and which containers on different hosts may share; its address; and
-    /// its `server_id`. Of the last three, one may have changed.
+    /// its `server_id`. Of the last three, one may have changed. One without a uid has to have its address, and either
+    /// of the other two.
     #[must_use]
     pub fn is_same(&self, found: &Identity) -> bool {
         if self.server_uuid.is_some() || found.server_uuid.is_some() {
@@ -62,12 +63,18 @@ impl Identity {
             (Some(known), Some(found)) => known != found,
             _ => false,
         };
-        let evidence = [
-            (&self.hostname, self.port) == (&found.hostname, found.port),
-            self.server_uid.is_some() && self.server_uid == found.server_uid,
-            self.server_id == found.server_id,
-        ];
-        let is_alike = evidence.into_iter().filter(|is_same| *is_same).count() >= 2;
+        let has_same_address = (&self.hostname, self.port) == (&found.hostname, found.port);
+        let has_same_number = self.server_id == found.server_id;
+        let is_alike = match (&self.server_uid, &found.server_uid) {
+            (Some(uid), Some(found)) => {
+                let evidence = [uid == found, has_same_address, has_same_number];
+                evidence.into_iter().filter(|is_same| *is_same).count() >= 2
+            }
+            _ => {
+                let has_same_aria = self.aria_uuid.is_some() && self.aria_uuid == found.aria_uuid;
+                has_same_address && (has_same_number || has_same_aria)
+            }
+        };
         !is_differing(&self.aria_uuid, &found.aria_uuid) && is_alike
     }
 
@@ -142,6 +149,7 @@ mod tests {
         assert!(!mariadb("a", None, "db1").is_same(&mariadb("a", None, "db2")));
         let renumbered = |it: Identity| Identity { server_id: 2, ..it };
         assert!(known.is_same(&renumbered(mariadb("a", Some("u"), "db1"))));
+        assert!(mariadb("a", None, "db1").is_same(&renumbered(mariadb("a", None, "db1"))));
         let told = |uid, hostname| Identity { aria_uuid: None, ..mariadb("", uid, hostname) };
         let container = renumbered(told(Some("u"), "another"));
         assert!(!told(Some("u"), "one").is_same(&container), "containers share hardware addresses");

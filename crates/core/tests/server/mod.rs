@@ -58,17 +58,13 @@ pub(crate) fn group_of_one() -> Server {
     server
 }
 
-/// An address whose connection with this number, counted from 1, leads to `other`; and how many there were.
-fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsize>) {
+/// The port of an address whose connections each lead to the port that `to` says when they are made.
+pub(crate) fn relay(to: impl Fn() -> u16 + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let made = Arc::new(AtomicUsize::new(0));
-    let (usual, else_where, counted) = (server.port(), other.port(), Arc::clone(&made));
     thread::spawn(move || {
         for client in listener.incoming() {
-            let is_astray = counted.fetch_add(1, Ordering::SeqCst) + 1 == number;
-            let to = if is_astray { else_where } else { usual };
-            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to))) else { return };
+            let (Ok(client), Ok(server)) = (client, TcpStream::connect(("127.0.0.1", to()))) else { return };
             for (from, to) in [(&client, &server), (&server, &client)] {
                 let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                 thread::spawn(move || {
@@ -78,7 +74,29 @@ fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsi
             }
         }
     });
-    (port, made)
+    port
+}
+
+/// An address whose connection with this number, counted from 1, leads to `other`; and how many there were.
+fn astray(server: &Server, other: &Server, number: usize) -> (u16, Arc<AtomicUsize>) {
+    let made = Arc::new(AtomicUsize::new(0));
+    let (usual, elsewhere, counted) = (server.port(), other.port(), Arc::clone(&made));
+    let to = move || match counted.fetch_add(1, Ordering::SeqCst) + 1 == number {
+        true => elsewhere,
+        false => usual,
+    };
+    (relay(to), made)
+}
+
+/// Options for [`ACCOUNT`] at a port of this host.
+pub(crate) fn at_port(port: u16) -> ConnectOptions {
+    ConnectOptions {
+        host: Some("127.0.0.1".to_owned()),
+        port: Some(port),
+        user: Some("backup".to_owned()),
+        password: Some(Secret::new("b".to_owned())),
+        ..ConnectOptions::default()
+    }
 }
 
 /// An account that both servers of [`each_led_astray`] need.
@@ -95,14 +113,7 @@ pub(crate) fn each_led_astray(
     let mut refused = 0;
     for number in 2.. {
         let (port, made) = astray(server, other, number);
-        let connect = ConnectOptions {
-            host: Some("127.0.0.1".to_owned()),
-            port: Some(port),
-            user: Some("backup".to_owned()),
-            password: Some(Secret::new("b".to_owned())),
-            ..ConnectOptions::default()
-        };
-        if let Err(error) = run(number, connect) {
+        if let Err(error) = run(number, at_port(port)) {
             let text = error.to_string();
             assert!(text.contains("this is not the server"), "connection {number}: {text}");
             refused += 1;

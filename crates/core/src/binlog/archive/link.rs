@@ -322,8 +322,10 @@ impl Archiver<'_> {
                 resume::next(binlog, tail, refused, is_unasked, is_new)?
             }
             None => {
-                // An archive that begins has the name of the server that was reached.
-                self.reached.require_same(&binlog.identity)?;
+                // An archive that begins has the name of the server that was reached, unless the user gives it one.
+                if self.options.name.is_none() {
+                    self.reached.require_same(&binlog.identity)?;
+                }
                 let (start, warning) = resume::first(binlog, self.repo, &self.log)?;
                 if let Some(warning) = warning {
                     self.warn(warning);

@@ -79,6 +79,8 @@ pub(super) enum Answer {
     Unanswered(Waits),
     /// The server refuses to say what its binlog is.
     Refused(Error),
+    /// Another server answers by now at the address of the one that is archived.
+    Elsewhere,
 }
 
 /// How far the archive was when the questions were asked.
@@ -129,9 +131,16 @@ fn ask(questions: &Questions, with_state: bool, tell: &Sender<Answer>) -> Result
     let connect = ConnectOptions {
         connect_timeout: Some(usual.timeout().min(ANSWER_MAX)),
         answer_timeout: Some(ANSWER_MAX),
+        leads_to: None,
         ..usual.clone()
     };
     let mut session = Session::open(&connect, Purpose::Control)?;
+    if let Some(archived) = &usual.leads_to
+        && archived.require_same(&session.identity()?).is_err()
+    {
+        let _unwanted = tell.send(Answer::Elsewhere);
+        return Ok(());
+    }
     if with_state {
         let _unwanted = tell.send(Answer::State(State::read(&mut session, questions)));
     }

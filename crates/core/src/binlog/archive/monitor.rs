@@ -182,7 +182,8 @@ impl<'a> Monitor<'a> {
                 }
                 Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
                 Ok(Some(Answer::Refused(error))) => return Err(error),
-                Ok(Some(Answer::State(_))) => {}
+                // A later look ends the stream, if it is still so.
+                Ok(Some(Answer::State(_) | Answer::Elsewhere)) => {}
                 Ok(None) if Instant::now() < until && !stream.is_waited_for() => {}
                 // The stream continues without the answer.
                 Ok(None) => {
@@ -232,6 +233,11 @@ impl<'a> Monitor<'a> {
             Ok(Some(Answer::Unanswered(then))) => self.unanswered = Some(then),
             // Otherwise it would never be known what the binlog leaves out.
             Ok(Some(Answer::Refused(error))) => return Err(error.into()),
+            // It may have taken the place of the archived one, which stays up and has nothing more to send.
+            Ok(Some(Answer::Elsewhere)) => {
+                let text = "another server answers at its address by now";
+                return Err(StreamEnd::Lost(SqlError::new(SqlCause::Lost, text)));
+            }
             Ok(Some(Answer::Contents(contents))) => {
                 looks.is_told = true;
                 self.has_answered(contents.filters, recorder);
