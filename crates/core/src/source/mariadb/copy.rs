@@ -55,7 +55,7 @@ impl Capture<'_> {
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
         let listing = self.list(Look::Early)?;
         self.copier.context.progress.expect(listing.size_bytes());
-        self.warn_of_fixed_places(&listing.tablespaces);
+        self.warn_of_fixed_places(&listing);
         self.copy_tablespaces(listing.tablespaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
@@ -65,10 +65,14 @@ impl Capture<'_> {
         Ok(())
     }
 
-    /// Warns of files outside the data directory if the redo is encrypted: it names their places, and no
-    /// restore can change that.
-    fn warn_of_fixed_places(&self, found: &[TablespaceEntry]) {
-        let mut outside = found.iter().filter(|found| found.role == Role::Tablespace && found.entry.outside);
+    /// Warns of tables with DATA DIRECTORY if the redo is encrypted: it names their places, and no restore can
+    /// change that. Files behind a link it names by their places in the data directory.
+    fn warn_of_fixed_places(&self, listing: &Listing) {
+        let has_link = |found: &&TablespaceEntry| {
+            let stem = found.entry.path.strip_suffix(".ibd");
+            stem.is_some_and(|stem| listing.others.contains_key(&format!("{stem}.isl")))
+        };
+        let mut outside = listing.tablespaces.iter().filter(has_link);
         if let Some(first) = outside.next().filter(|_| self.baseline.is_some()) {
             let others = match outside.count() {
                 0 => String::new(),
@@ -77,7 +81,8 @@ impl Capture<'_> {
             self.listener.event(Event::Warning {
                 text: format!(
                     "{}{others} outside the data directory: the encrypted redo log contains their paths, so \
-                     a restore must put these tables in the same place (restore --map DIR=DIR)",
+                     a restore must put these tables in the same place (restore --map DIR=DIR), and no table \
+                     can be taken out of this backup alone",
                     first.entry.path
                 ),
             });

@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_core::{Event, Listener};
-use holdfast_testkit::server::copy_datadir;
+use holdfast_testkit::{encryption::Encryption, server::copy_datadir};
 use mysql::{Conn, prelude::Queryable};
 
 use super::*;
@@ -465,4 +465,59 @@ fn mariadb_11_8_a_system_tablespace_that_shrinks_is_restored() {
     let server = Server::attach(stage.source.kind(), onto.target_dir, needed).unwrap();
     assert!(bytes(&server) < long_bytes);
     stage.catch_up(&second, &Restored { server });
+}
+
+/// Encrypted redo, too, names the files of a schema whose directory is a link by their places in the data directory:
+/// they come home, or go wherever they are mapped to, and the backup warns of nothing.
+#[test]
+fn mariadb_10_11_a_linked_schema_with_encrypted_redo_comes_home_or_goes_anywhere() {
+    let (kind, dir) = (ServerKind::MariaDb1011, tempfile::tempdir().unwrap());
+    let Encryption { server_options, prepare_options, .. } =
+        Encryption::new(kind, dir.path(), ServerOptions::default()).unwrap();
+    let mut source = Server::start(kind, server_options.clone()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE linked",
+            "CREATE TABLE linked.t (i INT PRIMARY KEY, v VARCHAR(100))",
+            "INSERT INTO linked.t SELECT seq, REPEAT('a', 50) FROM linked.seq_1_to_1000",
+        ])
+        .unwrap();
+    source.stop().unwrap();
+    let (schema, there) = (source.datadir().join("linked"), source.home().join("elsewhere/linked"));
+    fs::create_dir(there.parent().unwrap()).unwrap();
+    fs::rename(&schema, &there).unwrap();
+    symlink(&there, &schema).unwrap();
+    source.run().unwrap();
+    source
+        .exec_all([
+            "INSERT INTO linked.t SELECT seq, REPEAT('b', 50) FROM linked.seq_2000_to_3000",
+            "RENAME TABLE linked.t TO linked.r",
+        ])
+        .unwrap();
+    let repo = new_repo(&dir.path().join("repo"));
+    let mut stage = Stage { server_options, prepare_options, ..Stage::with_repo(source, repo, dir) };
+    let heard = Warnings::default();
+    let backup = backup::run(&stage.repo, &stage.options(), &heard, &Cancel::default()).unwrap();
+    assert!(!heard.heard().iter().any(|said| said.contains("--map")), "{:?}", heard.heard());
+    let restored = stage.restore_recovered(&backup);
+    assert!(fs::symlink_metadata(restored.server.datadir().join("linked/r.ibd")).unwrap().is_file());
+    stage.catch_up(&backup, &restored);
+    drop(restored);
+
+    stage.source.stop().unwrap();
+    let gone = there.with_file_name("gone");
+    fs::rename(&there, &gone).unwrap();
+    for (name, to) in [("new", stage.dir.path().join("new")), ("same", there.clone())] {
+        let options = RestoreOptions {
+            target_dir: stage.dir.path().join(format!("mapped-{name}")),
+            maps: vec![(there.clone(), to.clone())],
+            ..stage.restore_options(backup.run.backup)
+        };
+        restore::run(&stage.repo, &log(), RunNo(backup.run.backup), &options, &Told, &Cancel::default())
+            .unwrap();
+        let server = Server::attach(kind, &options.target_dir, stage.server_options.clone()).unwrap();
+        assert!(open_files(&server).contains(&to.join("r.ibd")), "{name}");
+        check_tables(&server).unwrap();
+        assert_eq!(server.value::<u64>("SELECT COUNT(*) FROM linked.r").unwrap(), 2001, "{name}");
+    }
 }
