@@ -482,12 +482,10 @@ pub(crate) mod tests {
     /// and no part of the backup is restored, whether that has the file or not.
     #[test]
     fn encrypted_redo() {
+        fn fixed(maps: &[(PathBuf, PathBuf)]) -> Layout<'_> {
+            Layout { fixed: HashSet::from([path("db/t.ibd")]), ..layout(Flavor::MariaDb, maps) }
+        }
         let outside = item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/db/t.ibd"));
-        let fixed = |maps| {
-            let mut layout = layout(Flavor::MariaDb, maps);
-            layout.fixed.insert(path("db/t.ibd"));
-            layout
-        };
         let decide = |maps: &[(PathBuf, PathBuf)]| fixed(maps).decide(&outside);
         assert_eq!(decide(&[]).unwrap_err().kind(), ErrorKind::Usage);
         assert!(decide(&[("/fast".into(), "/srv".into())]).is_err());
