@@ -134,7 +134,7 @@ impl Capture<'_> {
             let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
-                rewritten.refuse_beyond(self.limit_of_rewriting())?;
+                rewritten.after(self.tried.take()).refuse_beyond(&self.limit_of_rewriting())?;
             }
         }
     }
@@ -156,6 +156,7 @@ impl Capture<'_> {
         connect: &ConnectOptions,
         writing_max: Duration,
     ) -> std::result::Result<Position, Stopped> {
+        self.tried = None;
         self.copier.context.lift_limits();
         self.copier.context.drain()?;
         // A redo reader that does not keep up must fail before anything is blocked.
@@ -269,7 +270,7 @@ impl Capture<'_> {
         }
         rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copy_tablespaces(rescan.copy)?;
-        self.copy_other_files(&listing.others)?;
+        self.tried = Some(self.copy_other_files(&listing.others)?);
         let why = match (closed.is_empty(), &self.baseline) {
             (true, _) => "page 0 is in the server's memory only",
             (false, None) => "imported during the backup",
