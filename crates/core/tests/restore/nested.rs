@@ -75,7 +75,7 @@ fn what_a_filesystem_has_lost_is_left_where_it_is() {
         let lost = datadir.join("x/lost+found");
         fs::create_dir(&lost).unwrap();
         fs::write(lost.join("#12"), "lost").unwrap();
-        fs::set_permissions(&lost, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&lost, fs::Permissions::from_mode(0o000)).unwrap();
         lost
     };
     let lost = lose(source.datadir());
