@@ -121,7 +121,7 @@ struct Capture<'a> {
     baseline: Option<Baseline>,
     /// Whether some tables must be closed to writes at the end.
     closes_tables: bool,
-    /// What the last attempt copied again while it held a lock.
+    /// What the last attempt that got so far copied again while it held a lock.
     tried: Option<Rewritten>,
     /// Links that lead nowhere, of which the user has been warned.
     leftovers: BTreeSet<String>,

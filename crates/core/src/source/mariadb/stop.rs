@@ -134,7 +134,7 @@ impl Capture<'_> {
             let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
-                rewritten.after(self.tried.take()).refuse_beyond(&self.limit_of_rewriting())?;
+                rewritten.after(self.tried.clone()).refuse_beyond(&self.limit_of_rewriting())?;
             }
         }
     }
@@ -156,7 +156,6 @@ impl Capture<'_> {
         connect: &ConnectOptions,
         writing_max: Duration,
     ) -> std::result::Result<Position, Stopped> {
-        self.tried = None;
         self.copier.context.lift_limits();
         self.copier.context.drain()?;
         // A redo reader that does not keep up must fail before anything is blocked.

@@ -96,7 +96,7 @@ struct Capture<'a> {
     /// keeps redo logging from being switched (verified on 9.7.4), and statements that wait for this lock are
     /// counted, too.
     alter_instance_count: Option<u64>,
-    /// What the last attempt copied again while it held a lock.
+    /// What the last attempt that got so far copied again while it held a lock.
     tried: Option<Rewritten>,
     stats: CaptureStats,
     listener: &'a dyn Listener,

@@ -137,13 +137,12 @@ impl Capture<'_> {
             let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
-                rewritten.after(self.tried.take()).refuse_beyond(&self.limit_of_rewriting())?;
+                rewritten.after(self.tried.clone()).refuse_beyond(&self.limit_of_rewriting())?;
             }
         }
     }
 
     fn try_to_stop(&mut self, lock: &mut InstanceLock) -> std::result::Result<Position, Stopped> {
-        self.tried = None;
         self.copier.context.lift_limits();
         self.copier.context.drain()?;
         let mut looks = Looks::open(self.connect, self.options.locks.wait_max)?;
