@@ -6,6 +6,7 @@
 // Used everywhere. `points` are where tests stop the process; `holdfast_repo::hooks` are the same in a
 // writer.
 mod child;
+mod data_directory;
 pub mod error;
 pub mod event;
 mod foreign_files;

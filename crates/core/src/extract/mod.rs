@@ -36,10 +36,12 @@ use extraction::Extraction;
 use work::WorkDir;
 
 use crate::{
+    data_directory::refuse_inside,
     error::Result,
     event::{Cancel, Event, Listener},
     logical::load::Unfinished,
     points::point,
+    real_path::real_path,
     restore,
     watch::Watch,
 };
@@ -51,6 +53,7 @@ pub fn plan(
     options: &ExtractOptions,
     cancel: &Cancel,
 ) -> Result<ExtractPlan> {
+    refuse_inside(&real_path(&options.work_place)?)?;
     let extraction = Extraction::look(repo, origin, options, cancel)?;
     let mut attempt = extraction.first_attempt(cancel)?;
     let place = existing(&options.work_place).join("holdfast-extract");
@@ -77,6 +80,7 @@ pub fn run(
 ) -> Result<Extracted> {
     let watch = Watch::new(listener);
     watch.phase("choose");
+    refuse_inside(&real_path(&options.work_place)?)?;
     let extraction = Extraction::look(repo, origin, options, cancel).map_err(|error| error.at(repo))?;
     let unfinished = options.target.as_ref().and_then(|target| target.unfinished.as_ref());
     let wanted = unfinished.map(Unfinished::repository);

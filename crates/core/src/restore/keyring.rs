@@ -26,7 +26,10 @@ use super::{
     options::RestoreOptions,
     target::{Tree, io_failed, names::own_path},
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    server::ServerFacts,
+};
 
 const COMPONENT: &str = "component_keyring_file";
 const CONFIG: &str = "component_keyring_file.cnf";
@@ -42,6 +45,12 @@ const MODE: u16 = 0o640;
 pub(super) fn is_file(opened: &Opened) -> bool {
     opened.server.version.flavor == Flavor::MySql
         && opened.server.encryption.key_providers.iter().any(|provider| provider.contains(COMPONENT))
+}
+
+/// Whether the server that recovers writes no keys anywhere: it has none, or a file that it is told not to write to.
+pub(super) fn is_only_read(server: &ServerFacts) -> bool {
+    let mut providers = server.encryption.key_providers.iter();
+    providers.all(|provider| server.flavor() == Flavor::MySql && provider.contains(COMPONENT))
 }
 
 /// What was done about the component's configuration.
@@ -186,6 +195,7 @@ fn config(path: &Path) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{restore::tests::facts, server::ServerVersion};
 
     /// What the source wrote is read, whatever else it says, and what we write says that nothing may be
     /// written.
@@ -198,6 +208,25 @@ mod tests {
         assert!(String::from_utf8_lossy(&config(Path::new("/k"))).contains("\"read_only\":true"));
         for bad in [&b"{\"read_local_config\": true}"[..], b"", b"[1]", b"{\"path\": 7}"] {
             assert_eq!(path_in(bad), None);
+        }
+    }
+
+    /// Only of the component with a file is it known that its keys are not written to.
+    #[test]
+    fn providers() {
+        const FILE: &str = "file://component_keyring_file";
+        for (version, providers, is_read) in [
+            ("9.7.4", &[][..], true),
+            ("9.7.4", &[FILE], true),
+            ("9.7.4", &[FILE, "file://component_keyring_kmip"], false),
+            ("9.7.4", &["keyring_vault"], false),
+            ("10.11.19-MariaDB", &[], true),
+            ("10.11.19-MariaDB", &["file_key_management"], false),
+        ] {
+            let mut server = facts();
+            server.version = ServerVersion::parse(version).unwrap();
+            server.encryption.key_providers = providers.iter().map(ToString::to_string).collect();
+            assert_eq!(is_only_read(&server), is_read, "{version} {providers:?}");
         }
     }
 }

@@ -13,7 +13,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use holdfast_formats::{Flavor, SpaceId, table_name, tablespace::is_shared};
-use holdfast_repo::format::item::{Item, ItemPath, Tablespace};
+use holdfast_repo::format::item::{FileRole, Item, ItemPath, Tablespace};
 
 use crate::logical::selection::{SYSTEM_SCHEMAS, Selection};
 
@@ -68,6 +68,10 @@ impl TablePart {
         let tablespace = item.tablespace;
         let is_needed = |it: Tablespace| self.spaces.contains(&it.space) || is_shared(self.flavor, it.flags);
         if tablespace.is_some_and(is_needed) {
+            return true;
+        }
+        let outside = item.outside.is_some() && item.role == FileRole::Tablespace;
+        if outside && self.flavor == Flavor::MySql {
             return true;
         }
         // So new that its first page was not written yet: the redo makes it,

@@ -101,7 +101,7 @@ impl Roots {
         for tree in trees {
             tree.sync_all().map_err(|error| io_failed("write", tree.path(), error))?;
         }
-        Ok(())
+        self.target.sync_mounted().map_err(|error| io_failed("write", self.target.path(), error))
     }
 
     /// Makes the names in all directories durable. The files are durable already:

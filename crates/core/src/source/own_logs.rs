@@ -85,6 +85,7 @@ impl OwnLogs {
             || self.by_channel.iter().any(by_channel)
             // Multi-source replication names its files after the connection.
             || (!path.contains('/') && (is_replica_state(path) || is_left_behind(path)))
+            || is_foreign(path.as_bytes())
             // A restore gives such names to incomplete files, and accepts no file that has one. Servers
             // create none.
             || path.ends_with(".partial")
@@ -98,9 +99,9 @@ fn is_log_suffix(suffix: &str) -> bool {
     (number.len() >= 6 && number.bytes().all(|b| b.is_ascii_digit())) || ["index", "state"].contains(&suffix)
 }
 
-/// Whether a restore has put this there for itself, or whether it is no server's at all.
+/// Whether a restore has put this there for itself.
 fn is_left_behind(name: &str) -> bool {
-    is_foreign(name.as_bytes()) || name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
+    name.starts_with("holdfast-restore.") || name.starts_with("#holdfast-")
 }
 
 fn is_replica_state(name: &str) -> bool {

@@ -21,15 +21,17 @@ const FASTER_UNDER_LOCK: f64 = 1.5;
 /// How long a lock may be held, and the option that sets this.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
-    pub(super) held_max: Duration,
-    pub(super) option: &'static str,
+    held_max: Duration,
+    option: &'static str,
+    /// Whether a pass beside the running server tells how long one under a lock takes: not if the read rate is
+    /// limited on request.
+    passes_tell: bool,
 }
 
 impl Limit {
-    /// How long copying tables without redo again under a lock may take. `None` if the read rate is limited
-    /// on request: then a pass tells nothing about that.
-    pub(super) fn of(options: &CaptureOptions, held_max: Duration, option: &'static str) -> Option<Self> {
-        options.read_bytes_per_s_max.is_none().then_some(Self { held_max, option })
+    /// How long copying tables without redo again under a lock may take.
+    pub(super) fn of(options: &CaptureOptions, held_max: Duration, option: &'static str) -> Self {
+        Self { held_max, option, passes_tell: options.read_bytes_per_s_max.is_none() }
     }
 }
 
@@ -58,6 +60,8 @@ pub(super) struct Rewritten {
     pub(super) bytes: u64,
     largest: Vec<String>,
     took: Duration,
+    /// How long copying as much would have taken under the lock, by an attempt that did.
+    took_under_lock: Option<Duration>,
 }
 
 impl Rewritten {
@@ -68,7 +72,7 @@ impl Rewritten {
         Self {
             bytes: by_size.iter().map(|entry| entry.size_bytes).sum(),
             largest: by_size.into_iter().take(NAMED).map(|entry| entry.path.clone()).collect(),
-            took: Duration::ZERO,
+            ..Self::default()
         }
     }
 
@@ -77,10 +81,20 @@ impl Rewritten {
         Self { took, ..self }
     }
 
+    /// Adds what an attempt before it copied under the lock, where nothing limits the rate of reading: another would
+    /// copy this as fast.
+    pub(super) fn after(self, tried: Option<Self>) -> Self {
+        let tried = tried.filter(|tried| tried.bytes > 0);
+        let share = |tried: &Self| self.bytes as f64 / tried.bytes as f64;
+        let took_under_lock = tried.map(|tried| tried.took.mul_f64(share(&tried)));
+        Self { took_under_lock, ..self }
+    }
+
     /// The message for the case that this much cannot be copied again in the time that the lock may be held.
-    pub(super) fn beyond(&self, limit: Option<Limit>) -> Option<String> {
-        let Limit { held_max, option } = limit?;
-        let forecast = self.took.div_f64(FASTER_UNDER_LOCK);
+    pub(super) fn beyond(&self, limit: &Limit) -> Option<String> {
+        let Limit { held_max, option, passes_tell } = *limit;
+        let by_pass = || passes_tell.then(|| self.took.div_f64(FASTER_UNDER_LOCK));
+        let forecast = self.took_under_lock.or_else(by_pass)?;
         if self.bytes <= LITTLE_BYTES || forecast <= held_max {
             return None;
         }
@@ -94,7 +108,7 @@ impl Rewritten {
     }
 
     /// Fails in that case.
-    pub(super) fn refuse_beyond(&self, limit: Option<Limit>) -> Result<()> {
+    pub(super) fn refuse_beyond(&self, limit: &Limit) -> Result<()> {
         match self.beyond(limit) {
             None => Ok(()),
             Some(said) => Err(Error::failed(said)
@@ -131,7 +145,8 @@ mod tests {
     /// Files that cannot be copied in time are refused, naming the largest.
     #[test]
     fn what_does_not_fit_is_refused_by_name() {
-        let limit = Some(Limit { held_max: Duration::from_secs(10), option: "--lock-max" });
+        let limit = &Limit { held_max: Duration::from_secs(10), option: "--lock-max", passes_tell: true };
+        let slow = &Limit { passes_tell: false, ..*limit };
         let refused = |rewritten: &Rewritten, limit| {
             rewritten.refuse_beyond(limit).err().map(|error| error.to_string())
         };
@@ -142,7 +157,14 @@ mod tests {
             text.contains("db/t3.MYD, db/t1.MYD, db/t2.MYD)") && text.ends_with("--lock-max allows 10.0 s"),
             "{text}"
         );
-        assert_eq!(refused(&much, None), None);
+        assert_eq!(refused(&much, slow), None);
+        // Half as much took 6 s under the lock.
+        let tried = |secs| Some(rewritten(&[510], Duration::from_secs(secs)));
+        let text = refused(&much.clone().after(tried(6)), slow).unwrap();
+        assert!(text.contains("would take about 12.0 s"), "{text}");
+        assert_eq!(refused(&much.clone().after(tried(4)), slow), None);
+        assert_eq!(refused(&much.clone().after(tried(4)), limit), None);
+        assert_eq!(refused(&much.clone().after(Some(rewritten(&[], Duration::ZERO))), slow), None);
         assert_eq!(refused(&rewritten(&[1, 300, 20, 700], Duration::from_secs(14)), limit), None);
         assert_eq!(refused(&rewritten(&[1, 10], Duration::from_secs(100)), limit), None);
     }

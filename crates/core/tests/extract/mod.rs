@@ -35,6 +35,7 @@ use crate::{
 };
 
 pub(crate) mod interrupted;
+mod outside;
 
 fn log() -> LogName {
     LogName { source: source(), kind: Kind::Physical }

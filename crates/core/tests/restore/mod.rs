@@ -30,6 +30,7 @@ use mysql::prelude::Queryable;
 use crate::listeners::Told;
 
 mod killed;
+mod nested;
 mod owner;
 mod rebuilt;
 mod redo;

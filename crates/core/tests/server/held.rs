@@ -173,6 +173,23 @@ fn the_limit_releases() {
     });
 }
 
+/// What the server refuses to release ends with the session: nothing stays locked, and the holder is told.
+#[test]
+fn a_release_that_is_refused_ends_the_session() {
+    for kind in MARIADB {
+        let server = start(kind);
+        server.exec_all(["CREATE DATABASE d", "CREATE TABLE d.t (i INT)"]).unwrap();
+        let mut stages = BackupStages::open(&options(&server), unlimited()).unwrap();
+        enter_all(&mut stages);
+        // In such a transaction the server accepts no statement that would commit it.
+        stages.session().exec("XA START 'open'").unwrap();
+        let error = stages.release().unwrap_err();
+        assert!(error.to_string().contains("XAER_RMFAIL"), "{error}");
+        eventually(FREE_MAX, "released with the session", || passes(&server, "INSERT INTO d.t VALUES (1)"));
+        assert!(stages.enter(Stage::Start).is_err() && stages.session().alive().is_err());
+    }
+}
+
 /// MySQL: the instance lock blocks DDL, tables are locked in the same session, and each lock is released.
 #[test]
 fn instance_lock() {

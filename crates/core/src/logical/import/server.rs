@@ -25,6 +25,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::{
+    data_directory::refuse_inside,
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
     logical::{
@@ -108,6 +109,7 @@ impl Home {
         let shown = wanted.work_dir.display();
         let parent = wanted.work_dir.canonicalize();
         let parent = parent.context_kind(ErrorKind::Usage, format!("look at {shown}"))?;
+        refuse_inside(&parent)?;
         sweep(&parent);
         let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&parent);
         let dir = dir.context(format!("make a directory in {shown}"))?;

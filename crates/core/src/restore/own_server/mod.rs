@@ -22,7 +22,7 @@ use std::{
 use holdfast_formats::Flavor;
 
 use super::{
-    keyring::Keyring,
+    keyring::{self, Keyring},
     opened::Opened,
     options::RestoreOptions,
     plan::Plan,
@@ -153,13 +153,11 @@ impl<'a> PrivateFiles<'a> {
         Ok(ServerRun { binary, arguments, stdin, scratch, run_as, time_zone, writes: self.writes() })
     }
 
-    /// What is replayed is what a backup or an archive says. So the server writes to its files only, unless
-    /// options of the user or keys may have it write elsewhere.
+    /// What is recovered and replayed is what a backup or an archive says. So the server writes to its files only,
+    /// unless options of the user or keys may have it write elsewhere.
     fn writes(&self) -> Option<Vec<PathBuf>> {
-        let may_need_more = !self.options.prepare_options.is_empty()
-            || self.options.keyring.is_some()
-            || !self.server.encryption.key_providers.is_empty();
-        (!may_need_more).then(|| self.places.clone())
+        let is_confined = self.options.prepare_options.is_empty() && keyring::is_only_read(self.server);
+        is_confined.then(|| self.places.clone())
     }
 
     /// Where the redo is.

@@ -5,7 +5,10 @@
 //! not even on the source's own host.
 //!
 //! - MariaDB: a table with DATA DIRECTORY becomes an ordinary one: its file goes where its `.isl` was, the
-//!   `.isl` is dropped, and the captured redo is rewritten to say so ([`crate::restore::redo`]).
+//!   `.isl` is dropped, and the captured redo is rewritten to say so ([`crate::restore::redo`]). Encrypted redo
+//!   cannot be: recovery opens such a file where it was, so it is restored there (`--map`) or not at all. That
+//!   is so of tables with an `.isl` only. The redo names files behind a link, as of a whole schema, by their
+//!   place in the data directory.
 //! - MySQL: the dictionary remembers absolute paths, and the server finds a moved file by its space id when
 //!   it scans its data directory ("is moved to"). A general tablespace must not be in a subdirectory of it,
 //!   but may be directly in it. Verified on 9.7.4: general, undo and DATA DIRECTORY tablespaces were
@@ -99,12 +102,13 @@ pub(crate) enum Decision {
 /// Decides item by item, and ensures that no two go to the same place.
 pub(crate) struct Layout<'a> {
     flavor: Flavor,
-    redo_encrypted: bool,
     maps: &'a [(PathBuf, PathBuf)],
     /// The part of the backup to restore; `None`: all of it.
     part: Option<&'a TablePart>,
     /// Names at the top of the target that several files of the backup would have.
     contested: HashSet<Vec<u8>>,
+    /// Files that encrypted redo names by where the source had them.
+    fixed: HashSet<ItemPath>,
     /// Where the target and the mapped places really are: two mappings may lead to one.
     target: PathBuf,
     places: Vec<PathBuf>,
@@ -112,23 +116,21 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    pub(crate) fn new(
-        flavor: Flavor,
-        redo_encrypted: bool,
-        maps: &'a [(PathBuf, PathBuf)],
-        target: &Path,
-    ) -> Result<Self> {
-        let (contested, taken) = Default::default();
+    pub(crate) fn new(flavor: Flavor, maps: &'a [(PathBuf, PathBuf)], target: &Path) -> Result<Self> {
+        let (contested, fixed, taken) = Default::default();
         let places = maps.iter().map(|(_, to)| real_path(to)).collect::<Result<_>>()?;
         let target = real_path(target)?;
-        Ok(Self { flavor, redo_encrypted, maps, part: None, contested, target, places, taken })
+        Ok(Self { flavor, maps, part: None, contested, fixed, target, places, taken })
     }
 
     /// A layout for the items of a backup.
     pub(crate) fn of(opened: &Opened, options: &'a RestoreOptions) -> Result<Self> {
-        let (flavor, redo_encrypted) = (opened.server.version.flavor, opened.redo_encrypted());
-        let mut layout = Self::new(flavor, redo_encrypted, &options.maps, &options.target_dir)?;
+        let flavor = opened.server.version.flavor;
+        let mut layout = Self::new(flavor, &options.maps, &options.target_dir)?;
         layout.part = options.part.as_ref();
+        if flavor == Flavor::MariaDb && opened.redo_encrypted() {
+            layout.fixed = fixed_files(opened)?;
+        }
         let mut claims: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for item in opened.backup.items() {
             let item = item?;
@@ -174,6 +176,11 @@ impl<'a> Layout<'a> {
             return Ok(Decision::Dropped(why));
         }
         if let Some(part) = self.part {
+            if let Some(outside) = &item.outside
+                && self.is_fixed(item)
+            {
+                return Err(not_in_part(item, outside));
+            }
             let home = match &item.outside {
                 Some(outside) => self.home_path(item, outside)?,
                 None => item.path.clone(),
@@ -202,27 +209,18 @@ impl<'a> Layout<'a> {
     fn outside(&self, item: &Item, outside: &[u8]) -> Result<Decision> {
         let mapped = if is_table(item) { self.mapped(outside)? } else { None };
         let innodb = matches!(item.role, FileRole::Tablespace);
-        let encrypted = innodb && self.flavor == Flavor::MariaDb && self.redo_encrypted;
+        let fixed = self.is_fixed(item);
         let Some((place, to)) = mapped else {
-            if encrypted {
-                return Err(Error::new(
-                    ErrorKind::Usage,
-                    format!(
-                        "{} was at {}; the redo names that path, and cannot be rewritten because it is \
-                         encrypted",
-                        item.path,
-                        String::from_utf8_lossy(outside)
-                    ),
-                )
-                .hinted(
-                    "restore on a host where that path is free, and name it with --map: \
-                     --map DIR=DIR, both the same",
+            if fixed {
+                return Err(cannot_move(item, outside).hinted(
+                    "restore the whole backup into a directory, on a host where that path is free, and name \
+                     it with --map: --map DIR=DIR, both the same",
                 ));
             }
             let place = Place::home(self.home_path(item, outside)?);
             return Ok(Decision::File { place, held: is_held(item) });
         };
-        if encrypted && to.as_os_str().as_bytes() != outside {
+        if fixed && to.as_os_str().as_bytes() != outside {
             return Err(Error::new(
                 ErrorKind::Usage,
                 format!(
@@ -237,15 +235,16 @@ impl<'a> Layout<'a> {
             (Flavor::MySql, true) => Pointer::Told,
             (Flavor::MariaDb, true) => {
                 let isl = isl_of(&item.path)?;
-                if encrypted {
-                    Pointer::IslOnly { isl }
-                } else {
-                    Pointer::Isl { data: item.path.clone(), isl }
-                }
+                if fixed { Pointer::IslOnly { isl } } else { Pointer::Isl { data: item.path.clone(), isl } }
             }
             (_, false) => Pointer::Link(item.path.clone()),
         };
         Ok(Decision::Mapped { place, pointer })
+    }
+
+    /// Whether recovery opens the file where the source had it, whatever is restored.
+    fn is_fixed(&self, item: &Item) -> bool {
+        item.role == FileRole::Tablespace && self.fixed.contains(&item.path)
     }
 
     /// The mapping that covers `outside`, if any: the longest wins.
@@ -321,6 +320,36 @@ impl<'a> Layout<'a> {
     }
 }
 
+/// Tables of MariaDB with an `.isl`: the redo names their files by the paths in those.
+fn fixed_files(opened: &Opened) -> Result<HashSet<ItemPath>> {
+    let mut fixed = HashSet::new();
+    for item in opened.backup.items() {
+        if let Some(stem) = item?.path.as_bytes().strip_suffix(b".isl") {
+            let data = ItemPath::new([stem, b".ibd"].concat());
+            fixed.insert(data.map_err(|error| Error::damaged(error.to_string()))?);
+        }
+    }
+    Ok(fixed)
+}
+
+fn cannot_move(item: &Item, outside: &[u8]) -> Error {
+    let was = String::from_utf8_lossy(outside);
+    let text = format!(
+        "{} was at {was}; the redo names that path, and cannot be rewritten because it is encrypted",
+        item.path
+    );
+    Error::new(ErrorKind::Usage, text)
+}
+
+/// A part is recovered wherever there is room, maybe on the source's own host: recovery would roll back in the
+/// file that the source has there.
+fn not_in_part(item: &Item, outside: &[u8]) -> Error {
+    cannot_move(item, outside).hinted(
+        "no table can be taken out of this backup: restore the whole backup into a directory, on a host where \
+         that path is free, with restore --map DIR=DIR, both the same",
+    )
+}
+
 /// Whether a mapping can put the file elsewhere.
 pub(super) fn is_table(item: &Item) -> bool {
     matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile)
@@ -373,6 +402,7 @@ pub(crate) mod tests {
     use holdfast_repo::format::item::{ItemMap, Tablespace};
 
     use super::*;
+    use crate::logical::Selection;
 
     pub(crate) fn path(text: &str) -> ItemPath {
         ItemPath::new(text).unwrap()
@@ -393,8 +423,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn layout(flavor: Flavor, redo_encrypted: bool, maps: &[(PathBuf, PathBuf)]) -> Layout<'_> {
-        Layout::new(flavor, redo_encrypted, maps, Path::new("/srv/target")).unwrap()
+    fn layout(flavor: Flavor, maps: &[(PathBuf, PathBuf)]) -> Layout<'_> {
+        Layout::new(flavor, maps, Path::new("/srv/target")).unwrap()
     }
 
     fn home(text: &str, held: bool) -> Decision {
@@ -404,7 +434,7 @@ pub(crate) mod tests {
     /// Without a mapping every file is in the target, and the server finds it there.
     #[test]
     fn everything_comes_home() {
-        let mut maria = layout(Flavor::MariaDb, false, &[]);
+        let mut maria = layout(Flavor::MariaDb, &[]);
         let mut decide = |text, role, outside| maria.decide(&item(text, role, 0, outside)).unwrap();
         assert_eq!(decide("ibdata1", FileRole::SystemTablespace, None), home("ibdata1", true));
         assert_eq!(decide("aria_log_control", FileRole::AriaControl, None), home("aria_log_control", true));
@@ -414,7 +444,7 @@ pub(crate) mod tests {
         assert!(matches!(decide("master-eu.info", FileRole::Other, None), Decision::Dropped(_)));
         assert_eq!(decide("db/master.info", FileRole::Other, None), home("db/master.info", false));
 
-        let mut mysql = layout(Flavor::MySql, false, &[]);
+        let mut mysql = layout(Flavor::MySql, &[]);
         let mut decide =
             |text, role, flags, outside| mysql.decide(&item(text, role, flags, outside)).unwrap();
         let shared = MYSQL_FLAG_SHARED;
@@ -428,7 +458,7 @@ pub(crate) mod tests {
     #[test]
     fn mappings() {
         let maps = [("/fast".into(), "/srv/f".into()), ("/fast/shop".into(), "/srv/shop".into())];
-        let mut maria = layout(Flavor::MariaDb, false, &maps);
+        let mut maria = layout(Flavor::MariaDb, &maps);
         let decision =
             maria.decide(&item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/shop/db/t.ibd"))).unwrap();
         let pointer = Pointer::Isl { data: path("db/t.ibd"), isl: path("db/t.isl") };
@@ -441,31 +471,72 @@ pub(crate) mod tests {
             maria.decide(&item("db/u.ibd", FileRole::Tablespace, 0, Some("/fast/../etc/u.ibd"))).is_err()
         );
 
-        let mut mysql = layout(Flavor::MySql, false, &maps);
+        let mut mysql = layout(Flavor::MySql, &maps);
         let decision = mysql
             .decide(&item("#1", FileRole::Tablespace, MYSQL_FLAG_SHARED, Some("/fast/ts1.ibd")))
             .unwrap();
         assert!(matches!(decision, Decision::Mapped { pointer: Pointer::Told, .. }));
     }
 
-    /// Encrypted redo cannot be made to stay at home: the same path or nothing.
+    /// Encrypted redo cannot be made to stay at home: a file that it names by its place goes there or nowhere,
+    /// and no part of the backup is restored, whether that has the file or not.
     #[test]
     fn encrypted_redo() {
+        fn fixed(maps: &[(PathBuf, PathBuf)]) -> Layout<'_> {
+            Layout { fixed: HashSet::from([path("db/t.ibd")]), ..layout(Flavor::MariaDb, maps) }
+        }
         let outside = item("db/t.ibd", FileRole::Tablespace, 0, Some("/fast/db/t.ibd"));
-        let decide = |maps: &[(PathBuf, PathBuf)]| layout(Flavor::MariaDb, true, maps).decide(&outside);
+        let decide = |maps: &[(PathBuf, PathBuf)]| fixed(maps).decide(&outside);
         assert_eq!(decide(&[]).unwrap_err().kind(), ErrorKind::Usage);
         assert!(decide(&[("/fast".into(), "/srv".into())]).is_err());
         let decision = decide(&[("/fast".into(), "/fast".into())]).unwrap();
         assert!(matches!(decision, Decision::Mapped { pointer: Pointer::IslOnly { .. }, .. }));
         let other = item("db/y.MYD", FileRole::TableFile, 0, Some("/fast/y.MYD"));
-        assert!(layout(Flavor::MariaDb, true, &[]).decide(&other).is_ok());
+        assert!(fixed(&[]).decide(&other).is_ok());
+        for table in ["db.t", "db.other"] {
+            let part = part_of(Flavor::MariaDb, table);
+            let mut layout = Layout { part: Some(&part), ..fixed(&[]) };
+            let error = layout.decide(&outside).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            assert!(error.to_string().contains("db/t.ibd was at /fast/db/t.ibd"), "{error}");
+            assert!(error.hint().unwrap().contains("restore the whole backup"), "{error}");
+        }
+    }
+
+    fn part_of(flavor: Flavor, table: &str) -> TablePart {
+        let tables = vec![table.parse().unwrap()];
+        TablePart::new(flavor, Selection { tables, ..Selection::default() })
+    }
+
+    /// Redo of any kind names a file behind a link by its place in the data directory: it comes home, or goes
+    /// anywhere.
+    #[test]
+    fn encrypted_redo_and_links() {
+        let behind = item("db/t.ibd", FileRole::Tablespace, 0, Some("/other/db/t.ibd"));
+        let decision = layout(Flavor::MariaDb, &[]).decide(&behind).unwrap();
+        assert_eq!(decision, home("db/t.ibd", false));
+        let maps = [("/other".into(), "/srv".into())];
+        let decision = layout(Flavor::MariaDb, &maps).decide(&behind).unwrap();
+        assert!(matches!(decision, Decision::Mapped { pointer: Pointer::Isl { .. }, .. }));
+    }
+
+    /// In a part of a backup of MySQL, every tablespace from outside comes home: the dictionary remembers where
+    /// it was, and recovery would open it there.
+    #[test]
+    fn parts_have_what_was_outside() {
+        let part = part_of(Flavor::MySql, "db.b");
+        let mut layout = Layout { part: Some(&part), ..layout(Flavor::MySql, &[]) };
+        let mut decide = |at, outside| layout.decide(&item(at, FileRole::Tablespace, 0, outside)).unwrap();
+        assert_eq!(decide("#outside/fast/db/a.ibd", Some("/fast/db/a.ibd")), home("db/a.ibd", false));
+        assert_eq!(decide("db/b.ibd", None), home("db/b.ibd", false));
+        assert_eq!(decide("db/c.ibd", None), Decision::NotWanted);
     }
 
     /// Files from outside that would have the same name get their tablespaces' numbers in it;
     /// files from inside keep theirs.
     #[test]
     fn equal_names() {
-        let mut layout = layout(Flavor::MySql, false, &[]);
+        let mut layout = layout(Flavor::MySql, &[]);
         layout.contested.extend([b"ts.ibd".to_vec(), b"u.ibu".to_vec(), b"undo_001".to_vec()]);
         for (at, role, flags, outside, expected) in [
             ("#outside/a/ts.ibd", FileRole::Tablespace, MYSQL_FLAG_SHARED, Some("/a/ts.ibd"), "ts-7.ibd"),
@@ -483,14 +554,14 @@ pub(crate) mod tests {
     #[test]
     fn collisions() {
         for name in [REDO_MARIADB, "#innodb_redo/#ib_redo0", "#innodb_redo/x"] {
-            let error = layout(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
+            let error = layout(Flavor::MySql, &[]).decide(&item(name, FileRole::Other, 0, None));
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged, "{name}");
         }
         for name in [MARKER, REPORT, "holdfast-restore.partial/x", "ibdata1.partial", "db/x.partial"] {
-            let decision = layout(Flavor::MySql, false, &[]).decide(&item(name, FileRole::Other, 0, None));
+            let decision = layout(Flavor::MySql, &[]).decide(&item(name, FileRole::Other, 0, None));
             assert!(matches!(decision, Ok(Decision::Dropped(_))), "{name}: {decision:?}");
         }
-        let mut layout = layout(Flavor::MySql, false, &[]);
+        let mut layout = layout(Flavor::MySql, &[]);
         layout.decide(&item("#1", FileRole::UndoTablespace, 0, Some("/a/u.ibu"))).unwrap();
         let error = layout.decide(&item("#2", FileRole::UndoTablespace, 0, Some("/b/u.ibu"))).unwrap_err();
         assert!(error.to_string().contains("u.ibu"), "{error}");

@@ -36,6 +36,7 @@ use paths::join;
 use planner::Planner;
 
 use crate::{
+    data_directory::{is_data_directory, refuse_inside},
     error::{Error, ErrorKind, Result},
     event::Cancel,
     real_path::real_path,
@@ -90,6 +91,7 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
     }
     planner.refuse_unused_mappings()?;
     refuse_into_repository(repo, planner.mapped_paths())?;
+    refuse_into_data_directory(planner.mapped_paths())?;
     planner.redo(&redo)?;
     let (delete, room) = match survey.standing {
         Standing::Complete => {
@@ -199,6 +201,10 @@ pub(super) fn check_options(options: &RestoreOptions) -> Result<()> {
         return Err(Error::new(ErrorKind::Usage, "only root can give the restored files to another user"));
     }
     let target = real_path(&options.target_dir)?;
+    // One that already is a data directory is there, whatever is done with it.
+    if !is_data_directory(&target) {
+        refuse_inside(&target)?;
+    }
     for (_, to) in &options.maps {
         if real_path(to)?.starts_with(&target) {
             let text = format!("a mapping leads to {}, which is in the target", to.display());
@@ -218,6 +224,12 @@ pub(super) fn refuse_repository(repo: &Repo, options: &RestoreOptions) -> Result
     }
     let maps = options.maps.iter().map(|(_, to)| to.as_path());
     refuse_below(&root, [target.as_path()].into_iter().chain(maps))
+}
+
+/// Refuses places in a data directory.
+fn refuse_into_data_directory<'a>(places: impl Iterator<Item = &'a Path>) -> Result<()> {
+    let dirs: BTreeSet<_> = places.filter_map(Path::parent).collect();
+    dirs.into_iter().try_for_each(|dir| refuse_inside(&real_path(dir)?))
 }
 
 /// Refuses places in the repository. A mapped place may be around it, and a file in it be mapped to the

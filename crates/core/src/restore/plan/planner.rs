@@ -302,7 +302,19 @@ impl<'a> Planner<'a> {
             (!stays).then(|| path.clone())
         };
         // Path order puts a directory before its contents.
-        Ok(self.survey.found.iter().rev().filter_map(goes).collect())
+        let gone: Vec<_> = self.survey.found.iter().rev().filter_map(goes).collect();
+        match gone.iter().rev().find(|path| self.survey.found.get(path).is_some_and(|found| found.is_fixed)) {
+            Some(path) => Err(self.cannot_remove(path)),
+            None => Ok(gone),
+        }
+    }
+
+    fn cannot_remove(&self, path: &ItemPath) -> Error {
+        let text = format!(
+            "{} would be removed, since the backup has no such directory, but it is the root of a filesystem",
+            join(&self.target, path).display()
+        );
+        Error::new(ErrorKind::Usage, text).hinted("unmount it first, or move what is there away")
     }
 
     /// Files in the target with keys of the source, or of the server whose data directory the target was.

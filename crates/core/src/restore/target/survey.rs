@@ -19,13 +19,13 @@ use super::{
     server_locks::{ServerLocks, wait_for_its_server},
 };
 use crate::{
+    data_directory::SIGNS,
     error::{Error, ErrorKind, Result},
     restore::{backup_id::BackupId, report::RestoreReport},
 };
 
-/// What only a data directory has.
-const DATA_DIRECTORY_SIGNS: [&str; 6] =
-    ["ibdata1", "ibdata1.partial", "mysql.ibd", "aria_log_control", MARKER, REPORT];
+/// What a restore leaves in a data directory, besides the signs of any.
+const SIGNS_OF_A_RESTORE: [&str; 3] = ["ibdata1.partial", MARKER, REPORT];
 
 /// What is in the target before anything is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ fn refuse_unless(
         Err(Error::new(ErrorKind::Usage, format!("{} {why}", target.display())).hinted(hint))
     };
     let known = |sign: &str| found.keys().any(|path| path.as_bytes() == sign.as_bytes());
-    let is_data_directory = DATA_DIRECTORY_SIGNS.into_iter().any(known);
+    let is_data_directory = SIGNS.into_iter().chain(SIGNS_OF_A_RESTORE).any(known);
     match (delta, is_data_directory) {
         (true, true) => Ok(()),
         (false, true) => refused(

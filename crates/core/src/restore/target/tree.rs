@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsStr,
+    ffi::{CStr, OsStr},
     fs::{self, DirBuilder, File},
     io,
     os::{
@@ -15,8 +15,9 @@ use std::{
 use holdfast_repo::format::item::ItemPath;
 use rustix::{
     fs::{
-        AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, chownat, fchown, fstatvfs, mkdirat,
-        openat2, readlinkat, renameat, statat, symlinkat, syncfs, unlinkat,
+        AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Statx, StatxAttributes, StatxFlags, Uid,
+        chownat, fchown, fstatvfs, mkdirat, openat2, readlinkat, renameat, statat, statx, symlinkat, syncfs,
+        unlinkat,
     },
     io::Errno,
     process::{FlockType, fcntl_getlk},
@@ -43,6 +44,9 @@ pub(in crate::restore) struct Found {
     pub(in crate::restore) links: u64,
     /// When it was last written to, in nanoseconds.
     pub(super) modified_ns: i128,
+    /// Of a directory: whether it cannot be removed, because it is the root of a filesystem, or has
+    /// `lost+found` as if it were. Only [`Tree::walk`] tells.
+    pub(in crate::restore) is_fixed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,7 @@ impl Found {
             allocated_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512),
             links,
             modified_ns: modified_s * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+            is_fixed: false,
         }
     }
 
@@ -252,7 +257,7 @@ impl Tree {
 
     /// Everything below that may be a server's, each directory before its contents. Links are not followed.
     pub(in crate::restore) fn walk(&self) -> io::Result<BTreeMap<ItemPath, Found>> {
-        let mut found = BTreeMap::new();
+        let mut found: BTreeMap<_, Found> = BTreeMap::new();
         let mut todo = vec![Vec::new()];
         while let Some(directory) = todo.pop() {
             let listed = match self.list(&directory) {
@@ -260,10 +265,14 @@ impl Tree {
                 listed => listed?,
             };
             for (name, what) in listed {
-                if directory.is_empty() && is_foreign(&name) {
+                let path = if directory.is_empty() { name } else { [&directory, &b"/"[..], &name].concat() };
+                if is_foreign(&path) {
+                    let around = ItemPath::new(directory.clone()).ok();
+                    if let Some(around) = around.and_then(|around| found.get_mut(&around)) {
+                        around.is_fixed = true;
+                    }
                     continue;
                 }
-                let path = if directory.is_empty() { name } else { [&directory, &b"/"[..], &name].concat() };
                 if what.kind == FoundKind::Directory {
                     todo.push(path.clone());
                 }
@@ -283,7 +292,12 @@ impl Tree {
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 match statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => found.push((name.to_vec(), Found::of(&stat))),
+                    Ok(stat) => {
+                        let what = Found::of(&stat);
+                        let is_fixed =
+                            what.kind == FoundKind::Directory && is_mounted(&fd, entry.file_name())?;
+                        found.push((name.to_vec(), Found { is_fixed, ..what }));
+                    }
                     Err(Errno::NOENT) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -328,6 +342,15 @@ impl Tree {
         Ok(syncfs(&self.root)?)
     }
 
+    /// The same for filesystems that are mounted below it.
+    pub(in crate::restore) fn sync_mounted(&self) -> io::Result<()> {
+        for (path, _) in self.walk()?.iter().filter(|(_, found)| found.is_fixed) {
+            let mounted = self.resolve(path.as_bytes(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+            syncfs(mounted)?;
+        }
+        Ok(())
+    }
+
     /// Makes the names in a directory durable; `None` is the tree's own.
     pub(in crate::restore) fn sync_dir(&self, path: Option<&ItemPath>) -> io::Result<()> {
         let bytes = path.map_or(&b"."[..], ItemPath::as_bytes);
@@ -360,6 +383,22 @@ impl Tree {
         let device = rustix::fs::fstat(&self.root)?.st_dev;
         Ok(Room { free_bytes: stat.f_bavail.saturating_mul(stat.f_frsize), device })
     }
+}
+
+/// Whether a filesystem is mounted at a directory. A kernel before Linux 5.8 does not say so; there, the device
+/// tells, except if a directory of the same filesystem is mounted.
+fn is_mounted(parent: &OwnedFd, name: &CStr) -> io::Result<bool> {
+    let look = |at: &OwnedFd, name: &CStr, flags| statx(at, name, flags, StatxFlags::BASIC_STATS);
+    let found = match look(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => return Ok(false),
+        found => found?,
+    };
+    if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+    }
+    let above = look(parent, c"", AtFlags::EMPTY_PATH)?;
+    let device = |found: &Statx| (found.stx_dev_major, found.stx_dev_minor);
+    Ok(device(&found) != device(&above))
 }
 
 fn ids((uid, gid): (u32, u32)) -> (Uid, Gid) {
@@ -486,9 +525,13 @@ mod tests {
         let file = tree.create_file(&path("a/b/c"), 0o640).unwrap();
         file.set_len(1 << 20).unwrap();
         fs::hard_link(dir.path().join("a/b/c"), dir.path().join("d")).unwrap();
+        tree.create_dir(&path("schema"), 0o750).unwrap();
+        fs::create_dir(dir.path().join("schema/lost+found")).unwrap();
         let found = tree.walk().unwrap();
         let names: Vec<_> = found.keys().map(ToString::to_string).collect();
-        assert_eq!(names, ["a", "a/b", "a/b/c", "d"]);
+        assert_eq!(names, ["a", "a/b", "a/b/c", "d", "schema"]);
+        let fixed = found.iter().filter(|(_, found)| found.is_fixed).map(|(path, _)| path.to_string());
+        assert_eq!(fixed.collect::<Vec<_>>(), ["schema"]);
         let c = found[&path("a/b/c")];
         assert_eq!((c.kind, c.size_bytes, c.allocated_bytes, c.links), (FoundKind::File, 1 << 20, 0, 2));
         assert!(tree.open_file(&path("a")).is_err());

@@ -92,6 +92,7 @@ fn beside_the_repository() {
         assert!(error.to_string().contains("the repository"), "{target}: {error}");
         assert!(restore::plan(&world.repo, &log_name(), run, &options, &Cancel::default()).is_err());
     }
+    fs::remove_file(world.path("ibdata1")).unwrap();
     let maps = vec![("/x".into(), world.path("alias/x"))];
     let error = world.restore(run, &RestoreOptions { maps, ..world.options("target") }).unwrap_err();
     assert!(error.to_string().contains("the repository"), "{error}");

@@ -261,7 +261,7 @@ fn redo() -> (CapturedRedo, Vec<u8>) {
     (redo, bytes)
 }
 
-fn facts() -> ServerFacts {
+pub(super) fn facts() -> ServerFacts {
     ServerFacts {
         version: ServerVersion::parse("10.11.19-MariaDB").unwrap(),
         vendor: "Debian".into(),

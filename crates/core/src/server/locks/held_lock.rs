@@ -66,12 +66,17 @@ impl<K: LockKind> HeldLock<K> {
         }
     }
 
-    /// Releases everything. Fails if it had been lost before. The session stays open and may lock again.
+    /// Releases everything. Fails if it had been lost before. The session stays open and may lock again, unless the
+    /// server refused to release: then the session has been ended, and the locks with it.
     pub fn release(&mut self) -> Result<(), SqlError> {
         if !self.holds.has_any() {
             return Ok(());
         }
         let unlocked = self.session.with(|session| self.holds.unlock(session));
+        if let Err(error) = &unlocked {
+            // Otherwise a session that is kept alive would hold on, without a limit.
+            self.session.end(error.clone());
+        }
         self.holds = K::default();
         self.recorder.all_released();
         self.session.unlimit();

@@ -190,6 +190,11 @@ impl HeldSession {
         self.shared.state().deadline = None;
     }
 
+    /// Ends the session, so that the server lets go of whatever it holds.
+    pub(super) fn end(&self, why: SqlError) {
+        self.shared.end(why);
+    }
+
     /// Fails if the session no longer holds anything.
     pub fn alive(&self) -> Result<(), SqlError> {
         match &self.shared.state().ended {

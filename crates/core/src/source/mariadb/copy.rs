@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use holdfast_formats::SpaceId;
@@ -22,7 +22,7 @@ use crate::{
         Role,
         copier::Copier,
         copy::zeroed_first_page,
-        files::{Entry, Stat, read_failed, walk},
+        files::{Entry, Stat, base_name, read_failed, walk},
         inventory::{Found, Rescan, Spaces, Verdict, each_path_once, keep_the_servers_names},
         keys::leave_keys,
         listing::Listing,
@@ -55,20 +55,24 @@ impl Capture<'_> {
     pub(super) fn copy_while_the_server_writes(&mut self) -> Result<()> {
         let listing = self.list(Look::Early)?;
         self.copier.context.progress.expect(listing.size_bytes());
-        self.warn_of_fixed_places(&listing.tablespaces);
+        self.warn_of_fixed_places(&listing);
         self.copy_tablespaces(listing.tablespaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
-        if let Some(said) = catch_up(&mut || self.pass())?.beyond(self.limit_of_rewriting()) {
+        if let Some(said) = catch_up(&mut || self.pass())?.beyond(&self.limit_of_rewriting()) {
             self.listener.event(Event::Warning { text: said });
         }
         Ok(())
     }
 
-    /// Warns of files outside the data directory if the redo is encrypted: it names their places, and no
-    /// restore can change that.
-    fn warn_of_fixed_places(&self, found: &[TablespaceEntry]) {
-        let mut outside = found.iter().filter(|found| found.role == Role::Tablespace && found.entry.outside);
+    /// Warns of tables with DATA DIRECTORY if the redo is encrypted: it names their places, and no restore can
+    /// change that. Files behind a link it names by their places in the data directory.
+    fn warn_of_fixed_places(&self, listing: &Listing) {
+        let has_link = |found: &&TablespaceEntry| {
+            let stem = found.entry.path.strip_suffix(".ibd");
+            stem.is_some_and(|stem| listing.others.contains_key(&format!("{stem}.isl")))
+        };
+        let mut outside = listing.tablespaces.iter().filter(has_link);
         if let Some(first) = outside.next().filter(|_| self.baseline.is_some()) {
             let others = match outside.count() {
                 0 => String::new(),
@@ -77,14 +81,15 @@ impl Capture<'_> {
             self.listener.event(Event::Warning {
                 text: format!(
                     "{}{others} outside the data directory: the encrypted redo log contains their paths, so \
-                     a restore must put these tables in the same place (restore --map DIR=DIR)",
+                     a restore must put these tables in the same place (restore --map DIR=DIR), and no table \
+                     can be taken out of this backup alone",
                     first.entry.path
                 ),
             });
         }
     }
 
-    pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
+    pub(super) fn limit_of_rewriting(&self) -> Limit {
         Limit::of(self.options, self.options.locks.ddl_held_max, "--ddl-lock-max")
     }
 
@@ -105,14 +110,19 @@ impl Capture<'_> {
         let mut entries = walk(&self.options.datadir, &|path, is_dir| self.layout.skips(path, is_dir))?;
         leave_keys(&mut entries, self.facts, self.options);
         let mut tablespaces = Vec::new();
-        let mut links = Vec::new();
+        let (mut links, mut gone) = (Vec::new(), Vec::new());
         for entry in entries.values().filter(|entry| !entry.is_dir) {
             match self.layout.when(&entry.path) {
                 When::Tablespace(role) => tablespaces.push(TablespaceEntry::new(entry.clone(), role)),
-                When::Link => links.extend(self.linked_tablespace(entry, look)?),
+                When::Link => match self.linked_tablespace(entry, look)? {
+                    Some(found) => links.push(found),
+                    None if look == Look::Settled => gone.push(entry.path.clone()),
+                    None => {}
+                },
                 _ => {}
             }
         }
+        entries.retain(|path, _| !gone.contains(path));
         for found in links {
             if !entries.contains_key(&found.entry.path) {
                 tablespaces.push(found);
@@ -173,7 +183,7 @@ impl Capture<'_> {
 
     /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that serves as
     /// `db/t.ibd`.
-    fn linked_tablespace(&self, link: &Entry, look: Look) -> Result<Option<TablespaceEntry>> {
+    fn linked_tablespace(&mut self, link: &Entry, look: Look) -> Result<Option<TablespaceEntry>> {
         let target = match std::fs::read_to_string(&link.real) {
             Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -191,6 +201,9 @@ impl Capture<'_> {
         let stat = match Stat::of(&target) {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound && look == Look::Early => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_leftover(link, &target)? => {
+                return Ok(None);
+            }
             // The server does not list a table that was never opened, so nothing else would notice that it is
             // missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -214,6 +227,27 @@ impl Capture<'_> {
             stat,
         };
         Ok(Some(TablespaceEntry::new(entry, Role::Tablespace)))
+    }
+
+    /// Whether a link that leads nowhere is left of a statement that altered a table: InnoDB, which made it, knows no
+    /// such table. The server leaves such links where a file has one though its table has no DATA DIRECTORY, as
+    /// after a restore with `--map` of a schema whose directory was a link (seen on 10.11.19).
+    fn is_leftover(&mut self, link: &Entry, target: &Path) -> Result<bool> {
+        if !base_name(&link.path).starts_with("#sql") {
+            return Ok(false);
+        }
+        let name = link.path.strip_suffix(".isl").unwrap_or(&link.path);
+        let is_known = self.questions.ask(tables::mariadb_table_spaces)?.contains_key(name);
+        if !is_known && self.leftovers.insert(link.path.clone()) {
+            let text = format!(
+                "{}: points to {}, which does not exist, and InnoDB knows no such table: it is left out; a \
+                 statement that altered a table has left it, and it can be removed",
+                link.path,
+                target.display()
+            );
+            self.listener.event(Event::Warning { text });
+        }
+        Ok(!is_known)
     }
 
     pub(super) fn outside(&self) -> Result<OutsideFiles> {

@@ -15,6 +15,7 @@
 //! 6. `END`; finish the redo exactly there.
 
 use std::{
+    collections::BTreeSet,
     path::Path,
     time::{Duration, Instant},
 };
@@ -33,6 +34,7 @@ use super::{
     page_reader::ReadMode,
     questions::Questions,
     redo::mariadb::Follower,
+    rewritten::Rewritten,
     running_clock::RunningClock,
 };
 use crate::{
@@ -119,6 +121,10 @@ struct Capture<'a> {
     baseline: Option<Baseline>,
     /// Whether some tables must be closed to writes at the end.
     closes_tables: bool,
+    /// What the last attempt that got so far copied again while it held a lock.
+    tried: Option<Rewritten>,
+    /// Links that lead nowhere, of which the user has been warned.
+    leftovers: BTreeSet<String>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the stages.
@@ -172,6 +178,8 @@ impl Source for MariaDbSource {
             aria_control: None,
             baseline: None,
             closes_tables: false,
+            tried: None,
+            leftovers: BTreeSet::new(),
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
             listener,
             questions: &mut self.questions,

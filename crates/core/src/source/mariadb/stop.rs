@@ -134,7 +134,7 @@ impl Capture<'_> {
             let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
-                rewritten.refuse_beyond(self.limit_of_rewriting())?;
+                rewritten.after(self.tried.clone()).refuse_beyond(&self.limit_of_rewriting())?;
             }
         }
     }
@@ -269,7 +269,7 @@ impl Capture<'_> {
         }
         rescan.copy.extend(not_open.into_iter().map(|(found, _)| found));
         self.copy_tablespaces(rescan.copy)?;
-        self.copy_other_files(&listing.others)?;
+        self.tried = Some(self.copy_other_files(&listing.others)?);
         let why = match (closed.is_empty(), &self.baseline) {
             (true, _) => "page 0 is in the server's memory only",
             (false, None) => "imported during the backup",

@@ -59,13 +59,13 @@ impl Capture<'_> {
         self.copier.tablespaces(listing.tablespaces, &spaces)?;
         point("backup.tablespaces.copied");
         self.copy_other_files(&listing.others)?;
-        if let Some(said) = catch_up(&mut || self.pass())?.beyond(self.limit_of_rewriting()) {
+        if let Some(said) = catch_up(&mut || self.pass())?.beyond(&self.limit_of_rewriting()) {
             self.listener.event(Event::Warning { text: said });
         }
         Ok(())
     }
 
-    pub(super) fn limit_of_rewriting(&self) -> Option<Limit> {
+    pub(super) fn limit_of_rewriting(&self) -> Limit {
         Limit::of(self.options, self.options.locks.held_max, "--lock-max")
     }
 

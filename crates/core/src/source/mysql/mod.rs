@@ -35,6 +35,7 @@ use super::{
     page_reader::ReadMode,
     questions::Questions,
     redo::{self, mysql::Follower},
+    rewritten::Rewritten,
     running_clock::RunningClock,
 };
 use crate::{
@@ -95,6 +96,8 @@ struct Capture<'a> {
     /// keeps redo logging from being switched (verified on 9.7.4), and statements that wait for this lock are
     /// counted, too.
     alter_instance_count: Option<u64>,
+    /// What the last attempt that got so far copied again while it held a lock.
+    tried: Option<Rewritten>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the lock.
@@ -172,6 +175,7 @@ impl Source for MySqlSource {
                 connect: &self.connect,
                 quiet: None,
                 alter_instance_count,
+                tried: None,
                 stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
                 listener,
                 questions: &mut self.questions,

@@ -137,7 +137,7 @@ impl Capture<'_> {
             let rewritten = catch_up(&mut || self.pass())?;
             if again.was_held {
                 // The last attempt ran out of time, and so would another.
-                rewritten.refuse_beyond(self.limit_of_rewriting())?;
+                rewritten.after(self.tried.clone()).refuse_beyond(&self.limit_of_rewriting())?;
             }
         }
     }
@@ -163,7 +163,7 @@ impl Capture<'_> {
         if let Some(imported) = imported {
             listing.others.retain(|path, _| !imported.is_note(path));
         }
-        self.copy_other_files(&listing.others)?;
+        self.tried = Some(self.copy_other_files(&listing.others)?);
         let MySqlPosition { status, channels, unmoved } = self.read_position(&mut looks)?;
         status::refuse_gaps(self.facts, &channels)?;
         let redo_is_on = lock.session().with(MySqlRedoStatus::read)?.is_enabled;
@@ -292,7 +292,7 @@ impl Capture<'_> {
         self.copier.tablespaces(rescan.copy, &spaces)?;
         self.amend(rescan.amend)?;
         self.copier.inventory.lacks_nothing()?;
-        self.copy_other_files(&listing.others)?;
+        self.tried = Some(self.copy_other_files(&listing.others)?);
         let closed: Vec<_> = closed.into_iter().map(|(found, _)| found).collect();
         let imported = match closed.is_empty() {
             true => None,

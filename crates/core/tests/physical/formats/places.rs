@@ -10,7 +10,7 @@ use std::{
 };
 
 use holdfast_core::{Event, Listener};
-use holdfast_testkit::server::copy_datadir;
+use holdfast_testkit::{encryption::Encryption, server::copy_datadir};
 use mysql::{Conn, prelude::Queryable};
 
 use super::*;
@@ -465,4 +465,122 @@ fn mariadb_11_8_a_system_tablespace_that_shrinks_is_restored() {
     let server = Server::attach(stage.source.kind(), onto.target_dir, needed).unwrap();
     assert!(bytes(&server) < long_bytes);
     stage.catch_up(&second, &Restored { server });
+}
+
+/// Encrypted redo, too, names the files of a schema whose directory is a link by their places in the data directory:
+/// they come home, or go wherever they are mapped to, and the backup warns of nothing.
+#[test]
+fn mariadb_10_11_a_linked_schema_with_encrypted_redo_comes_home_or_goes_anywhere() {
+    let (kind, dir) = (ServerKind::MariaDb1011, tempfile::tempdir().unwrap());
+    let Encryption { server_options, prepare_options, .. } =
+        Encryption::new(kind, dir.path(), ServerOptions::default()).unwrap();
+    let mut source = Server::start(kind, server_options.clone()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE linked",
+            "CREATE TABLE linked.t (i INT PRIMARY KEY, v VARCHAR(100))",
+            "INSERT INTO linked.t SELECT seq, REPEAT('a', 50) FROM linked.seq_1_to_1000",
+        ])
+        .unwrap();
+    source.stop().unwrap();
+    let (schema, there) = (source.datadir().join("linked"), source.home().join("elsewhere/linked"));
+    fs::create_dir(there.parent().unwrap()).unwrap();
+    fs::rename(&schema, &there).unwrap();
+    symlink(&there, &schema).unwrap();
+    source.run().unwrap();
+    source
+        .exec_all([
+            "INSERT INTO linked.t SELECT seq, REPEAT('b', 50) FROM linked.seq_2000_to_3000",
+            "RENAME TABLE linked.t TO linked.r",
+        ])
+        .unwrap();
+    let repo = new_repo(&dir.path().join("repo"));
+    let mut stage = Stage { server_options, prepare_options, ..Stage::with_repo(source, repo, dir) };
+    let heard = Warnings::default();
+    let backup = backup::run(&stage.repo, &stage.options(), &heard, &Cancel::default()).unwrap();
+    assert!(!heard.heard().iter().any(|said| said.contains("--map")), "{:?}", heard.heard());
+    let restored = stage.restore_recovered(&backup);
+    assert!(fs::symlink_metadata(restored.server.datadir().join("linked/r.ibd")).unwrap().is_file());
+    stage.catch_up(&backup, &restored);
+    drop(restored);
+
+    stage.source.stop().unwrap();
+    let gone = there.with_file_name("gone");
+    fs::rename(&there, &gone).unwrap();
+    for (name, to) in [("new", stage.dir.path().join("new")), ("same", there.clone())] {
+        let options = RestoreOptions {
+            target_dir: stage.dir.path().join(format!("mapped-{name}")),
+            maps: vec![(there.clone(), to.clone())],
+            ..stage.restore_options(backup.run.backup)
+        };
+        restore::run(&stage.repo, &log(), RunNo(backup.run.backup), &options, &Told, &Cancel::default())
+            .unwrap();
+        let server = Server::attach(kind, &options.target_dir, stage.server_options.clone()).unwrap();
+        assert!(open_files(&server).contains(&to.join("r.ibd")), "{name}");
+        check_tables(&server).unwrap();
+        assert_eq!(server.value::<u64>("SELECT COUNT(*) FROM linked.r").unwrap(), 2001, "{name}");
+    }
+}
+
+/// After a restore with `--map` of a schema whose directory was a link, statements that alter its tables leave links
+/// that lead nowhere (10.11). The next backup names them, leaves them out, and is restored with every row.
+#[test]
+fn mariadb_10_11_a_mapped_schema_is_backed_up_after_ddl() {
+    let kind = ServerKind::MariaDb1011;
+    let mut source = Server::start(kind, ServerOptions::default()).unwrap();
+    source
+        .exec_all([
+            "CREATE DATABASE linked",
+            "CREATE TABLE linked.t (i INT PRIMARY KEY, v VARCHAR(100))",
+            "INSERT INTO linked.t SELECT seq, REPEAT('a', 50) FROM linked.seq_1_to_1000",
+            "CREATE TABLE linked.n LIKE linked.t",
+            "INSERT INTO linked.n SELECT * FROM linked.t",
+        ])
+        .unwrap();
+    source.stop().unwrap();
+    let (schema, there) = (source.datadir().join("linked"), source.home().join("elsewhere/linked"));
+    fs::create_dir(there.parent().unwrap()).unwrap();
+    fs::rename(&schema, &there).unwrap();
+    symlink(&there, &schema).unwrap();
+    source.run().unwrap();
+    let stage = Stage::around(source);
+    let first = stage.back_up();
+    let mapped = RestoreOptions {
+        maps: vec![(there.clone(), stage.dir.path().join("new"))],
+        ..stage.restore_options(first.run.backup)
+    };
+    restore::run(&stage.repo, &log(), RunNo(first.run.backup), &mapped, &Told, &Cancel::default()).unwrap();
+    let copy = Server::attach(kind, &mapped.target_dir, ServerOptions::default()).unwrap();
+    for statement in [
+        "OPTIMIZE TABLE linked.t",
+        "TRUNCATE TABLE linked.n",
+        "RENAME TABLE linked.t TO linked.t2",
+        "ALTER TABLE linked.n ADD KEY (v)",
+        "DROP TABLE linked.n",
+        "CREATE TABLE linked.n (i INT PRIMARY KEY)",
+        "INSERT INTO linked.n VALUES (7)",
+    ] {
+        // Some of them return rows.
+        copy.query::<mysql::Row>(statement).unwrap();
+    }
+    let leads_nowhere = |path: &PathBuf| {
+        let to = fs::read_to_string(path).unwrap();
+        path.extension().is_some_and(|ending| ending == "isl") && !Path::new(to.trim()).exists()
+    };
+    let names = fs::read_dir(copy.datadir().join("linked")).unwrap().map(|entry| entry.unwrap().path());
+    let links = names.filter(|path| path.extension().is_some_and(|ending| ending == "isl"));
+    let left: Vec<_> = links.filter(leads_nowhere).collect();
+    assert!(!left.is_empty(), "the server leaves no such links any more");
+    let stage = Stage::around(copy);
+    let heard = Warnings::default();
+    let second = backup::run(&stage.repo, &stage.options(), &heard, &Cancel::default()).unwrap();
+    let warnings = heard.heard();
+    for link in &left {
+        let name = link.file_name().unwrap().to_str().unwrap();
+        let about = warnings.iter().filter(|said| said.contains(name) && said.contains("left out"));
+        assert_eq!(about.count(), 1, "{name}: {warnings:?}");
+    }
+    let restored = stage.restore_recovered(&second);
+    stage.catch_up(&second, &restored);
+    assert_eq!(restored.server.value::<u64>("SELECT COUNT(*) FROM linked.t2").unwrap(), 1000);
 }
