@@ -47,8 +47,8 @@ pub(super) fn is_file(opened: &Opened) -> bool {
         && opened.server.encryption.key_providers.iter().any(|provider| provider.contains(COMPONENT))
 }
 
-/// Whether the server that recovers writes no keys anywhere: it has none, or a file that it is told not to write to.
-pub(super) fn is_only_read(server: &ServerFacts) -> bool {
+/// Whether all keys of a server are in a file of this component.
+fn has_only_a_file(server: &ServerFacts) -> bool {
     let mut providers = server.encryption.key_providers.iter();
     providers.all(|provider| server.flavor() == Flavor::MySql && provider.contains(COMPONENT))
 }
@@ -113,6 +113,13 @@ impl<'a> Keyring<'a> {
             }
         }
         Ok(this)
+    }
+
+    /// Whether the server that recovers writes no keys anywhere: it has none, or only a file that it was told not to
+    /// write to.
+    pub(super) fn is_only_read(&self, server: &ServerFacts) -> bool {
+        let is_told = !matches!(self.config, Config::Left);
+        server.encryption.key_providers.is_empty() || is_told && has_only_a_file(server)
     }
 
     /// Restores everything to what it was.
@@ -226,7 +233,7 @@ mod tests {
             let mut server = facts();
             server.version = ServerVersion::parse(version).unwrap();
             server.encryption.key_providers = providers.iter().map(ToString::to_string).collect();
-            assert_eq!(is_only_read(&server), is_read, "{version} {providers:?}");
+            assert_eq!(has_only_a_file(&server), is_read, "{version} {providers:?}");
         }
     }
 }

@@ -82,9 +82,9 @@ impl Rewritten {
     }
 
     /// Adds what an attempt before it copied under the lock, where nothing limits the rate of reading: another would
-    /// copy this as fast.
+    /// copy this as fast. Little is no measure: it takes as long as a wait or two.
     pub(super) fn after(self, tried: Option<Self>) -> Self {
-        let tried = tried.filter(|tried| tried.bytes > 0);
+        let tried = tried.filter(|tried| tried.bytes > LITTLE_BYTES);
         let share = |tried: &Self| self.bytes as f64 / tried.bytes as f64;
         let took_under_lock = tried.map(|tried| tried.took.mul_f64(share(&tried)));
         Self { took_under_lock, ..self }
@@ -93,8 +93,8 @@ impl Rewritten {
     /// The message for the case that this much cannot be copied again in the time that the lock may be held.
     pub(super) fn beyond(&self, limit: &Limit) -> Option<String> {
         let Limit { held_max, option, passes_tell } = *limit;
-        let by_pass = || passes_tell.then(|| self.took.div_f64(FASTER_UNDER_LOCK));
-        let forecast = self.took_under_lock.or_else(by_pass)?;
+        let by_pass = passes_tell.then(|| self.took.div_f64(FASTER_UNDER_LOCK));
+        let forecast = [self.took_under_lock, by_pass].into_iter().flatten().min()?;
         if self.bytes <= LITTLE_BYTES || forecast <= held_max {
             return None;
         }
@@ -164,7 +164,10 @@ mod tests {
         assert!(text.contains("would take about 12.0 s"), "{text}");
         assert_eq!(refused(&much.clone().after(tried(4)), slow), None);
         assert_eq!(refused(&much.clone().after(tried(4)), limit), None);
-        assert_eq!(refused(&much.clone().after(Some(rewritten(&[], Duration::ZERO))), slow), None);
+        let little = Some(rewritten(&[1], Duration::from_secs(1)));
+        assert_eq!(refused(&much.clone().after(little), slow), None);
+        let quick = rewritten(&[1, 300, 20, 700], Duration::from_secs(2));
+        assert_eq!(refused(&quick.after(tried(6)), limit), None);
         assert_eq!(refused(&rewritten(&[1, 300, 20, 700], Duration::from_secs(14)), limit), None);
         assert_eq!(refused(&rewritten(&[1, 10], Duration::from_secs(100)), limit), None);
     }

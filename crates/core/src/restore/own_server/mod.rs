@@ -22,7 +22,7 @@ use std::{
 use holdfast_formats::Flavor;
 
 use super::{
-    keyring::{self, Keyring},
+    keyring::Keyring,
     opened::Opened,
     options::RestoreOptions,
     plan::Plan,
@@ -156,7 +156,11 @@ impl<'a> PrivateFiles<'a> {
     /// What is recovered and replayed is what a backup or an archive says. So the server writes to its files only,
     /// unless options of the user or keys may have it write elsewhere.
     fn writes(&self) -> Option<Vec<PathBuf>> {
-        let is_confined = self.options.prepare_options.is_empty() && keyring::is_only_read(self.server);
+        let writes_no_keys = match &self.moved {
+            Some((keyring, _)) => keyring.is_only_read(self.server),
+            None => self.server.encryption.key_providers.is_empty(),
+        };
+        let is_confined = self.options.prepare_options.is_empty() && writes_no_keys;
         is_confined.then(|| self.places.clone())
     }
 
