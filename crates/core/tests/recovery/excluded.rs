@@ -53,6 +53,7 @@ fn what_was_excluded(kind: ServerKind) {
         ])
         .unwrap();
     stage.once();
+    recovery::choose(&stage.repo, &source(), Some((Kind::Logical, Some(whole))), Until::End).unwrap();
     // The newest that has everything is preferred to a newer one that has not.
     let chosen = recovery::choose(&stage.repo, &source(), None, Until::End).unwrap();
     assert_eq!(chosen.base(), (&log, whole));
