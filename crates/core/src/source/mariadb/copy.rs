@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use holdfast_formats::SpaceId;
@@ -22,7 +22,7 @@ use crate::{
         Role,
         copier::Copier,
         copy::zeroed_first_page,
-        files::{Entry, Stat, base_name, read_failed, walk},
+        files::{Entry, Stat, read_failed, walk},
         inventory::{Found, Rescan, Spaces, Verdict, each_path_once, keep_the_servers_names},
         keys::leave_keys,
         listing::Listing,
@@ -110,19 +110,14 @@ impl Capture<'_> {
         let mut entries = walk(&self.options.datadir, &|path, is_dir| self.layout.skips(path, is_dir))?;
         leave_keys(&mut entries, self.facts, self.options);
         let mut tablespaces = Vec::new();
-        let (mut links, mut gone) = (Vec::new(), Vec::new());
+        let mut links = Vec::new();
         for entry in entries.values().filter(|entry| !entry.is_dir) {
             match self.layout.when(&entry.path) {
                 When::Tablespace(role) => tablespaces.push(TablespaceEntry::new(entry.clone(), role)),
-                When::Link => match self.linked_tablespace(entry, look)? {
-                    Some(found) => links.push(found),
-                    None if look == Look::Settled => gone.push(entry.path.clone()),
-                    None => {}
-                },
+                When::Link => links.extend(self.linked_tablespace(entry, look)?),
                 _ => {}
             }
         }
-        entries.retain(|path, _| !gone.contains(path));
         for found in links {
             if !entries.contains_key(&found.entry.path) {
                 tablespaces.push(found);
@@ -183,7 +178,7 @@ impl Capture<'_> {
 
     /// The tablespace that an `.isl` file names: `db/t.isl` holds the path of the file that serves as
     /// `db/t.ibd`.
-    fn linked_tablespace(&mut self, link: &Entry, look: Look) -> Result<Option<TablespaceEntry>> {
+    fn linked_tablespace(&self, link: &Entry, look: Look) -> Result<Option<TablespaceEntry>> {
         let target = match std::fs::read_to_string(&link.real) {
             Ok(text) => PathBuf::from(text.trim_end_matches(['\n', '\r', ' ', '\0'])),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -201,9 +196,6 @@ impl Capture<'_> {
         let stat = match Stat::of(&target) {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound && look == Look::Early => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_leftover(link, &target)? => {
-                return Ok(None);
-            }
             // The server does not list a table that was never opened, so nothing else would notice that it is
             // missing.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -227,27 +219,6 @@ impl Capture<'_> {
             stat,
         };
         Ok(Some(TablespaceEntry::new(entry, Role::Tablespace)))
-    }
-
-    /// Whether a link that leads nowhere is left of a statement that altered a table: InnoDB, which made it, knows no
-    /// such table. The server leaves such links where a file has one though its table has no DATA DIRECTORY, as
-    /// after a restore with `--map` of a schema whose directory was a link (seen on 10.11.19).
-    fn is_leftover(&mut self, link: &Entry, target: &Path) -> Result<bool> {
-        if !base_name(&link.path).starts_with("#sql") {
-            return Ok(false);
-        }
-        let name = link.path.strip_suffix(".isl").unwrap_or(&link.path);
-        let is_known = self.questions.ask(tables::mariadb_table_spaces)?.contains_key(name);
-        if !is_known && self.leftovers.insert(link.path.clone()) {
-            let text = format!(
-                "{}: points to {}, which does not exist, and InnoDB knows no such table: it is left out; a \
-                 statement that altered a table has left it, and it can be removed",
-                link.path,
-                target.display()
-            );
-            self.listener.event(Event::Warning { text });
-        }
-        Ok(!is_known)
     }
 
     pub(super) fn outside(&self) -> Result<OutsideFiles> {

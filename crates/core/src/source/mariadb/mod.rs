@@ -15,7 +15,6 @@
 //! 6. `END`; finish the redo exactly there.
 
 use std::{
-    collections::BTreeSet,
     path::Path,
     time::{Duration, Instant},
 };
@@ -123,8 +122,6 @@ struct Capture<'a> {
     closes_tables: bool,
     /// What the last attempt that got so far copied again while it held a lock.
     tried: Option<Rewritten>,
-    /// Links that lead nowhere, of which the user has been warned.
-    leftovers: BTreeSet<String>,
     stats: CaptureStats,
     listener: &'a dyn Listener,
     /// For questions while another session holds the stages.
@@ -179,7 +176,6 @@ impl Source for MariaDbSource {
             baseline: None,
             closes_tables: false,
             tried: None,
-            leftovers: BTreeSet::new(),
             stats: CaptureStats { direct_io: mode == ReadMode::Direct, ..CaptureStats::default() },
             listener,
             questions: &mut self.questions,
