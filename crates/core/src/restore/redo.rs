@@ -15,7 +15,9 @@ use std::{
 use holdfast_formats::{
     Lsn, checksum,
     redo::{
-        mariadb::{AbsolutePaths, Checkpoint, DATA_START, FileOp, LinearLog, LogHeader, PathRelocator},
+        mariadb::{
+            AbsolutePaths, Checkpoint, CopiedFiles, DATA_START, FileOp, LinearLog, LogHeader, PathRelocator,
+        },
         mysql::{
             BLOCK_BYTES, FILE_HEADER_BYTES, RedoFile, RedoFileBuilder, RedoFileHeader, encryption_block,
         },
@@ -23,12 +25,15 @@ use holdfast_formats::{
 };
 use holdfast_repo::format::{
     hex::from_hex,
-    item::{Item, ItemPath},
+    item::{FileRole, Item, ItemPath},
 };
 
-use super::target::{
-    Tree, io_failed,
-    names::{REDO_MARIADB, REDO_MYSQL_DIR, own_path, partial_of},
+use super::{
+    opened::Opened,
+    target::{
+        Tree, io_failed,
+        names::{REDO_MARIADB, REDO_MYSQL_DIR, own_path, partial_of},
+    },
 };
 use crate::{
     captured_redo::CapturedRedo,
@@ -85,10 +90,37 @@ impl RestOfRedo {
 struct Relocate {
     start: Lsn,
     directories: Vec<Vec<u8>>,
+    copied: CopiedFiles,
 }
 
-/// Lays out `item`, the captured redo, in files of at most `file_bytes_max` on MySQL.
-pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> Result<RedoLayout> {
+/// The files of tablespaces in a backup, if redo that can be rewritten names any that was outside.
+fn copied_files(opened: &Opened) -> Result<CopiedFiles> {
+    let mut copied = CopiedFiles::default();
+    match &opened.redo {
+        CapturedRedo::MariaDb { encrypted: false, absolute_paths, .. } if !absolute_paths.is_empty() => {}
+        _ => return Ok(copied),
+    }
+    for item in opened.backup.items() {
+        let item = item?;
+        if matches!(item.role, FileRole::Tablespace | FileRole::UndoTablespace) {
+            let space = item.tablespace.map(|tablespace| tablespace.space);
+            copied.add(item.path.as_bytes(), space, item.outside.is_some());
+        }
+    }
+    Ok(copied)
+}
+
+/// Lays out the captured redo, in files of at most `file_bytes_max` on MySQL.
+pub(super) fn lay_out(opened: &Opened, file_bytes_max: u64) -> Result<RedoLayout> {
+    lay_out_among(&opened.redo, &opened.redo_item, file_bytes_max, copied_files(opened)?)
+}
+
+fn lay_out_among(
+    redo: &CapturedRedo,
+    item: &Item,
+    file_bytes_max: u64,
+    copied: CopiedFiles,
+) -> Result<RedoLayout> {
     match redo {
         CapturedRedo::MariaDb {
             checkpoint_lsn,
@@ -112,7 +144,7 @@ pub(super) fn lay_out(redo: &CapturedRedo, item: &Item, file_bytes_max: u64) -> 
                 paths.observe(FileOp::Modify { space: holdfast_formats::SpaceId(0), path: path.as_bytes() });
             }
             let directories = paths.directories().into_iter().map(<[u8]>::to_vec).collect();
-            let relocate = (!encrypted).then_some(Relocate { start: checkpoint.lsn, directories });
+            let relocate = (!encrypted).then_some(Relocate { start: checkpoint.lsn, directories, copied });
             Ok(RedoLayout {
                 path: own_path(REDO_MARIADB)?,
                 header: log.header,
@@ -224,9 +256,13 @@ fn hex(text: &str) -> Result<Vec<u8>> {
 /// Makes the redo in `file` lead nowhere outside, and bring back no tablespace that was discarded. Returns
 /// how many paths were changed.
 pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Result<u64> {
-    let Some(Relocate { start, directories }) = &layout.relocate else { return Ok(0) };
+    let Some(Relocate { start, directories, copied }) = &layout.relocate else { return Ok(0) };
     let refused = |error| Error::damaged("rewrite the redo so that it stays in the target").caused_by(error);
     let mut relocator = PathRelocator::new(directories).map_err(refused)?;
+    // Without absolute paths, names are those that the source had.
+    if !directories.is_empty() {
+        relocator = relocator.among(copied.clone());
+    }
     let mut changed = 0;
     each_piece(layout, file, cancel, &mut |piece, done| {
         let lsn = start
@@ -277,7 +313,8 @@ pub(super) fn each_piece(
 
 #[cfg(test)]
 mod tests {
-    use holdfast_repo::format::item::{FileRole, ItemType};
+    use holdfast_formats::SpaceId;
+    use holdfast_repo::format::item::ItemType;
 
     use super::{super::plan::layout::tests::item, *};
 
@@ -329,13 +366,20 @@ mod tests {
         (redo, bytes)
     }
 
+    /// The tablespace of [`modify`].
+    fn copied() -> CopiedFiles {
+        let mut copied = CopiedFiles::default();
+        copied.add(b"db/u.ibd", Some(SpaceId(7)), true);
+        copied
+    }
+
     fn redo_item(size_bytes: u64) -> Item {
         Item { item_type: ItemType::CapturedRedo, size_bytes, ..item("#redo", FileRole::Other, 0, None) }
     }
 
     fn laid_out(paths: &[&str], absolute: &[&str]) -> (RedoLayout, File) {
         let (redo, bytes) = captured(paths, absolute);
-        let layout = lay_out(&redo, &redo_item(bytes.len() as u64), u64::MAX).unwrap();
+        let layout = lay_out_among(&redo, &redo_item(bytes.len() as u64), u64::MAX, copied()).unwrap();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&layout.header, 0).unwrap();
         file.write_all_at(&bytes, layout.data_offset).unwrap();
@@ -378,14 +422,14 @@ mod tests {
     fn disagreeing() {
         let (redo, bytes) = captured(&["./db/t.ibd"], &[]);
         let size = bytes.len() as u64;
-        assert!(lay_out(&redo, &redo_item(size - 1), u64::MAX).is_err());
+        assert!(lay_out_among(&redo, &redo_item(size - 1), u64::MAX, copied()).is_err());
         let CapturedRedo::MariaDb { header, .. } = &redo else { unreachable!() };
         for bad in ["zz", "a", "é", &header[2..]] {
             let mut redo = redo.clone();
             if let CapturedRedo::MariaDb { header, .. } = &mut redo {
                 *header = bad.to_owned();
             }
-            assert!(lay_out(&redo, &redo_item(size), u64::MAX).is_err(), "{bad}");
+            assert!(lay_out_among(&redo, &redo_item(size), u64::MAX, copied()).is_err(), "{bad}");
         }
         let mysql = CapturedRedo::MySql {
             begin_lsn: Lsn(1024),
@@ -394,6 +438,6 @@ mod tests {
             header: String::new(),
             encrypted: false,
         };
-        assert!(lay_out(&mysql, &redo_item(512), u64::MAX).is_err());
+        assert!(lay_out_among(&mysql, &redo_item(512), u64::MAX, copied()).is_err());
     }
 }

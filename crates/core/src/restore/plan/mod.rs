@@ -82,7 +82,7 @@ pub(super) fn make(repo: &Repo, opened: &Opened, options: &RestoreOptions, cance
         false => None,
     };
     let survey = survey(&options.target_dir, options.delta, &opened.id)?;
-    let redo = lay_out(&opened.redo, &opened.redo_item, options.redo_file_bytes_max)?;
+    let redo = lay_out(opened, options.redo_file_bytes_max)?;
     let flavor = opened.server.version.flavor;
     let mut planner = Planner::new(opened, options, &survey)?;
     for item in opened.backup.items() {

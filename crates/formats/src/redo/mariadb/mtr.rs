@@ -157,6 +157,17 @@ pub fn hidden_bytes(space: SpaceId, path_bytes: usize) -> usize {
 }
 
 impl<'a> FileOp<'a> {
+    /// The tablespace, if the operation tells it.
+    pub fn space(self) -> Option<SpaceId> {
+        match self {
+            FileOp::Create { space, .. }
+            | FileOp::Delete { space, .. }
+            | FileOp::Rename { space, .. }
+            | FileOp::Modify { space, .. } => Some(space),
+            FileOp::Checkpoint { .. } | FileOp::Hidden { .. } | FileOp::Unknown { .. } => None,
+        }
+    }
+
     /// The paths in the operation: none, one, or old and new.
     pub fn paths(self) -> impl Iterator<Item = &'a [u8]> {
         let (first, second) = match self {
