@@ -521,3 +521,67 @@ fn mariadb_10_11_a_linked_schema_with_encrypted_redo_comes_home_or_goes_anywhere
         assert_eq!(server.value::<u64>("SELECT COUNT(*) FROM linked.r").unwrap(), 2001, "{name}");
     }
 }
+
+/// A table that was dropped is not purged yet, and another one of its name is elsewhere: outside of the data directory,
+/// where the first was inside, or the other way round. Both come home to one place in a restore, and the file there is
+/// that of the table that exists.
+fn dropped_here_and_made_again_there(kind: ServerKind) {
+    let dir = tempfile::tempdir().unwrap();
+    let outside = dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    let mut options = ServerOptions::default();
+    if !kind.is_mariadb() {
+        options = options.arg(format!("--innodb-directories={}", outside.display()));
+    }
+    let stage = Stage::around(Server::start(kind, options).unwrap());
+    stage.source.exec("CREATE DATABASE again").unwrap();
+    let there = format!("DATA DIRECTORY='{}'", outside.display());
+    let ways = [("home", "", there.as_str()), ("away", there.as_str(), ""), ("stay", &there, &there)];
+    for (name, first, _) in ways {
+        stage
+            .source
+            .exec_all([
+                format!("CREATE TABLE again.{name} (i INT PRIMARY KEY, v CHAR(200)) ENGINE=InnoDB {first}"),
+                format!("INSERT INTO again.{name} VALUES (1, 'x'), (2, 'y')"),
+            ])
+            .unwrap();
+    }
+    // Nothing is purged as long as somebody may want to read it.
+    let mut reader = stage.source.conn().unwrap();
+    reader.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT").unwrap();
+    for (name, _, second) in ways {
+        stage
+            .source
+            .exec_all([
+                format!("TRUNCATE TABLE again.{name}"),
+                format!("ALTER TABLE again.{name} ADD KEY (v)"),
+                format!("DROP TABLE again.{name}"),
+                format!("CREATE TABLE again.{name} (i INT PRIMARY KEY) ENGINE=InnoDB {second}"),
+                format!("INSERT INTO again.{name} VALUES (7)"),
+            ])
+            .unwrap();
+    }
+    let backup = stage.back_up();
+    drop(reader);
+    let restored = stage.restore_recovered(&backup);
+    for (name, ..) in ways {
+        let rows: Vec<u32> = restored.server.query(format!("SELECT i FROM again.{name}")).unwrap();
+        assert_eq!(rows, [7], "{name}");
+    }
+    stage.catch_up(&backup, &restored);
+}
+
+#[test]
+fn mariadb_10_11_dropped_here_and_made_again_there() {
+    dropped_here_and_made_again_there(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_dropped_here_and_made_again_there() {
+    dropped_here_and_made_again_there(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_dropped_here_and_made_again_there() {
+    dropped_here_and_made_again_there(ServerKind::MySql97);
+}
