@@ -5,6 +5,7 @@
 //! ends. If the process is killed here, it leaves a directory on which no server starts.
 
 mod judge;
+mod kept;
 mod standstill;
 mod undecided;
 
@@ -117,6 +118,7 @@ pub(super) fn run(
             format!("the recovering server had no network of its own ({why}); its options kept it off");
         listener.event(Event::Note { text });
     }
+    kept::require_files(opened, options, roots)?;
     compare_binlog(opened.position.binlog.as_ref(), recovered.binlog.as_ref(), listener);
     if flavor == Flavor::MySql {
         tree.remove(&init).map_err(|error| io_failed("remove", tree.path_of(&init), error))?;
