@@ -16,7 +16,8 @@ use holdfast_formats::{
     Lsn, checksum,
     redo::{
         mariadb::{
-            AbsolutePaths, Checkpoint, CopiedFiles, DATA_START, FileOp, LinearLog, LogHeader, PathRelocator,
+            AbsolutePaths, Checkpoint, CopiedFiles, DATA_START, Dropped, FileOp, LinearLog, LogHeader,
+            MtrWalker, PathRelocator,
         },
         mysql::{
             BLOCK_BYTES, FILE_HEADER_BYTES, RedoFile, RedoFileBuilder, RedoFileHeader, encryption_block,
@@ -261,7 +262,12 @@ pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Res
     let mut relocator = PathRelocator::new(directories).map_err(refused)?;
     // Without absolute paths, names are those that the source had.
     if !directories.is_empty() {
-        relocator = relocator.among(copied.clone());
+        let mut dropped = Dropped::default();
+        let walker = MtrWalker::linear(false);
+        each_piece(layout, file, cancel, &mut |piece, done| {
+            Ok(walker.walk(piece, Lsn(done), None, |_, op| dropped.observe(op)).bytes)
+        })?;
+        relocator = relocator.among(copied.clone(), &dropped);
     }
     let mut changed = 0;
     each_piece(layout, file, cancel, &mut |piece, done| {

@@ -19,7 +19,7 @@ mod relocate;
 pub use header::{Checkpoint, DATA_START, LogHeader, LogHeaderError};
 pub use linear::{LinearLog, LinearLogError};
 pub use mtr::{FileOp, FileOpKind, MtrWalker, WalkStop, Walked, hidden_bytes};
-pub use relocate::{AbsolutePaths, CopiedFiles, PathRelocator, RelocateError, Relocated};
+pub use relocate::{AbsolutePaths, CopiedFiles, Dropped, PathRelocator, RelocateError, Relocated};
 
 #[cfg(test)]
 mod tests;

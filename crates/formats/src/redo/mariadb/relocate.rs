@@ -16,8 +16,8 @@
 //! A tablespace that was dropped is known to recovery by the name in the redo, until another one gets *that* name:
 //! a purge may still delete the file of that name. If one of the two was outside, they had different names on the
 //! source, and get the same file in the copy, by names that differ in their slashes. Recovery then deletes the file
-//! of the table that exists. So records of a tablespace of which the copy has no file name a place where nothing can
-//! be. Verified on MariaDB 10.11.19, both ways.
+//! of the table that exists. So records of a dropped tablespace name a place where nothing can be. Verified on MariaDB
+//! 10.11.19 and 11.8.9, both ways.
 //!
 //! Nothing of this is possible in an encrypted log.
 
@@ -66,30 +66,38 @@ fn parent(path: &[u8]) -> Option<&[u8]> {
     path.iter().rposition(|&byte| byte == b'/').map(|slash| &path[..slash])
 }
 
-/// The files of the copy, which tell what has become of a tablespace that the redo names.
+/// The tablespaces that the redo deletes and does not create again. Pass it every [`FileOp`] of a walk.
+#[derive(Clone, Debug, Default)]
+pub struct Dropped {
+    spaces: BTreeSet<SpaceId>,
+}
+
+impl Dropped {
+    /// Notes what `op` deletes or creates.
+    pub fn observe(&mut self, op: FileOp<'_>) {
+        match op {
+            FileOp::Delete { space, .. } => drop(self.spaces.insert(space)),
+            FileOp::Create { space, .. } => drop(self.spaces.remove(&space)),
+            _ => {}
+        }
+    }
+}
+
+/// The files of the copy.
 #[derive(Clone, Debug, Default)]
 pub struct CopiedFiles {
     spaces: BTreeSet<SpaceId>,
-    /// Those that do not tell their tablespace yet: the redo makes their first page.
-    untold: BTreeSet<Vec<u8>>,
     from_outside: BTreeSet<Vec<u8>>,
 }
 
 impl CopiedFiles {
-    /// Notes a file that the copy has as `name` below the data directory (`db/t.ibd`).
+    /// Notes a file that the copy has as `name` below the data directory (`db/t.ibd`); `space` if it tells that. A new
+    /// one may not: the redo makes its first page.
     pub fn add(&mut self, name: &[u8], space: Option<SpaceId>, is_from_outside: bool) {
-        match space {
-            Some(space) => drop(self.spaces.insert(space)),
-            None => drop(self.untold.insert(name.to_vec())),
-        }
+        self.spaces.extend(space);
         if is_from_outside {
             self.from_outside.insert(name.to_vec());
         }
-    }
-
-    /// Whether a tablespace that had this name is gone.
-    fn has_lost(&self, space: SpaceId, name: &[u8]) -> bool {
-        !self.spaces.contains(&space) && !self.untold.contains(name)
     }
 }
 
@@ -98,8 +106,10 @@ impl CopiedFiles {
 /// in the redo leads outside the data directory.
 #[derive(Clone, Debug)]
 pub struct PathRelocator {
-    /// The files of the copy, if they are known.
-    copied: Option<CopiedFiles>,
+    /// Dropped tablespaces of which the copy has no file.
+    gone: BTreeSet<SpaceId>,
+    /// Files of the copy that were outside, by their names below the data directory.
+    from_outside: BTreeSet<Vec<u8>>,
     /// Tablespaces deleted in the redo rewritten so far, and not created again.
     deleted: BTreeSet<SpaceId>,
     /// Each ends with a slash; longest first, so that a directory within another wins.
@@ -170,13 +180,16 @@ impl PathRelocator {
             })
             .collect::<Result<Vec<_>, _>>()?;
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
-        Ok(PathRelocator { copied: None, deleted: BTreeSet::new(), prefixes })
+        let (gone, from_outside) = Default::default();
+        Ok(PathRelocator { gone, from_outside, deleted: BTreeSet::new(), prefixes })
     }
 
-    /// Lets it know the files of the copy. Without them, dropped tablespaces keep their names.
+    /// Lets it know what the redo drops, and what the copy has. One that was discarded and imported is dropped, and
+    /// there. Without this, dropped tablespaces keep their names.
     #[must_use]
-    pub fn among(self, copied: CopiedFiles) -> PathRelocator {
-        PathRelocator { copied: Some(copied), ..self }
+    pub fn among(self, copied: CopiedFiles, dropped: &Dropped) -> PathRelocator {
+        let CopiedFiles { spaces, from_outside } = copied;
+        PathRelocator { gone: dropped.spaces.difference(&spaces).copied().collect(), from_outside, ..self }
     }
 
     /// Rewrites the complete mini-transactions at the start of `buf`, linear redo whose first byte is at
@@ -251,11 +264,12 @@ impl PathRelocator {
     /// Leads the name of a tablespace that is gone to where no file can be, if it was outside, or is that of a file
     /// that was.
     fn bury(&self, space: SpaceId, path: &mut [u8], was_outside: bool) -> bool {
-        let Some(copied) = &self.copied else { return false };
+        if !self.gone.contains(&space) {
+            return false;
+        }
         let Some(file) = path.iter().rposition(|&byte| byte == b'/') else { return false };
         let Some(schema) = path[..file].iter().rposition(|&byte| byte == b'/') else { return false };
-        let name = &path[schema + 1..];
-        if !copied.has_lost(space, name) || !was_outside && !copied.from_outside.contains(name) {
+        if !was_outside && !self.from_outside.contains(&path[schema + 1..]) {
             return false;
         }
         path[schema] = NOWHERE;

@@ -261,35 +261,44 @@ fn absolute_directories_become_slashes_of_the_same_length() {
     assert_eq!((done, buf), (after.concat().len(), after.concat()));
 }
 
-/// A tablespace that is gone, by a name that a file of the copy has or that was outside, is led to where nothing is.
-/// One that exists keeps its names, and so does one whose file does not tell it yet.
+/// A tablespace that was dropped, by a name that a file of the copy has or that was outside, is led to where nothing
+/// is. One that exists keeps its names, be it new, or imported after it was discarded.
 #[test]
 fn what_is_gone_takes_no_file_of_what_is_there() {
     let mut copied = CopiedFiles::default();
     copied.add(b"db/was_outside.ibd", Some(SpaceId(5)), true);
     copied.add(b"db/at_home.ibd", Some(SpaceId(6)), false);
     copied.add(b"db/new.ibd", None, true);
+    copied.add(b"db/imported.ibd", Some(SpaceId(8)), true);
     let before = [
+        mtr(&file_record(0x90, 8, b"/x/db/imported.ibd"), 1, None),
         mtr(&file_record(0x90, 1, b"./db/was_outside.ibd"), 1, None),
         mtr(&file_record(0xA0, 5, b"/x/db/was_outside.ibd\0./db/was_outside.ibd"), 1, None),
         mtr(&file_record(0x90, 2, b"/x/db/at_home.ibd"), 1, None),
         mtr(&file_record(0xA0, 3, b"./db/at_home.ibd\0/x/db/other.ibd"), 1, None),
-        mtr(&file_record(0xB0, 4, b"/x/db/new.ibd"), 1, None),
+        mtr(&file_record(0x90, 3, b"/x/db/other.ibd"), 1, None),
+        mtr(&file_record(0x90, 9, b"/x/db/new.ibd"), 1, None),
+        mtr(&file_record(0x80, 4, b"/x/db/new.ibd"), 1, None),
     ];
     let after = [
+        mtr(&file_record(0x90, 8, b".//db/imported.ibd"), 1, None),
         mtr(&file_record(0x90, 1, b".#db/was_outside.ibd"), 1, None),
         mtr(&file_record(0xA0, 5, b".//db/was_outside.ibd\0./db/was_outside.ibd"), 1, None),
         mtr(&file_record(0x90, 2, b"./#db/at_home.ibd"), 1, None),
         mtr(&file_record(0xA0, 3, b"./db/at_home.ibd\0./#db/other.ibd"), 1, None),
-        mtr(&file_record(0xB0, 4, b".//db/new.ibd"), 1, None),
+        mtr(&file_record(0x90, 3, b"./#db/other.ibd"), 1, None),
+        mtr(&file_record(0x90, 9, b"./#db/new.ibd"), 1, None),
+        mtr(&file_record(0x80, 4, b".//db/new.ibd"), 1, None),
     ];
     let mut buf = before.concat();
-    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(copied.clone());
-    let done = Relocated { bytes: buf.len(), paths_changed: 5, kept_discarded: 0 };
+    let mut dropped = Dropped::default();
+    MtrWalker::linear(false).walk(&mut buf, Lsn(9), None, |_, op| dropped.observe(op));
+    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(copied.clone(), &dropped);
+    let done = Relocated { bytes: buf.len(), paths_changed: 8, kept_discarded: 0 };
     assert_eq!(relocator.rewrite(&mut buf, Lsn(9)), Ok(done));
     assert_eq!(buf, after.concat());
     // Once more, as a restore that is continued does.
-    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(copied);
+    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(copied, &dropped);
     assert_eq!(relocator.rewrite(&mut buf, Lsn(9)).unwrap().paths_changed, 0);
     assert_eq!(buf, after.concat());
 }
