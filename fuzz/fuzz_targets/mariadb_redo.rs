@@ -2,9 +2,11 @@
 //! to reach what lies behind them.
 #![no_main]
 
-use holdfast_formats::Lsn;
 use holdfast_formats::checksum::crc32c;
-use holdfast_formats::redo::mariadb::{AbsolutePaths, LinearLog, LogHeader, MtrWalker, PathRelocator};
+use holdfast_formats::redo::mariadb::{
+    AbsolutePaths, CopiedFiles, Dropped, LinearLog, LogHeader, MtrWalker, PathRelocator,
+};
+use holdfast_formats::{Lsn, SpaceId};
 use libfuzzer_sys::fuzz_target;
 
 /// Makes `bytes` the start of a log, encrypted or not, as far as magic and checksums go.
@@ -43,11 +45,18 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
         redo.extend(crc32c(bytes).to_be_bytes());
     }
     let mut paths = AbsolutePaths::default();
-    let walked = MtrWalker::linear(false).walk(&mut redo, Lsn(at), None, |_, op| paths.observe(op));
+    let mut dropped = Dropped::default();
+    let walked = MtrWalker::linear(false).walk(&mut redo, Lsn(at), None, |_, op| {
+        paths.observe(op);
+        dropped.observe(op);
+    });
     assert!(walked.bytes <= redo.len());
     assert_eq!(MtrWalker::linear(false).walk_pages(&mut redo, Lsn(at), |_, _| ()).bytes, walked.bytes);
     MtrWalker::linear(true).walk(&mut redo.clone(), Lsn(at), Some(Lsn(file_bytes)), |_, _| ());
-    if let Ok(mut relocator) = PathRelocator::new(paths.directories()) {
+    if let Ok(relocator) = PathRelocator::new(paths.directories()) {
+        let mut copied = CopiedFiles::default();
+        copied.add(b"db/t.ibd", Some(SpaceId(u32::from(seal))), true);
+        let mut relocator = relocator.among(copied, &dropped);
         let mut relocated = redo[..walked.bytes].to_vec();
         if let Ok(done) = relocator.rewrite(&mut relocated, Lsn(at)) {
             assert_eq!(done.bytes, walked.bytes);
