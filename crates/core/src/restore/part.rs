@@ -102,21 +102,13 @@ pub(crate) fn named(path: &ItemPath) -> Named {
     let (stem, ending) = file.split_once('.').unwrap_or((file, ""));
     // Table names have neither a dot nor a hash in file names: both are written as numbers.
     let base = stem.split('#').next().unwrap_or(stem);
-    if base.is_empty() || is_fulltext(base) || ending == "TRN" {
+    if base.is_empty() || table_name::is_of_fulltext_index(base) || ending == "TRN" {
         return Named::InSchema(schema.to_string());
     }
     match table_name::decode(base) {
         Some(table) => Named::Table { schema: schema.to_string(), table: table.to_string() },
         None => Named::Server,
     }
-}
-
-/// Whether a file is of a full-text index, as InnoDB names them: `FTS_<16 hex>_…`.
-fn is_fulltext(name: &str) -> bool {
-    const DIGITS: usize = 16;
-    let is_prefixed = name.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("fts_"));
-    let rest = name.get(4..).filter(|_| is_prefixed).and_then(|rest| rest.split_once('_'));
-    rest.is_some_and(|(id, _)| id.len() == DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// What a server logs about an absent file before it says which, and about a tablespace that it cannot find.

@@ -30,7 +30,7 @@ const KILLED: u16 = 1317;
 const LOCK_WAIT: u16 = 1205;
 
 /// A statement that copies a table up to a row in the middle, which it has to wait for.
-struct Copying<'a> {
+pub(crate) struct Copying<'a> {
     server: &'a Server,
     id: u32,
     running: JoinHandle<mysql::Result<()>>,
@@ -38,7 +38,7 @@ struct Copying<'a> {
 
 impl<'a> Copying<'a> {
     /// The row is locked by a prepared branch whose session has ended: that leaves the table itself free.
-    fn start(server: &'a Server, table: &str) -> Self {
+    pub(crate) fn start(server: &'a Server, table: &str) -> Self {
         server
             .exec_all([
                 "XA START 'row'",
@@ -66,7 +66,7 @@ impl<'a> Copying<'a> {
     }
 
     /// Gives it the row, and returns what it ends with.
-    fn goes_on(self) -> mysql::Result<()> {
+    pub(crate) fn goes_on(self) -> mysql::Result<()> {
         self.server.exec("XA ROLLBACK 'row'").unwrap();
         self.running.join().unwrap()
     }
@@ -98,7 +98,7 @@ fn left(server: &Server, pattern: &str) -> Vec<String> {
 }
 
 /// Such files in the schema of a data directory.
-fn files(datadir: &Path, pattern: &str) -> Vec<String> {
+pub(crate) fn files(datadir: &Path, pattern: &str) -> Vec<String> {
     let files = fs::read_dir(datadir.join("d")).unwrap();
     files
         .map(|file| file.unwrap().file_name().into_string().unwrap())

@@ -46,7 +46,7 @@ use crate::{
     server::{backup_options, options},
 };
 
-mod copying;
+pub(crate) mod copying;
 mod decisions;
 mod definitions;
 mod encryption;

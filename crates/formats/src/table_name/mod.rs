@@ -137,6 +137,27 @@ impl TableFile {
     }
 }
 
+/// Whether a table is the server's own, for the full-text indexes of a table whose id is in its name:
+/// `FTS_<table>_DELETED`, `FTS_<table>_<index>_INDEX_1`, in lower case in MySQL 8 and later, with ids of 16 digits. An
+/// id is never given again. The server removes such tables with their table, and when it recovers those of an index
+/// that was being added, also if the ALTER has no other file (verified on MariaDB 10.11.19).
+pub fn is_of_fulltext_index(table: &str) -> bool {
+    const OF_TABLE: [&str; 5] =
+        ["deleted", "deleted_cache", "being_deleted", "being_deleted_cache", "config"];
+    let name = table.to_ascii_lowercase();
+    let Some(rest) = name.strip_prefix("fts_").and_then(after_id) else { return false };
+    let of_index =
+        |rest: &str| matches!(rest.strip_prefix("index_"), Some("1" | "2" | "3" | "4" | "5" | "6"));
+    OF_TABLE.contains(&rest) || after_id(rest).is_some_and(of_index)
+}
+
+/// What follows an InnoDB id of 16 digits, in lower case, and `_`.
+fn after_id(text: &str) -> Option<&str> {
+    let (digits, rest) = text.split_at_checked(16)?;
+    let is_id = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    rest.strip_prefix('_').filter(|_| is_id)
+}
+
 impl fmt::Display for TableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.database, self.table)?;
@@ -254,6 +275,24 @@ mod tests {
         }
         assert!(TableFile::from_path("./n/#sql-ib5.ibd").unwrap().is_temporary());
         assert!(!TableFile::from_path("./n/t.ibd").unwrap().is_temporary());
+    }
+
+    #[test]
+    fn tables_of_fulltext_indexes() {
+        for (table, expected) in [
+            ("FTS_0000000000000021_CONFIG", true),
+            ("FTS_00000000000000af_BEING_DELETED_CACHE", true),
+            ("FTS_0000000000000021_0000000000000030_INDEX_6", true),
+            ("fts_0000000000000021_0000000000000030_index_6", true),
+            ("fts_00000000000000af_being_deleted", true),
+            ("FTS_0000000000000021_0000000000000030_INDEX_7", false),
+            ("FTS_0000000000000021_INDEX_1", false),
+            ("FTS_000000000000021_CONFIG", false),
+            ("FTS_mine", false),
+            ("t", false),
+        ] {
+            assert_eq!(is_of_fulltext_index(table), expected, "{table}");
+        }
     }
 
     proptest! {

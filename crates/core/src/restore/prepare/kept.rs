@@ -1,7 +1,8 @@
 //! Whether recovery has left every table its file. A server deletes files of tablespaces that were dropped, and says
 //! nothing about it; if it takes the file of another table for one of those, no error tells.
 
-use holdfast_repo::format::item::FileRole;
+use holdfast_formats::table_name::{TableFile, is_of_fulltext_index};
+use holdfast_repo::format::item::{FileRole, ItemPath};
 
 use crate::{
     error::{Error, Result},
@@ -17,8 +18,6 @@ use crate::{
 
 /// How many files an error names.
 const NAMED_MAX: usize = 5;
-/// How names of tables begin that a statement makes for the time that it takes: recovery may drop those.
-const INTERMEDIATE: &[u8] = b"#sql";
 
 /// Fails if a table's file that was restored is gone.
 pub(super) fn require_files(opened: &Opened, options: &RestoreOptions, roots: &Roots) -> Result<()> {
@@ -30,8 +29,7 @@ pub(super) fn require_files(opened: &Opened, options: &RestoreOptions, roots: &R
             Decision::File { place, held: false } | Decision::Mapped { place, .. } => place,
             _ => continue,
         };
-        let name = place.path.as_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        if item.role != FileRole::Tablespace || name.starts_with(INTERMEDIATE) {
+        if item.role != FileRole::Tablespace || may_go(&place.path) {
             continue;
         }
         let tree = roots.tree(place.root)?;
@@ -48,4 +46,11 @@ pub(super) fn require_files(opened: &Opened, options: &RestoreOptions, roots: &R
         ))
         .hinted("keep the backup, and report this: its rows are in those files, and restore --no-prepare gives them")),
     }
+}
+
+/// Whether recovery may remove a file: those of a statement that was at work, which it rolls back. Among them are those
+/// of a full-text index that was being added to a table. No other tablespace ever had the name of one of those.
+fn may_go(path: &ItemPath) -> bool {
+    let file = std::str::from_utf8(path.as_bytes()).ok().and_then(TableFile::from_path);
+    file.is_some_and(|file| file.is_temporary() || is_of_fulltext_index(&file.table))
 }

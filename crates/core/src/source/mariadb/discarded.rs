@@ -24,7 +24,11 @@ use std::{
     io,
 };
 
-use holdfast_formats::{Flavor, Geometry, Lsn, SpaceId, page::is_zero, table_name::TableFile};
+use holdfast_formats::{
+    Flavor, Geometry, Lsn, SpaceId,
+    page::is_zero,
+    table_name::{TableFile, is_of_fulltext_index},
+};
 
 use holdfast_pipe::aligned::{ALIGNMENT, AlignedBuffer};
 
@@ -163,42 +167,5 @@ impl Baseline {
 /// partition, can.
 pub(super) fn can_be_imported(found: &TablespaceEntry) -> bool {
     TableFile::from_path(&found.entry.path)
-        .is_some_and(|file| !file.is_temporary() && !is_of_a_fulltext_index(&file.table))
-}
-
-/// `FTS_<table id>_DELETED`, `FTS_<table id>_<index id>_INDEX_1`: the server's own tables, with ids of 16
-/// digits.
-fn is_of_a_fulltext_index(table: &str) -> bool {
-    const OF_TABLE: [&str; 5] =
-        ["DELETED", "DELETED_CACHE", "BEING_DELETED", "BEING_DELETED_CACHE", "CONFIG"];
-    let numbered = |text: &str| -> Option<String> {
-        let (digits, rest) = text.split_at_checked(16)?;
-        let is_number = digits.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-        rest.strip_prefix('_').filter(|_| is_number).map(str::to_owned)
-    };
-    let Some(rest) = table.strip_prefix("FTS_").and_then(numbered) else { return false };
-    let of_index =
-        |rest: String| matches!(rest.strip_prefix("INDEX_"), Some("1" | "2" | "3" | "4" | "5" | "6"));
-    OF_TABLE.contains(&rest.as_str()) || numbered(&rest).is_some_and(of_index)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_of_a_fulltext_index() {
-        for (table, expected) in [
-            ("FTS_0000000000000021_CONFIG", true),
-            ("FTS_00000000000000af_BEING_DELETED_CACHE", true),
-            ("FTS_0000000000000021_0000000000000030_INDEX_6", true),
-            ("FTS_0000000000000021_0000000000000030_INDEX_7", false),
-            ("FTS_0000000000000021_INDEX_1", false),
-            ("FTS_000000000000021_CONFIG", false),
-            ("FTS_mine", false),
-            ("t", false),
-        ] {
-            assert_eq!(is_of_a_fulltext_index(table), expected, "{table}");
-        }
-    }
+        .is_some_and(|file| !file.is_temporary() && !is_of_fulltext_index(&file.table))
 }

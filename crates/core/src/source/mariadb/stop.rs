@@ -4,7 +4,11 @@
 
 use std::time::Duration;
 
-use holdfast_formats::{Lsn, SpaceId, redo::mariadb::LogHeader};
+use holdfast_formats::{
+    Lsn, SpaceId,
+    redo::mariadb::LogHeader,
+    table_name::{TableFile, is_of_fulltext_index},
+};
 use holdfast_repo::format::hex::to_hex;
 
 use super::{
@@ -400,12 +404,12 @@ impl Capture<'_> {
 
 /// Files of statements that are at work, below their schema's directory.
 fn is_of_a_statement(path: &str) -> bool {
-    path.rsplit('/').next().is_some_and(|name| name.starts_with("#sql"))
+    TableFile::from_path(path).is_some_and(|file| file.is_temporary())
 }
 
 /// Tables behind a full-text index, which go with the table that has it.
 fn is_of_a_full_text(path: &str) -> bool {
-    path.rsplit('/').next().is_some_and(|name| name.starts_with("FTS_"))
+    TableFile::from_path(path).is_some_and(|file| is_of_fulltext_index(&file.table))
 }
 
 /// Position and end of redo, read by the session that blocks commits.
