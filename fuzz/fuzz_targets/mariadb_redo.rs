@@ -56,7 +56,7 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     if let Ok(relocator) = PathRelocator::new(paths.directories()) {
         let mut copied = CopiedFiles::default();
         copied.add(b"db/t.ibd", Some(SpaceId(u32::from(seal))), true);
-        let mut relocator = relocator.among(copied, &dropped);
+        let mut relocator = relocator.among(&copied, &dropped);
         let mut relocated = redo[..walked.bytes].to_vec();
         if let Ok(done) = relocator.rewrite(&mut relocated, Lsn(at)) {
             assert_eq!(done.bytes, walked.bytes);

@@ -267,7 +267,7 @@ pub(super) fn relocate(layout: &RedoLayout, file: &File, cancel: &Cancel) -> Res
         each_piece(layout, file, cancel, &mut |piece, done| {
             Ok(walker.walk(piece, Lsn(done), None, |_, op| dropped.observe(op)).bytes)
         })?;
-        relocator = relocator.among(copied.clone(), &dropped);
+        relocator = relocator.among(copied, &dropped);
     }
     let mut changed = 0;
     each_piece(layout, file, cancel, &mut |piece, done| {

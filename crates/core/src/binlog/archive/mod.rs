@@ -185,7 +185,6 @@ impl<'a> Archiver<'a> {
             // Ids that people choose are small.
             server_id: u32::from_le_bytes(random) | 1 << 31,
         };
-        let reached = session.identity()?;
         let binlog = Binlog::read(session, &options.connect, stream_options)?;
         let name = match &options.name {
             Some(name) => name.clone(),
@@ -204,7 +203,7 @@ impl<'a> Archiver<'a> {
             listener,
             cancel,
             stream_options,
-            reached,
+            reached: binlog.identity.clone(),
             history: None,
             discarding: None,
             lag_sum: Duration::ZERO,

@@ -99,7 +99,7 @@ pub(super) fn add(
         link.enter(&table.name.schema).map_err(|error| adding(table, error))?;
         let refused = keys.add_to(table, &missing, link)?;
         point("load.table.linked");
-        if refused.is_empty() && !keys.is_done(table) {
+        if refused.is_empty() && !is_done(progress, table) {
             progress.note(&mut link.session, table.object, Stage::Done)?;
         }
         left_out.extend(refused);
@@ -147,16 +147,12 @@ impl<'a> ForeignKeys<'a> {
         }
     }
 
-    fn is_done(&self, table: &PlannedTable) -> bool {
-        is_done(self.progress, table)
-    }
-
     /// Whether a table has keys that may be missing. A note for each table is only worth it if there is something
     /// that must not be done twice.
     fn are_due(&self, table: &PlannedTable) -> bool {
         let mut keys = table.foreign_keys().peekable();
         keys.peek().is_some()
-            && (!self.is_done(table) || keys.any(|key| self.leads_into(table, key, &self.open)))
+            && (!is_done(self.progress, table) || keys.any(|key| self.leads_into(table, key, &self.open)))
     }
 
     /// The table that a key references.
@@ -218,7 +214,7 @@ impl<'a> ForeignKeys<'a> {
 
     /// Whether a parent is not of the load. Nothing is assumed about a table that may be in use, either.
     fn is_other(&self, table: &PlannedTable, parent: &TableName) -> bool {
-        self.is_done(table) || !self.loaded.contains(parent)
+        is_done(self.progress, table) || !self.loaded.contains(parent)
     }
 
     /// Adds keys at once; if the target refuses them, and they may be left out, one by one, so that none takes

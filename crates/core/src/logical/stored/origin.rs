@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     head::{IMPORT, field},
-    server::facts::Identity,
-    server::status::BinlogPosition,
+    server::{facts::Identity, status::BinlogPosition},
 };
 
 /// Where an imported backup comes from. Except for counts, everything is as the dump says, which nothing

@@ -21,10 +21,9 @@ use crate::{
         tables::EngineKind,
     },
     position::{Position, Precision},
-    server::status::BinlogPosition,
     server::{
         BackupStages, HeldSession, Purpose, Session, SqlCause, SqlError, Stage, TableLock, TableName,
-        status::{LogStatus, XaDecisions, applied, clock, refuse_gaps},
+        status::{BinlogPosition, LogStatus, XaDecisions, applied, clock, refuse_gaps},
     },
 };
 

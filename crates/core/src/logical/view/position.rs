@@ -5,10 +5,12 @@ use holdfast_formats::{Flavor, gtid::MariaDbGtidPos};
 use crate::{
     logical::sql::quoted_text,
     position::{Position, Precision, ReplicaPosition},
-    server::status::BinlogPosition,
     server::{
         Session, SqlError,
-        status::{MariaDbLsns, MySqlRedoStatus, ReplicaChannel, applied_in_tables, binlog_status, clock},
+        status::{
+            BinlogPosition, MariaDbLsns, MySqlRedoStatus, ReplicaChannel, applied_in_tables, binlog_status,
+            clock,
+        },
     },
 };
 

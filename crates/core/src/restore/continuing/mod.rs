@@ -11,8 +11,7 @@ use holdfast_formats::{
 use super::done::Replayed;
 use crate::{
     position::{Position, Precision},
-    server::ServerVersion,
-    server::status::BinlogPosition,
+    server::{ServerVersion, status::BinlogPosition},
 };
 
 /// The position of a backup of which none is known.

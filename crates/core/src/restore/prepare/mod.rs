@@ -44,10 +44,10 @@ use crate::{
     event::{Cancel, Event, Listener},
     points::point,
     position::Position,
-    server::status::BinlogPosition,
     server::{
         ServerFacts,
         programs::{Network, ServerExit, option_of},
+        status::BinlogPosition,
     },
 };
 

@@ -20,12 +20,12 @@ use super::{
 use crate::{
     error::{Context, Error, ErrorKind, Result},
     event::Cancel,
-    server::status::BinlogPosition,
     server::{
         Row, Session,
         code::{NO_SUCH_ROW, NO_SUCH_TABLE, PLUGIN_NOT_LOADED},
         programs::{OwnAccount, RunningServer},
         quoted_without_passwords,
+        status::BinlogPosition,
     },
 };
 

@@ -40,10 +40,10 @@ use crate::{
     points::set_hook,
     position::{Position, Precision},
     restore,
-    server::status::BinlogPosition,
     server::{
         ServerFacts, ServerVersion,
         facts::{Capabilities, EncryptionFacts, Identity, InnodbFacts, Paths, ReplicaFacts, SqlFacts},
+        status::BinlogPosition,
     },
 };
 

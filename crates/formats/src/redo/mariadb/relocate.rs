@@ -110,8 +110,8 @@ pub struct PathRelocator {
     gone: BTreeSet<SpaceId>,
     /// Files of the copy that were outside, by their names below the data directory.
     from_outside: BTreeSet<Vec<u8>>,
-    /// Tablespaces deleted in the redo rewritten so far, and not created again.
-    deleted: BTreeSet<SpaceId>,
+    /// In the redo rewritten so far.
+    deleted: Dropped,
     /// Each ends with a slash; longest first, so that a directory within another wins.
     prefixes: Vec<Vec<u8>>,
 }
@@ -181,15 +181,15 @@ impl PathRelocator {
             .collect::<Result<Vec<_>, _>>()?;
         prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.len()));
         let (gone, from_outside) = Default::default();
-        Ok(PathRelocator { gone, from_outside, deleted: BTreeSet::new(), prefixes })
+        Ok(PathRelocator { gone, from_outside, deleted: Dropped::default(), prefixes })
     }
 
     /// Lets it know what the redo drops, and what the copy has. One that was discarded and imported is dropped, and
     /// there. Without this, dropped tablespaces keep their names.
     #[must_use]
-    pub fn among(self, copied: CopiedFiles, dropped: &Dropped) -> PathRelocator {
-        let CopiedFiles { spaces, from_outside } = copied;
-        PathRelocator { gone: dropped.spaces.difference(&spaces).copied().collect(), from_outside, ..self }
+    pub fn among(self, copied: &CopiedFiles, dropped: &Dropped) -> PathRelocator {
+        let gone = dropped.spaces.difference(&copied.spaces).copied().collect();
+        PathRelocator { gone, from_outside: copied.from_outside.clone(), ..self }
     }
 
     /// Rewrites the complete mini-transactions at the start of `buf`, linear redo whose first byte is at
@@ -226,15 +226,13 @@ impl PathRelocator {
         let found: Vec<_> = file_records(records).collect();
         for record in found {
             match record.op(records) {
-                FileOp::Delete { space, .. } => drop(self.deleted.insert(space)),
-                FileOp::Create { space, .. } => drop(self.deleted.remove(&space)),
                 FileOp::Modify { space, .. } | FileOp::Rename { space, .. }
-                    if self.deleted.contains(&space) =>
+                    if self.deleted.spaces.contains(&space) =>
                 {
                     record.make_deletion(records);
                     changed += 1;
                 }
-                _ => {}
+                op => self.deleted.observe(op),
             }
         }
         changed

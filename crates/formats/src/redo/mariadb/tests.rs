@@ -293,12 +293,12 @@ fn what_is_gone_takes_no_file_of_what_is_there() {
     let mut buf = before.concat();
     let mut dropped = Dropped::default();
     MtrWalker::linear(false).walk(&mut buf, Lsn(9), None, |_, op| dropped.observe(op));
-    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(copied.clone(), &dropped);
+    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(&copied, &dropped);
     let done = Relocated { bytes: buf.len(), paths_changed: 8, kept_discarded: 0 };
     assert_eq!(relocator.rewrite(&mut buf, Lsn(9)), Ok(done));
     assert_eq!(buf, after.concat());
     // Once more, as a restore that is continued does.
-    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(copied, &dropped);
+    let mut relocator = PathRelocator::new(["/x"]).unwrap().among(&copied, &dropped);
     assert_eq!(relocator.rewrite(&mut buf, Lsn(9)).unwrap().paths_changed, 0);
     assert_eq!(buf, after.concat());
 }
