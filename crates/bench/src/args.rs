@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 use holdfast_testkit::ServerKind;
 
 use crate::drain::DrainArgs;
-use crate::put::PutArgs;
 use crate::suite::Suite;
+use crate::transfer::{GetArgs, PutArgs};
 
 /// Measures Holdfast beside the tools that it is compared with, on real servers.
 #[derive(Debug, Parser)]
@@ -38,6 +38,9 @@ pub(crate) enum Command {
     /// Send a directory to object storage: a contestant
     #[command(hide = true)]
     Put(PutArgs),
+    /// Read what is in object storage and keep nothing: a contestant
+    #[command(hide = true)]
+    Get(GetArgs),
 }
 
 /// What is measured.

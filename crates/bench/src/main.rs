@@ -14,7 +14,6 @@ mod page_cache;
 mod pages;
 mod process;
 mod progress;
-mod put;
 mod report;
 mod results;
 mod run;
@@ -24,6 +23,7 @@ mod source;
 mod stats;
 mod suite;
 mod tool;
+mod transfer;
 mod writers;
 
 use std::process::ExitCode;
@@ -40,7 +40,8 @@ fn main() -> ExitCode {
         Command::Logical(args) => args.resolve(Suite::Logical).and_then(run::measure),
         Command::Repository(args) => args.resolve(Suite::Repository).and_then(run::measure),
         Command::Binlog(args) => args.resolve(Suite::Binlog).and_then(run::measure),
-        Command::Put(args) => put::run(&args).map(|()| true),
+        Command::Put(args) => transfer::put(&args).map(|()| true),
+        Command::Get(args) => transfer::get(&args).map(|()| true),
         Command::Drain(args) => drain::run(&args).map(|()| true),
         Command::Report { file } => report::again(&file).map(|()| true),
     };

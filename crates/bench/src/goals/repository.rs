@@ -2,6 +2,16 @@
 
 use super::{CPU, In, MARIADB, MYSQL, STORED, Verdict, WALL};
 use crate::results::{Cache, Load, Results, Unit};
+use crate::stats::Spread;
+
+impl In<'_> {
+    /// How much longer object storage takes than the slower of a directory and the bare transfer.
+    fn beside_the_slower(self, transfer: &str) -> Option<Spread> {
+        let of_directory = self.ratio("holdfast-s3", "holdfast", WALL)?;
+        let of_transfer = self.ratio("holdfast-s3", transfer, WALL)?;
+        Some(if of_directory.median < of_transfer.median { of_directory } else { of_transfer })
+    }
+}
 
 pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
     let ratio = Unit::Ratio;
@@ -22,6 +32,7 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
             it.ratio("holdfast", "restic", STORED)
         }));
     }
+    let fetch = In { results, scenario: "fetch", server: MARIADB, cache: Cache::Cold, load: Load::Stopped };
     let remote = In { results, scenario: "remote", server: MARIADB, cache: Cache::Cold, load: Load::Idle };
     verdicts.push(remote.verdict("object storage: own CPU / into a directory", 1.15, ratio, |it| {
         it.ratio("holdfast-s3", "holdfast", CPU)
@@ -30,11 +41,16 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
         "object storage: wall / the slower of a directory and a PUT of the same bytes",
         1.15,
         ratio,
-        |it| {
-            let of_directory = it.ratio("holdfast-s3", "holdfast", WALL)?;
-            let of_put = it.ratio("holdfast-s3", "put", WALL)?;
-            Some(if of_directory.median < of_put.median { of_directory } else { of_put })
-        },
+        |it| it.beside_the_slower("put"),
+    ));
+    verdicts.push(fetch.verdict("out of object storage: own CPU / out of a directory", 1.15, ratio, |it| {
+        it.ratio("holdfast-s3", "holdfast", CPU)
+    }));
+    verdicts.push(fetch.verdict(
+        "out of object storage: wall / the slower of a directory and a GET of the same objects",
+        1.15,
+        ratio,
+        |it| it.beside_the_slower("get"),
     ));
     verdicts
 }

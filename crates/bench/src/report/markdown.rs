@@ -39,8 +39,8 @@ and tool share them.
 
 /// Caveats about repositories.
 const REPOSITORY_CAVEATS: &str = "\
-- restic keeps files: what it copies from a running server cannot be restored. The server is idle here, and its files complete.
-- restic's `auto` is zstd at its library's default level, which is that of level 3.
+- restic and rustic keep files: what they copy from a running server cannot be restored. The server is idle here, and its files complete.
+- restic's `auto` is zstd at its library's default level, which is that of level 3; rustic's default is, too.
 - Object storage runs on the same machine and the same disk: its processor time is in the column of the rest of the machine.
 ";
 

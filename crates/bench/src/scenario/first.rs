@@ -8,7 +8,7 @@ use crate::args::Options;
 use crate::results::{Cache, Load};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
-use crate::tool::{ClientDump, Drain, FiveBackups, Holdfast, Mydumper, Restic, Tool, Verb};
+use crate::tool::{ClientDump, Drain, FiveBackups, Holdfast, Mydumper, Restic, Rustic, Tool, Verb};
 
 pub(crate) struct First {
     name: &'static str,
@@ -27,7 +27,7 @@ impl First {
         First { name: "several", about: "five logical backups of an idle server", tools: of_several }
     }
 
-    /// Compared with a program that keeps a repository of files.
+    /// Compared with programs that keep a repository of files.
     pub(crate) fn repository() -> First {
         First {
             name: "archive",
@@ -60,6 +60,7 @@ fn of_repositories(options: &Options) -> Vec<Box<dyn Tool>> {
         Box::new(Holdfast::defaults(&options.holdfast)),
         Box::new(Holdfast::level_3(&options.holdfast)),
         Box::new(Restic),
+        Box::new(Rustic),
     ]
 }
 

@@ -17,7 +17,7 @@ use crate::pages::{self, PAGE_BYTES, PageHashes};
 use crate::results::{Cache, Group, Load, Unit};
 use crate::run::{Bench, Turn, order};
 use crate::source::Source;
-use crate::tool::{Holdfast, MariadbBackup, Output, Placing, ReadOnce, Restic, Tool, Verb};
+use crate::tool::{Holdfast, MariadbBackup, Output, Placing, ReadOnce, Restic, Rustic, Tool, Verb};
 
 /// One page in this many changes.
 const PAGES_PER_CHANGE: u64 = 100;
@@ -41,7 +41,7 @@ impl Incremental {
         Incremental { name: "incremental", tools: beside_server_tools }
     }
 
-    /// Compared with another repository.
+    /// Compared with other repositories.
     pub(crate) fn repositories() -> Incremental {
         Incremental { name: "again", tools: beside_repositories }
     }
@@ -57,7 +57,7 @@ fn beside_server_tools(options: &Options, kind: ServerKind) -> Vec<Box<dyn Tool>
 }
 
 fn beside_repositories(options: &Options, _kind: ServerKind) -> Vec<Box<dyn Tool>> {
-    vec![Box::new(Holdfast::defaults(&options.holdfast)), Box::new(Restic)]
+    vec![Box::new(Holdfast::defaults(&options.holdfast)), Box::new(Restic), Box::new(Rustic)]
 }
 
 impl Scenario for Incremental {

@@ -4,6 +4,7 @@ mod amplification;
 mod archiver;
 mod busy;
 mod codec;
+mod fetch;
 mod first;
 mod full;
 mod held;
@@ -74,6 +75,7 @@ pub(crate) fn repository() -> Vec<Box<dyn Scenario>> {
     vec![
         Box::new(first::First::repository()),
         Box::new(remote::Remote),
+        Box::new(fetch::Fetch),
         Box::new(incremental::Incremental::repositories()),
     ]
 }

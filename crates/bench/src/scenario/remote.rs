@@ -36,11 +36,14 @@ impl Bucket {
 
     /// The job, with its result in this storage.
     pub(super) fn holds(&self, job: Job) -> Result<Job> {
-        Ok(Job {
-            before: job.before.map(|before| self.leads(before)),
-            timed: self.leads(job.timed),
-            stored_in: Some(self.storage.bucket_dir().context("this storage keeps no files")?),
-        })
+        let stored_in = Some(self.storage.bucket_dir().context("this storage keeps no files")?);
+        Ok(Job { stored_in, ..self.reached_by(job) })
+    }
+
+    /// The job, with what it needs to find this storage.
+    pub(super) fn reached_by(&self, job: Job) -> Job {
+        let before = job.before.map(|before| self.leads(before));
+        Job { before, timed: self.leads(job.timed), ..job }
     }
 
     fn leads(&self, script: Script) -> Script {

@@ -99,7 +99,8 @@ fn back_up(
     Ok(backups)
 }
 
-fn check(bench: &Bench, kind: ServerKind, target: &Path) -> Result<()> {
+/// Starts a server on what was restored, and balances the books of its load.
+pub(super) fn check(bench: &Bench, kind: ServerKind, target: &Path) -> Result<()> {
     let server = Server::attach(kind, target, source::options(kind, &bench.scratch))?;
     writes::check_ledger(&server).context("the restored books do not balance").map(drop)
 }

@@ -11,6 +11,7 @@ mod holdfast;
 mod mariadb_backup;
 mod mysql_tools;
 mod restic;
+mod rustic;
 mod several;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ pub(crate) use holdfast::Holdfast;
 pub(crate) use mariadb_backup::{MariadbBackup, Output, Placing};
 pub(crate) use mysql_tools::{CloneLocal, Dump};
 pub(crate) use restic::Restic;
+pub(crate) use rustic::Rustic;
 pub(crate) use several::FiveBackups;
 
 /// One timed command and its surroundings.
