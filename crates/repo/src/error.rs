@@ -233,6 +233,9 @@ pub enum Damage {
     /// Its signer is unknown, or its signature is wrong.
     #[error("is signed by nobody known to this repository, or its signature is wrong")]
     Signature,
+    /// Its bytes are not those that its signature covers.
+    #[error("is not as its run wrote it: damaged or forged")]
+    NotAsWritten,
     /// It is signed by a key that had already been removed.
     #[error("is signed by the key {key_id}, which had already been removed")]
     SignerRemoved {

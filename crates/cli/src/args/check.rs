@@ -26,7 +26,8 @@ What was read and found good is recorded in the repository, so checks can run on
 /// with its recorded size, and that every backup opens.
 ///
 /// With --read-data also the contents: that every chunk of the packs read is intact, and that the page maps
-/// of every backup lead to pages with the right hashes and agree with the records that prune relies on.
+/// of every backup lead to pages with the right hashes and agree with the records that prune relies on. With a
+/// keeper's key, which opens none of that: that every byte of the packs read is as it was written.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct CheckArgs {

@@ -167,6 +167,8 @@ struct Checked {
     packs: u64,
     packs_read: u64,
     bytes_read: u64,
+    /// Packs that a keeper's key cannot judge.
+    packs_unproven: u64,
     /// Packs that were to be read but were skipped for lack of time or by --max-bytes.
     packs_left: u64,
     bytes_left: u64,
@@ -351,6 +353,7 @@ impl Checked {
         self.packs += report.packs;
         self.packs_read += report.packs_read;
         self.bytes_read += report.bytes_read;
+        self.packs_unproven += report.packs_unproven;
         self.packs_left += report.packs_left;
         self.bytes_left += report.bytes_left;
         let since = report.unread.since.and_then(|since| Timestamp::try_from(since).ok());
@@ -413,6 +416,9 @@ impl Render for Checked {
             for what in &self.not_checked {
                 writeln!(out, "  {what}")?;
             }
+        }
+        if self.packs_unproven > 0 {
+            writeln!(out, "{} could not be checked", text::count(self.packs_unproven, "pack"))?;
         }
         if self.packs_left > 0 {
             let left = text::count(self.packs_left, "pack");
@@ -492,7 +498,7 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
         }
     }
     // A requested check that could not be done counts as a finding, too.
-    let is_done = checked.findings.is_empty() && (repo.can_read() || args.read_data.is_none());
+    let is_done = checked.findings.is_empty() && checked.packs_unproven == 0;
     let exit = if is_done { Exit::Done } else { Exit::Finding };
     let is_any = checked.backups > 0 || !checked.findings.is_empty() || checked.failed.len() > 1;
     context.output.ended(worst.map_or(Ok(exit), Err), &checked, is_any)

@@ -4,5 +4,6 @@
 //! everything read to a backup that stands.
 
 pub mod local_maps;
+pub(crate) mod pack_signature;
 pub mod reader;
 pub mod writer;

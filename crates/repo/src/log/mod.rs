@@ -15,4 +15,4 @@ pub mod moves;
 pub mod outcome;
 pub mod run;
 pub mod segment;
-mod signed;
+pub(crate) mod signed;

@@ -28,7 +28,7 @@ pub(super) fn signed_bytes(
         bytes.extend_from_slice(&u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend_from_slice(part);
     }
-    let (signer, signature) = repo.keys().sign(&signed_message(repo, place, context, &bytes));
+    let (signer, signature) = repo.keys().sign(&signed_message(repo, place, context, blake3::hash(&bytes)));
     bytes.extend_from_slice(&signer.0);
     bytes.extend_from_slice(&signature);
     bytes
@@ -47,8 +47,8 @@ pub(super) fn split_signed<'a>(
     Ok(([parts.public, parts.head], author.role))
 }
 
-/// What a signature signs: the place of the object, and its bytes `before` the signer.
-pub(super) fn signed_message(repo: &Repo, place: &Place<'_>, context: &[u8], before: &[u8]) -> Vec<u8> {
+/// What a signature signs: the place of the object, and the hash of its other bytes.
+pub(crate) fn signed_message(repo: &Repo, place: &Place<'_>, context: &[u8], hash: blake3::Hash) -> Vec<u8> {
     let log = place.log;
     let source = log.source.as_str();
     let mut message = context.to_vec();
@@ -58,10 +58,10 @@ pub(super) fn signed_message(repo: &Repo, place: &Place<'_>, context: &[u8], bef
     message.extend_from_slice(source.as_bytes());
     message.push(log.kind as u8);
     message.extend_from_slice(&place.run.0.to_le_bytes());
-    if place.kind == ObjectKind::SegmentPublic {
+    if matches!(place.kind, ObjectKind::SegmentPublic | ObjectKind::Pack) {
         message.extend_from_slice(&place.part.to_le_bytes());
     }
-    message.extend_from_slice(blake3::hash(before).as_bytes());
+    message.extend_from_slice(hash.as_bytes());
     message
 }
 
@@ -102,7 +102,7 @@ pub(super) fn verify<'a>(
     bytes: &'a [u8],
 ) -> Result<(Parts<'a>, Author), RepoError> {
     let parts = split(magic, bytes).map_err(|error| RepoError::damaged(place, Damage::from(error)))?;
-    let message = signed_message(repo, place, context, parts.before_signature);
+    let message = signed_message(repo, place, context, blake3::hash(parts.before_signature));
     // The record of a check bears no run number: its signer must be believed now.
     let run = if place.kind == ObjectKind::CheckRecord { RunNo(u64::MAX) } else { place.run };
     let outcome =

@@ -43,7 +43,7 @@ pub fn objects(world: &World) -> Vec<(ObjectPath, u64)> {
 }
 
 /// Two backups with every kind of chunk: inline entries, full leaves, overlays, shared item chunks.
-fn world_of_two(suite: Suite) -> (World, Vec<Source>) {
+pub fn world_of_two(suite: Suite) -> (World, Vec<Source>) {
     let world = World::new(suite);
     let mut random = Random::new(7);
     let mut source = Source::new();

@@ -16,6 +16,7 @@ mod resume;
 mod round_trip;
 mod rows;
 mod rows_faults;
+mod sealed_packs;
 mod space;
 mod tamper;
 mod unread;

@@ -14,7 +14,7 @@ use holdfast_repo::{
         writer::{ChunkRewriter, Foundation, WriteError},
     },
     format::{hex::Hex, manifest::Totals},
-    keys::{KdfParams, NewSlot},
+    keys::{KdfParams, KeyId, NewSlot},
     log::{
         client::{Client, ProcessId},
         run::{Run, RunOptions},
@@ -60,6 +60,11 @@ impl Roles {
         let (store, log) = (operator.store.clone(), operator.log.clone());
         let writer = World { store, repo, log, suite: operator.suite };
         Self { operator, writer, cache: tempfile::tempdir().unwrap() }
+    }
+
+    /// The writer's key.
+    pub(crate) fn writer_key(&self) -> KeyId {
+        self.writer.repo.keys().key_id()
     }
 
     /// The writer in a copy of the world.

@@ -239,10 +239,13 @@ fn own_rows(repo: &Repo, log: &LogName, pack: PackId) -> Result<PackRows, RepoEr
 
 /// The directory of a pack, as read from the pack itself.
 pub(crate) struct OwnDirectory {
+    /// Bytes of the pack.
     pub(crate) size_bytes: u64,
+    /// Where the directory begins in it.
+    pub(crate) offset: u64,
     pub(crate) directory: Directory,
     /// The key of the pack, which its chunks are sealed with, too.
-    pub(crate) key: ObjectKey,
+    pub(crate) key: Arc<ObjectKey>,
 }
 
 /// Reads the directory of a pack from the pack itself. `size_bytes` is its size, if a listing has told it.
@@ -282,7 +285,7 @@ pub(crate) fn read_directory(
         .open(directory_seal_context(trailer.plain_len), &mut sealed)
         .map_err(|_| RepoError::damaged(&path, Damage::Sealed { what: "its directory" }))?;
     let directory = Directory::decode(plain).map_err(damaged)?;
-    Ok(OwnDirectory { size_bytes, directory, key })
+    Ok(OwnDirectory { size_bytes, offset: trailer.offset, directory, key: Arc::new(key) })
 }
 
 #[cfg(test)]

@@ -14,7 +14,10 @@ use holdfast_pipe::{
     lock::lock,
 };
 
-use super::{cache::Cache, catalog::Catalog};
+use super::{
+    cache::Cache,
+    catalog::{self, Catalog, OwnDirectory},
+};
 use crate::{
     data::local_maps::LocalMaps,
     error::{Damage, RepoError},
@@ -192,7 +195,8 @@ impl ChunkSource {
 
     /// Size and directory of a pack, read from the pack itself.
     pub fn directory(&self, pack: PackId) -> Result<(u64, Directory), RepoError> {
-        self.directory_of(pack, None)
+        let own = self.directory_of(pack, None)?;
+        Ok((own.size_bytes, own.directory))
     }
 
     /// Like [`Self::directory`], given the size if a listing has told it. Caches the key of the pack.
@@ -200,10 +204,10 @@ impl ChunkSource {
         &self,
         pack: PackId,
         size_bytes: Option<u64>,
-    ) -> Result<(u64, Directory), RepoError> {
-        let own = super::catalog::read_directory(&self.repo, &self.log, pack, size_bytes)?;
-        self.know_key(pack, Arc::new(own.key));
-        Ok((own.size_bytes, own.directory))
+    ) -> Result<OwnDirectory, RepoError> {
+        let own = catalog::read_directory(&self.repo, &self.log, pack, size_bytes)?;
+        self.know_key(pack, Arc::clone(&own.key));
+        Ok(own)
     }
 
     pub(crate) fn place(&self, pack: PackId) -> Place<'_> {

@@ -178,7 +178,7 @@ impl ChunkRewriter {
     /// check has found would never be found again.
     fn check_within(&mut self, pack: PackId, chunks: &[ChunkRef]) -> Result<(), RepoError> {
         let size_bytes = self.source.confirmed_pack(pack)?.size_bytes;
-        let (_, directory) = self.source.directory_of(pack, Some(size_bytes))?;
+        let directory = self.source.directory_of(pack, Some(size_bytes))?.directory;
         let hashes: Vec<&[PageHash]> = directory.chunks().map(|(_, hashes)| hashes).collect();
         let read = |chunk: &ChunkRef| {
             self.interrupt.check()?;

@@ -23,7 +23,7 @@ pub(crate) fn meet_signer(
     let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
     let Ok(parts) = split(MAGIC, bytes) else { return Ok(()) };
     // Who has signed nothing may be vouched for later.
-    let message = signed_message(repo, &place, CONTEXT, parts.before_signature);
+    let message = signed_message(repo, &place, CONTEXT, blake3::hash(parts.before_signature));
     match Repo::is_signature(parts.signer, &message, &parts.signature) {
         true => Ok(repo.meet(parts.signer, looked)?),
         false => Ok(()),
@@ -45,7 +45,7 @@ pub(crate) enum SignedBy {
 pub(crate) fn signed_by(repo: &Repo, log: &LogName, run: RunNo, bytes: &[u8]) -> Result<SignedBy, RepoError> {
     let place = Place { log, kind: ObjectKind::OutcomePublic, run, part: 0 };
     let Ok(parts) = split(MAGIC, bytes) else { return Ok(SignedBy::Nobody) };
-    let message = signed_message(repo, &place, CONTEXT, parts.before_signature);
+    let message = signed_message(repo, &place, CONTEXT, blake3::hash(parts.before_signature));
     if !Repo::is_signature(parts.signer, &message, &parts.signature) {
         return Ok(SignedBy::Nobody);
     }
@@ -85,7 +85,7 @@ mod tests {
         let mut seed = [7; 32];
         seed[..8].copy_from_slice(&run.0.to_le_bytes());
         let key = Ed25519KeyPair::from_seed_unchecked(&seed).unwrap();
-        let signature = key.sign(&signed_message(repo, &place, CONTEXT, &bytes));
+        let signature = key.sign(&signed_message(repo, &place, CONTEXT, blake3::hash(&bytes)));
         bytes.extend_from_slice(key.public_key().as_ref());
         bytes.extend_from_slice(signature.as_ref());
         bytes

@@ -1,5 +1,6 @@
 //! Checks whether the repository is intact: its structure from outcomes, refs and index,
-//! and with `read_data` every byte that backups need. Without `read_data`, only packs that
+//! and with `read_data` every byte that backups need. A key that cannot open packs sees from their signatures
+//! whether they are as they were written. Without `read_data`, only packs that
 //! an earlier check found damaged are read.
 //!
 //! No finding stops the check. Each one names the object, what is wrong with it,
@@ -40,6 +41,7 @@ mod records;
 mod report;
 mod rows;
 mod sealed;
+mod signed;
 
 use maps::Affected;
 use needs::Needed;
@@ -122,11 +124,18 @@ impl CheckOptions {
 }
 
 /// What only operators can open.
-const NOT_READ: [&str; 3] = [
+const NOT_READ: [&str; 2] = [
     "the contents of manifests and page maps (their signatures are valid)",
-    "the contents of packs (they exist with the recorded size, and their first and last bytes are valid)",
     "the contents of indexes and reports",
 ];
+/// What a check without `read_data` does not see of packs, with such a key.
+const PACKS_NOT_READ: &str =
+    "the contents of packs (they exist with the recorded size, and their first and last bytes are valid)";
+/// What a check with `read_data` does not see of them.
+const PACKS_SEALED: &str = "what is in packs (those that were read are as they were written)";
+/// What it says if there were others.
+const PACKS_UNPROVEN: &str = "packs without a signature that says whether they are as they were written: an early version, or a key that \
+     has been removed, wrote them";
 
 /// Checks one log. Errors are those of the store; anything wrong with the repository is a finding.
 ///
@@ -224,7 +233,12 @@ pub(crate) fn check_history(
         check.sealed_packs()?;
         check.report.not_checked.extend(NOT_READ);
         if reads_data {
-            check.report.not_checked.push("the stored data itself: --read-data has no effect with this key");
+            check.options.steps.phase("data");
+            check.read_packs(whole)?;
+            check.report.not_checked.push(PACKS_SEALED);
+            check.report.not_checked.extend((check.report.packs_unproven > 0).then_some(PACKS_UNPROVEN));
+        } else {
+            check.report.not_checked.push(PACKS_NOT_READ);
         }
         check.attribute()?;
         return Ok((check.report, check.history));

@@ -1,4 +1,5 @@
-//! Reads packs: every chunk can be opened and decompressed, and its pages have the hashes in the directory.
+//! Reads packs: every chunk can be opened and decompressed, and its pages have the hashes in the directory. With
+//! a key that cannot open them: all bytes are as they were signed.
 
 use std::{
     cmp::Reverse,
@@ -13,18 +14,20 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 
-use super::{Check, CheckOptions, Finding, Proven, Severity, proven::ProvenRows};
+use super::{Check, CheckOptions, Finding, Proven, Severity, proven::ProvenRows, signed::SignedBytes};
 use crate::{
+    data::reader::catalog::OwnDirectory,
     error::{Damage, RepoError},
     format::{
         names::{ChunkRef, PackId},
         pack::{ChunkKind, ChunkRow, PackRows},
+        place::HEADER_BYTES,
     },
     log::check_record,
 };
 
 /// One read of a pack is at most about this long.
-const READ_BYTES: u64 = 8 << 20;
+pub(super) const READ_BYTES: u64 = 8 << 20;
 /// After this many packs, about 64 GiB, it is recorded which ones are good.
 const BATCH_PACKS: usize = 1024;
 /// Memory of a thread: a read, a plain chunk, and the largest
@@ -34,6 +37,7 @@ pub(super) const THREAD_BYTES: usize = 20 << 20;
 impl Check {
     /// Reads needed packs: every chunk can be opened and decompressed, and its pages have the hashes in the
     /// directory. Packs that are `proven` have been read already. Records which packs are good as it goes.
+    /// With a key that cannot open packs, compares them with their signatures instead, and records nothing.
     /// Without `read_data`, reads only packs that the last check to read them found damaged: they must not
     /// count as intact before they are read again.
     pub(super) fn read_packs(&mut self, proven: &mut Proven) -> Result<(), RepoError> {
@@ -115,6 +119,7 @@ impl Check {
         rows: &ProvenRows,
         progress: &Progress,
     ) -> Result<(BatchRead, Option<RepoError>), RepoError> {
+        let can_read = self.source.repo().can_read();
         let began_at = self.source.repo().store().now();
         let next = AtomicUsize::new(0);
         let results = Mutex::new(Vec::new());
@@ -125,7 +130,10 @@ impl Check {
                     break;
                 }
                 let interrupt = self.options.interrupt.check();
-                let read = interrupt.and_then(|()| self.read_pack(rows, *pack));
+                let read = interrupt.and_then(|()| match can_read {
+                    true => self.read_pack(rows, *pack),
+                    false => self.read_signed(*pack),
+                });
                 match read {
                     Ok(result) => {
                         let before = progress.bytes_read.fetch_add(result.bytes, Ordering::Relaxed);
@@ -159,7 +167,7 @@ impl Check {
             })
         };
         let bad: Vec<PackId> = results.iter().filter(is_bad).map(|(pack, _)| *pack).collect();
-        if !results.is_empty() {
+        if !results.is_empty() && can_read {
             let (repo, log) = (self.source.repo(), self.source.log());
             let recorded = began_at.map_err(RepoError::from);
             let recorded = recorded.and_then(|at| check_record::record(repo, log, &good, &bad, at));
@@ -181,13 +189,14 @@ impl Check {
             }
         };
         let listed_bytes = self.there.get(&pack).map(|info| info.size_bytes);
-        let (size_bytes, directory) = match source.directory_of(pack, listed_bytes) {
-            Ok(directory) => directory,
-            Err(error) => {
-                note(None, error)?;
-                return Ok(read);
-            }
-        };
+        let OwnDirectory { size_bytes, offset: directory_at, directory, key } =
+            match source.directory_of(pack, listed_bytes) {
+                Ok(own) => own,
+                Err(error) => {
+                    note(None, error)?;
+                    return Ok(read);
+                }
+            };
         let path = source.log().pack(pack);
         let rows = match PackRows::new(size_bytes, directory.rows.clone()) {
             Ok(rows) => rows,
@@ -201,15 +210,15 @@ impl Check {
             note(None, error)?;
             return Ok(read);
         }
-        let key = match source.key(pack) {
-            Ok(key) => key,
+        let last = (rows.rows().len() as u32).checked_sub(1).and_then(|last| rows.chunk(last));
+        let chunks_end = last.map_or(HEADER_BYTES as u64, |(row, offset)| offset + u64::from(row.sealed_len));
+        let mut signed = match SignedBytes::begin(source, pack, chunks_end, (directory_at, size_bytes)) {
+            Ok(signed) => signed,
             Err(error) => {
                 note(None, error)?;
                 return Ok(read);
             }
         };
-        let last = (rows.rows().len() as u32).checked_sub(1).and_then(|last| rows.chunk(last));
-        let chunks_end = last.map_or(0, |(row, offset)| offset + u64::from(row.sealed_len));
         let mut hashes = directory.chunks().map(|(_, hashes)| hashes);
         let (mut sealed, mut plain) = (Vec::new(), Vec::new());
         let (mut buffer_begin, mut buffer_end) = (0, 0);
@@ -224,6 +233,7 @@ impl Check {
                     note(None, error.into())?;
                     return Ok(read);
                 }
+                signed.take(buffer_begin, &sealed);
             }
             let page_hashes = hashes.next().unwrap_or_default();
             let chunk = ChunkRef { pack, ordinal };
@@ -248,6 +258,16 @@ impl Check {
             }
         }
         read.bytes = size_bytes;
+        if read.findings.is_empty() {
+            match signed.end(source, pack) {
+                Ok(_) => {}
+                // Whoever can open the chunks needs no signature.
+                Err(error) if error.is_of_the_object() => {
+                    read.findings.push((None, Finding::of(&error, Severity::Repairable)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
         Ok(read)
     }
 
@@ -272,6 +292,10 @@ impl Check {
         found: &mut HashMap<(String, String), usize>,
     ) {
         self.read.insert(pack);
+        if read.is_unproven {
+            self.report.packs_unproven += 1;
+            return;
+        }
         self.report.packs_read += 1;
         self.report.bytes_read += read.bytes;
         if read.findings.is_empty() {
@@ -293,6 +317,7 @@ impl Check {
                     };
                     self.find(Finding { severity, ..finding });
                 }
+                None if finding.severity == Severity::Repairable => drop(self.find(finding)),
                 None => {
                     let position = self.find(finding);
                     self.bad_packs.entry(pack).or_insert(position);
@@ -314,10 +339,12 @@ type BatchRead = Vec<(PackId, PackRead)>;
 
 /// The result of reading one pack.
 #[derive(Default)]
-struct PackRead {
-    bytes: u64,
+pub(super) struct PackRead {
+    pub(super) bytes: u64,
     /// Findings, with the chunk's ordinal, or `None` if they concern the whole pack.
-    findings: Vec<(Option<u32>, Finding)>,
+    pub(super) findings: Vec<(Option<u32>, Finding)>,
+    /// Whether the key cannot open it, and its signature says nothing.
+    pub(super) is_unproven: bool,
 }
 
 /// Whether a sample of `share` of all packs contains this one.

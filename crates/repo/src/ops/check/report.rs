@@ -69,6 +69,8 @@ pub struct CheckReport {
     pub packs_read: u64,
     /// Bytes of the packs that were read.
     pub bytes_read: u64,
+    /// Packs that the key cannot open, and that bear no signature that says anything: they could not be checked.
+    pub packs_unproven: u64,
     /// Packs that should have been read, but were left because of the limits on time or bytes.
     pub packs_left: u64,
     /// Bytes of the packs that were left.

@@ -154,12 +154,15 @@ fn sealed_pack(source: &ChunkSource, pack: PackId, size_bytes: u64) -> Result<()
     let mut header = [0; HEADER_BYTES];
     store.read_exact_at(&path, 0, &mut header).map_err(RepoError::of_needed)?;
     check_header(source.repo().keys(), &place, &header)?;
+    trailer_of(source, pack, size_bytes).map(drop)
+}
+
+pub(super) fn trailer_of(source: &ChunkSource, pack: PackId, size_bytes: u64) -> Result<Trailer, RepoError> {
+    let path = source.place(pack).path();
     let trailer_at = size_bytes
         .checked_sub(TRAILER_BYTES as u64)
         .ok_or_else(|| RepoError::malformed(&path, "it is too short for a pack"))?;
     let mut trailer = [0; TRAILER_BYTES];
-    store.read_exact_at(&path, trailer_at, &mut trailer).map_err(RepoError::of_needed)?;
-    let trailer = Trailer::decode(&trailer, size_bytes);
-    trailer.map_err(|error| RepoError::damaged(&path, Damage::from(error)))?;
-    Ok(())
+    source.repo().store().read_exact_at(&path, trailer_at, &mut trailer).map_err(RepoError::of_needed)?;
+    Trailer::decode(&trailer, size_bytes).map_err(|error| RepoError::damaged(&path, Damage::from(error)))
 }

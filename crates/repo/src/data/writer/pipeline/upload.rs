@@ -7,6 +7,7 @@ use holdfast_pipe::ObjectKey;
 
 use super::{Sealed, Shared, WriteError};
 use crate::{
+    data::pack_signature::{self, PACK_SIGNATURE_BYTES},
     error::RepoError,
     format::{
         index::IndexedPack,
@@ -14,7 +15,7 @@ use crate::{
         pack::{ChunkRow, Directory, Trailer, directory_seal_context},
         place::{ObjectKind, Place},
     },
-    store::Upload,
+    store::{StoreError, Upload},
 };
 
 /// A pack that is written, but not durable yet.
@@ -50,9 +51,8 @@ impl Shared {
                     Some(pack) => pack,
                     None => open.insert(OpenPack::begin(self, sealed.part, Arc::clone(&sealed.key))?),
                 };
-                self.meters.upload.time(|| pack.upload.write(&sealed.bytes))?;
+                self.meters.upload.time(|| pack.write(&sealed.bytes))?;
                 self.meters.upload.add(sealed.bytes.len() as u64);
-                pack.offset += sealed.bytes.len() as u64;
                 pack.directory.rows.push(sealed.row);
                 pack.directory.hashes.extend_from_slice(&sealed.hashes);
                 self.buffers.give(sealed.bytes);
@@ -102,6 +102,8 @@ struct OpenPack {
     key: Arc<ObjectKey>,
     upload: Box<dyn Upload>,
     offset: u64,
+    /// Of all bytes so far.
+    hasher: blake3::Hasher,
     directory: Directory,
 }
 
@@ -109,22 +111,34 @@ impl OpenPack {
     fn begin(shared: &Shared, part: u32, key: Arc<ObjectKey>) -> Result<Self, WriteError> {
         let pack = PackId { run: shared.secrets.run(), part };
         shared.hooks.point("writer.pack.before_put");
-        let mut upload = shared.repo.store().put(&shared.secrets.log().pack(pack))?;
+        let upload = shared.repo.store().put(&shared.secrets.log().pack(pack))?;
         shared.hooks.point("writer.pack.after_put");
+        let (hasher, directory) = (blake3::Hasher::new(), Directory::default());
+        let mut open = Self { part, key, upload, offset: 0, hasher, directory };
         let header = shared.secrets.pack_header(part);
-        upload.write(&header)?;
+        open.write(&header)?;
         shared.meters.upload.add_many(0, header.len() as u64);
-        Ok(Self { part, key, upload, offset: header.len() as u64, directory: Directory::default() })
+        Ok(open)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.hasher.update(bytes);
+        self.offset += bytes.len() as u64;
+        self.upload.write(bytes)
     }
 
     fn close(mut self, shared: &Shared) -> Result<Uploaded, WriteError> {
         let mut sealed = self.directory.encode();
         let plain_len = sealed.len() as u32;
         self.key.seal(directory_seal_context(plain_len), &mut sealed);
-        let trailer = Trailer { offset: self.offset, sealed_len: sealed.len() as u32, plain_len }.encode();
-        self.upload.write(&sealed)?;
-        self.upload.write(&trailer)?;
-        let written = (sealed.len() + trailer.len()) as u64;
+        let offset = self.offset + PACK_SIGNATURE_BYTES as u64;
+        let trailer = Trailer { offset, sealed_len: sealed.len() as u32, plain_len }.encode();
+        let others = self.hasher.update(&sealed).update(&trailer);
+        let signature = pack_signature::sign(&shared.repo, &shared.pack_place(self.part), others);
+        for bytes in [&signature[..], &sealed, &trailer] {
+            self.upload.write(bytes)?;
+        }
+        let written = (signature.len() + sealed.len() + trailer.len()) as u64;
         shared.meters.upload.add_many(0, written);
         Ok(Uploaded {
             part: self.part,
