@@ -3,12 +3,13 @@
 use std::{env, path::PathBuf, sync::Arc};
 
 use holdfast_core::{Cancel, Error, ErrorKind, Result};
-use holdfast_repo::log::run::RunOptions;
+use holdfast_repo::{Repo, log::run::RunOptions};
 
 use crate::{
     args::{global::GlobalArgs, store::StoreArgs},
-    config::Config,
+    config::{Config, usual_cache_dir},
     output::Output,
+    seen::SeenRepositories,
     signals,
 };
 
@@ -26,9 +27,20 @@ pub(crate) struct Context<'a> {
     pub(crate) cancel: &'a Cancel,
     /// Whether the verb shuts down in good order when a signal arrives.
     pub(crate) ends_in_order: bool,
+    /// What was seen of the repositories that were opened.
+    pub(crate) seen: SeenRepositories,
 }
 
 impl Context<'_> {
+    /// The repository, compared with what this host has seen of it before.
+    pub(crate) fn witnessed(&self, repo: Repo) -> Repo {
+        let cache_dir = self.config.resources.cache_dir.clone().or_else(usual_cache_dir);
+        match cache_dir {
+            Some(cache_dir) => self.seen.witness(&cache_dir, repo, self.output),
+            None => repo,
+        }
+    }
+
     /// Run options for a verb that changes the list of backups.
     pub(crate) fn run_options(&self) -> RunOptions {
         RunOptions { interrupt: self.cancel.interrupt(), ..RunOptions::of_this_process() }

@@ -21,6 +21,7 @@ mod hooks;
 mod output;
 mod password;
 mod reach;
+mod seen;
 mod signals;
 
 use exit::Exit;

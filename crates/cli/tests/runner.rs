@@ -19,6 +19,7 @@ mod reader;
 mod repository;
 mod rows;
 mod servers;
+mod set_back;
 mod stores;
 mod surroundings;
 mod terminal;

@@ -18,6 +18,9 @@ pub mod format;
 pub mod keys;
 pub(crate) mod sealed;
 
+// What a client remembers of a repository outside of it.
+pub mod witness;
+
 // A store together with the keys to it.
 pub mod repo;
 

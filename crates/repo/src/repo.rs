@@ -32,6 +32,7 @@ use crate::{
         locks::{self, ObjectLock, StillLocked},
         read_all, read_known,
     },
+    witness::Witness,
 };
 
 /// What a look at the keys found that began after something was listed; nothing as long as nobody has looked.
@@ -49,6 +50,8 @@ pub struct Repo {
     missed: Mutex<HashSet<u8>>,
     /// Cached, because unwrapping is a public-key operation, and all packs of a run share one secret.
     unwrapped: Mutex<HashMap<WrappedSecret, Secret32>>,
+    /// What the client has seen of logs before.
+    witness: Arc<Witness>,
 }
 
 impl fmt::Debug for Repo {
@@ -93,7 +96,18 @@ impl Repo {
 
     fn sharing(store: Arc<dyn Store>, keys: Arc<KeyMaterial>, trust: Arc<Trust>) -> Self {
         let (strangers, missed, unwrapped) = Default::default();
-        Self { store, keys, trust: Mutex::new(trust), strangers, missed, unwrapped }
+        let witness = Arc::default();
+        Self { store, keys, trust: Mutex::new(trust), strangers, missed, unwrapped, witness }
+    }
+
+    /// The same repository, whose logs are compared with what was seen of them before.
+    #[must_use]
+    pub fn witnessed(self, witness: Arc<Witness>) -> Self {
+        Self { witness, ..self }
+    }
+
+    pub(crate) fn witness(&self) -> &Witness {
+        &self.witness
     }
 
     /// The same repository for work that gives up what is lost: an object that cannot be read at the moment fails it.
@@ -107,7 +121,8 @@ impl Repo {
     }
 
     fn over(&self, store: Arc<dyn Store>) -> Self {
-        Self::sharing(store, Arc::clone(&self.keys), Arc::clone(&lock(&self.trust)))
+        let repo = Self::sharing(store, Arc::clone(&self.keys), Arc::clone(&lock(&self.trust)));
+        Self { witness: Arc::clone(&self.witness), ..repo }
     }
 
     /// Checks that the key at hand and the store allow `act`;

@@ -486,6 +486,8 @@ pub(super) fn run(args: &CheckArgs, context: &Context<'_>) -> Result<Exit> {
             }
         }
     }
+    let set_back = context.seen.set_back().into_iter();
+    checked.findings.extend(set_back.map(|(outcome, how)| Found::suspicious(outcome, how.to_string())));
     let is_over = worst.as_ref().is_some_and(|error| error.kind() == ErrorKind::Interrupted);
     if args.name.is_none() && !is_over {
         let looked = checked.look_for_overwritten(&repo, context);

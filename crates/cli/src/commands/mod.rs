@@ -11,6 +11,7 @@ use crate::{
     exit::Exit,
     output::Output,
     reach::{key_errors, repository, select, server},
+    seen::SeenRepositories,
 };
 
 mod backup;
@@ -50,8 +51,12 @@ pub(crate) fn run(cli: Cli, output: &Arc<Output>, cancel: &Cancel) -> Result<Exi
     }
     let config = Config::load(cli.global.config.as_deref())?;
     let ends_in_order = cli.verb.ends_in_order();
-    let context = Context { global: cli.global, store: cli.store, config, output, cancel, ends_in_order };
-    dispatch(cli.verb, &context).map_err(|error| {
+    let seen = SeenRepositories::default();
+    let context =
+        Context { global: cli.global, store: cli.store, config, output, cancel, ends_in_order, seen };
+    let done = dispatch(cli.verb, &context);
+    context.seen.save();
+    done.map_err(|error| {
         let error = match (error.kind(), error.hint()) {
             (ErrorKind::Damaged, None) => {
                 error.hinted("\"holdfast check\" says what else is damaged, and which backups are whole")

@@ -124,6 +124,8 @@ fn warn_of_no_encryption(context: &Context<'_>, repo: &Repo, is_meant: bool) {
 /// Like [`open`], but does not take over signals yet, so that further passwords can be asked for.
 pub(crate) fn unlock(context: &Context<'_>) -> Result<Repo> {
     let repo = unlock_main(context)?;
+    // A state of the past is older than what was seen, on purpose.
+    let repo = if context.global.as_of.is_some() { repo } else { context.witnessed(repo) };
     warn_of_no_encryption(context, &repo, context.config.no_encryption);
     Ok(repo)
 }
@@ -248,15 +250,15 @@ fn unlock_other(context: &Context<'_>, typed: &OtherArgs) -> Result<Repo> {
         .map_err(|error| if known.is_none() { not_by_name(context, &typed.to, error) } else { error })?;
     let only = typed.to_key.or_else(|| known?.key);
     if let Some(path) = &typed.to_identity {
-        return with_identity(store, path, only).map_err(at);
+        return with_identity(store, path, only).map_err(at).map(|repo| context.witnessed(repo));
     }
     let given = password::given_to(typed.to_password_file.as_deref(), known)?;
     if let (None, Some(path)) = (&given, known.and_then(|known| known.identity.as_ref())) {
-        return with_identity(store, path, only).map_err(at);
+        return with_identity(store, path, only).map_err(at).map(|repo| context.witnessed(repo));
     }
     let repo = with_password(store, given, only, (location, password::GIVE_TO)).map_err(at)?;
     warn_of_no_encryption(context, &repo, known.is_some_and(|known| known.no_encryption));
-    Ok(repo)
+    Ok(context.witnessed(repo))
 }
 
 fn with_password(

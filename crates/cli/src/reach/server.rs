@@ -105,6 +105,7 @@ mod tests {
         args::{self, Verb, source::SourceArgs},
         config::Config,
         output::{Output, Verbosity},
+        seen::SeenRepositories,
     };
 
     /// What a backup with these words uses, if the configuration file has these lines in `[source]`.
@@ -122,6 +123,7 @@ mod tests {
             output: &output,
             cancel: &Cancel::default(),
             ends_in_order: true,
+            seen: SeenRepositories::default(),
         };
         let options = connect_options(&typed, &context).unwrap();
         (typed, options)

@@ -140,6 +140,15 @@ impl fmt::Display for LogName {
     }
 }
 
+impl FromStr for LogName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let (source, kind) = text.rsplit_once('/').unwrap_or((text, ""));
+        Ok(Self { source: source.parse()?, kind: kind.parse()? })
+    }
+}
+
 impl LogName {
     /// How a user types a backup of this log: `db1#42`, with the kind if it is not the usual one.
     #[must_use]

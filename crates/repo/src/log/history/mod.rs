@@ -30,6 +30,7 @@ mod prunes;
 mod reading;
 mod records;
 mod refs;
+mod witnessed;
 
 pub use prunes::Prunes;
 pub(crate) use reading::foreseen_from;
@@ -139,6 +140,7 @@ impl History {
         if let Some(last) = history.last_missing(repo)? {
             tell_missing(log, gaps(expected, RunNo(last.0 + 1), |run| told.contains(run)), each);
         }
+        witnessed::compare(repo, &history)?;
         Ok(history)
     }
 
@@ -176,7 +178,8 @@ impl History {
 
     /// Reads what was added since.
     pub fn refresh(&mut self, repo: &Repo) -> Result<(), RepoError> {
-        self.read_to_the_end(repo).map_err(|error| error.of_history(&self.log))
+        self.read_to_the_end(repo).map_err(|error| error.of_history(&self.log))?;
+        witnessed::compare(repo, self)
     }
 
     fn read_to_the_end(&mut self, repo: &Repo) -> Result<(), RepoError> {
