@@ -47,7 +47,7 @@ mod stream;
 mod stretch;
 mod wire;
 
-pub use archive::{ArchiveOptions, ArchiveReport, archive};
+pub use archive::{ArchiveOptions, ArchiveReport, Away, archive};
 pub use close::{Closed, close};
 pub use filing::{Filed, file_segments, plan_filing};
 pub(crate) use read::Occurrence;

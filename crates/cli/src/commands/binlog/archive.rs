@@ -40,6 +40,9 @@ impl Render for Archived {
             let commits = text::count(report.unacknowledged, "commit");
             text::fact(out, "UNACKNOWLEDGED", format!("{commits} returned before they were archived"))?;
         }
+        if let Some(away) = &report.away {
+            text::fact(out, "SERVER AWAY", away)?;
+        }
         if report.unsent_segments > 0 {
             let segments = text::count(report.unsent_segments, "segment");
             text::fact(

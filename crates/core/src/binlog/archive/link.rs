@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
+
 use super::{ArchiveOptions, Archiver, RunEnd, is_refused, look::State, standby};
 use crate::{
     binlog::{
@@ -96,7 +98,7 @@ impl Archiver<'_> {
             let (stream, files) = match self.connect(run, slot, &link.refused) {
                 Ok(connected) => connected,
                 Err(error) => {
-                    let wait = self.unreachable(&mut link, error)?;
+                    let wait = self.unreachable(&mut link, run, error)?;
                     self.store_what_came(run, slot.as_ref(), wait)?;
                     continue;
                 }
@@ -117,6 +119,7 @@ impl Archiver<'_> {
             let streamed = self.stream(run, recorder, &stream, looks, link.target.as_ref());
             self.close(run, recorder, stream, &streamed)?;
             link.lost_at = Instant::now();
+            self.heard_until = Timestamp::now();
             match streamed {
                 Ok(end) => return Ok(end),
                 Err(end) => {
@@ -146,20 +149,23 @@ impl Archiver<'_> {
     }
 
     /// Says how long to wait until the next try; fails if there is to be none.
-    fn unreachable(&self, link: &mut Link, error: Error) -> Result<Duration> {
+    fn unreachable(&mut self, link: &mut Link, run: &ArchiveRun, error: Error) -> Result<Duration> {
         // A server that cannot be reached on the first attempt is more likely misnamed than away.
         if link.is_first && !self.is_under_way || self.options.once || !is_passing(&error) {
             return Err(error);
         }
+        self.is_away();
+        self.reports_until(run.stored_until());
         if self.options.standby && link.lost_at.elapsed() > standby::YIELD_AFTER {
-            return Err(standby::yields(&error));
+            return Err(standby::yields(&error, self.away()));
         }
         link.refused_since = is_refused(&error).then(|| link.refused_since.unwrap_or_else(Instant::now));
         if link.refused_since.is_some_and(|since| since.elapsed() >= self.options.refused_max) {
             return Err(error);
         }
         if link.refused_since.is_some() || link.lost_at.elapsed() >= TOLD_AFTER {
-            link.away.warn(self.listener, format!("the server cannot be archived: {error}"));
+            let away = self.away().map(|away| format!("; {away}")).unwrap_or_default();
+            link.away.warn(self.listener, format!("the server cannot be archived: {error}{away}"));
         }
         Ok(link.backoff.next())
     }
@@ -172,6 +178,7 @@ impl Archiver<'_> {
         recorder: &Recorder,
         files: Option<&Files>,
     ) -> Result<()> {
+        self.away_since = None;
         if std::mem::take(&mut link.is_first) {
             let behind = files.and_then(|files| files.bytes_from(recorder.place()));
             self.listener.event(Event::Phase { name: "archive" });
@@ -211,7 +218,7 @@ impl Archiver<'_> {
 
     /// Decides how to go on after a stream that was not to end: at once or, if the server is gone, after the time
     /// returned. Fails if there is to be no other try.
-    fn interrupted(&self, link: &mut Link, place: &Place, end: StreamEnd) -> Result<Option<Duration>> {
+    fn interrupted(&mut self, link: &mut Link, place: &Place, end: StreamEnd) -> Result<Option<Duration>> {
         match end {
             StreamEnd::Fatal(error) => return Err(error),
             StreamEnd::NotAsArchived(why) if link.refused == Refused::No && self.monitor.asks_beside() => {
@@ -233,6 +240,7 @@ impl Archiver<'_> {
                     return Err(error.into());
                 }
                 link.refused = Refused::No;
+                self.is_away();
                 let error = self.options.connect.explain_loss(error.into());
                 self.warn(format!("the connection to the server is lost, trying again: {error}"));
                 let wait = link.backoff.next();

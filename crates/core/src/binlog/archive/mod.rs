@@ -20,6 +20,7 @@ use holdfast_repo::{
         run::{ActiveRun, BeginError, Run, RunOptions, Standing, standing},
     },
 };
+use jiff::Timestamp;
 
 use self::{link::open_control, monitor::Monitor};
 use super::{
@@ -43,6 +44,7 @@ use crate::{
     taking::name,
 };
 
+mod away;
 mod link;
 mod look;
 mod monitor;
@@ -50,6 +52,7 @@ mod options;
 mod standby;
 mod streaming;
 
+pub use away::Away;
 pub use options::{ArchiveOptions, ArchiveReport};
 
 /// Polls for due work and for a stop request this often.
@@ -75,7 +78,11 @@ pub fn archive(
     archiver.count_unsent();
     archiver.report.leaves_out = archiver.monitor.filters.take();
     archiver.report.unacknowledged = archiver.monitor.unacknowledged;
+    archiver.report.away = archiver.away();
     archiver.report.elapsed_ms = began.elapsed().as_millis() as u64;
+    if let (Err(_), Some(away)) = (&outcome, archiver.report.away) {
+        archiver.warn(away.to_string());
+    }
     outcome.map_err(|error| options.connect.explain_loss(error).at(repo))?;
     Ok(archiver.report)
 }
@@ -105,6 +112,10 @@ struct Archiver<'a> {
     in_vain_since: Option<Instant>,
     /// Whether a server and a repository were reached.
     is_under_way: bool,
+    /// When the last stream ended, or the server was reached.
+    heard_until: Timestamp,
+    /// Since when the server has been away, if it is.
+    away_since: Option<Timestamp>,
     report: ArchiveReport,
 }
 
@@ -214,6 +225,8 @@ impl<'a> Archiver<'a> {
             monitor: Monitor::new(options, listener),
             in_vain_since: None,
             is_under_way: false,
+            heard_until: Timestamp::now(),
+            away_since: None,
             report,
         })
     }
@@ -259,6 +272,8 @@ impl<'a> Archiver<'a> {
                         self.note(format!("{error}: standing by"));
                     }
                     is_waiting = true;
+                    // Its server's absence loses nothing that another archives.
+                    self.away_since = None;
                 }
                 // The next run takes over what is in segments, and the server has the rest. A repository that
                 // fails on the first attempt is more likely misnamed than away.
@@ -341,12 +356,12 @@ impl<'a> Archiver<'a> {
             ));
         }
         let mut recorder = recorder;
-        let before = recorder.as_ref().and_then(Recorder::tail);
+        self.reports_until(recorder.as_ref().and_then(Recorder::tail));
         let result = self.fill(&mut run, &mut recorder);
         self.account(&run);
         self.is_under_way |= recorder.is_some();
         // What else has come is durable only once the run has ended.
-        self.reports_until(run.stored_until().or(before));
+        self.reports_until(run.stored_until());
         match (result, recorder) {
             (Ok(end), Some(mut recorder)) => {
                 if let Some(ended) = run.finish(&mut recorder)? {

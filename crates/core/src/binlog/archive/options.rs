@@ -6,6 +6,7 @@ use holdfast_pipe::Compression;
 use holdfast_repo::{SourceName, log::run::RunOptions};
 use serde::Serialize;
 
+use super::Away;
 use crate::{
     binlog::{
         spool::SpoolOptions,
@@ -113,6 +114,8 @@ pub struct ArchiveReport {
     /// Commits that the server reported as returned without an acknowledgement,
     /// although they should have waited for one.
     pub unacknowledged: u64,
+    /// The server, if it was away in the end.
+    pub away: Option<Away>,
     /// Segments that are on this host and not in the repository.
     pub unsent_segments: u64,
     /// Segments stored.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use holdfast_repo::log::run::{Standing, standing};
 
-use super::{Archiver, is_refused};
+use super::{Archiver, Away, is_refused};
 use crate::{
     binlog::{
         left_out,
@@ -119,7 +119,8 @@ pub(super) fn is_for_another(error: &Error) -> bool {
 }
 
 /// The error with which the place is given up.
-pub(super) fn yields(error: &Error) -> Error {
-    let text = format!("the server has been away for more than {} s: {error}", YIELD_AFTER.as_secs());
+pub(super) fn yields(error: &Error, away: Option<Away>) -> Error {
+    let away = away.map(|away| format!("; {away}")).unwrap_or_default();
+    let text = format!("the server has been away for more than {} s: {error}{away}", YIELD_AFTER.as_secs());
     Error::new(ErrorKind::Active, text)
 }
