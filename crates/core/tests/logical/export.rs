@@ -8,9 +8,9 @@ use holdfast_core::{
 };
 use holdfast_testkit::servers_dir;
 
-use super::*;
+use super::{round_trip::histories, *};
 
-fn options(target: &Path, format: ExportFormat) -> ExportOptions {
+pub(crate) fn options(target: &Path, format: ExportFormat) -> ExportOptions {
     ExportOptions {
         target: target.to_owned(),
         format,
@@ -26,7 +26,7 @@ fn run(backup: &Backup, options: &ExportOptions) -> Result<Exported> {
 }
 
 /// Feeds a script to a client that runs in a directory.
-fn feed(server: &Server, directory: &Path, args: &[&str], script: &[u8]) {
+pub(crate) fn feed(server: &Server, directory: &Path, args: &[&str], script: &[u8]) {
     let mut client = Command::new(server.kind().client_program().unwrap())
         .args(["--no-defaults", "--user=root", "--max-allowed-packet=64M"])
         .arg(format!("--socket={}", server.socket().display()))
@@ -48,16 +48,16 @@ fn names(directory: &Path) -> BTreeSet<String> {
     entries.map(|name| name.into_string().unwrap()).collect()
 }
 
-fn files_load(kind: ServerKind) {
+/// CSV with its scripts contains everything, what only this server has too, and a script equals the output of `cat`.
+fn everything_is_in_files(kind: ServerKind) {
     let stage = Stage::new(kind);
-    load_file(&stage.source, "torture.sql");
+    load_torture(&stage.source);
     stage.source.exec_all(WITHOUT_WHAT_CSV_CANNOT_SAY).unwrap();
     let report = stage.back_up(&stage.options(), &Selection::default()).unwrap();
     let history = History::read(&stage.repo, &log()).unwrap();
     let backup = Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap();
     let place = |name: &str| stage.dir.path().join(name);
 
-    // CSV with its scripts contains everything.
     let done = run(&backup, &options(&place("csv"), ExportFormat::Csv)).unwrap();
     assert_eq!((done.rows, done.tables), (report.read.rows, report.read.tables));
     let target = start_with(kind, &["--local-infile=1"]);
@@ -67,6 +67,9 @@ fn files_load(kind: ServerKind) {
     feed(&target, &place("csv"), &["--binary-mode", "--comments"], &script("3-programs.sql"));
     assert_same_rows(&stage.source, &target);
     assert_same_objects(&stage.source, &target);
+    if kind.is_mariadb() {
+        assert_eq!(histories(&stage.source), histories(&target));
+    }
     // A large table consists of several files.
     assert!(place("csv/torture/texts.csv").is_file() && place("csv/torture/texts.00001.csv").is_file());
 
@@ -86,8 +89,14 @@ fn files_load(kind: ServerKind) {
     let mut unpacked = Vec::new();
     zstd::stream::read::Decoder::new(file).unwrap().read_to_end(&mut unpacked).unwrap();
     assert!(unpacked == stage.script(report.run.backup, None));
+}
 
-    // mydumper's files: tables are loaded by a client, everything by myloader.
+/// mydumper's files: tables are loaded by a client, everything by myloader.
+fn files_of_mydumper_load(kind: ServerKind) {
+    let stage = Stage::new(kind);
+    load_file(&stage.source, "torture.sql");
+    let target = start_with(kind, &["--local-infile=1"]);
+    let place = |name: &str| stage.dir.path().join(name);
     let readable = Selection {
         schemas: vec!["torture".parse().unwrap(), "größe".parse().unwrap()],
         ..Selection::default()
@@ -99,7 +108,6 @@ fn files_load(kind: ServerKind) {
     let history = History::read(&stage.repo, &log()).unwrap();
     let backup = Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap();
     run(&backup, &options(&place("dump"), ExportFormat::MyDumper)).unwrap();
-    target.exec_all([odd, "DROP DATABASE torture", "DROP DATABASE `größe`"]).unwrap();
     let read = |name: &str| fs::read(place("dump").join(name)).unwrap();
     feed(&target, &place("dump"), &[], &read("torture-schema-create.sql"));
     let all = names(&place("dump"));
@@ -151,11 +159,26 @@ fn programs(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn files_load_into_mariadb() {
-    files_load(ServerKind::MariaDb118);
+fn everything_is_in_files_of_mariadb_10_11() {
+    everything_is_in_files(ServerKind::MariaDb1011);
 }
 
 #[test]
-fn files_load_into_mysql() {
-    files_load(ServerKind::MySql97);
+fn everything_is_in_files_of_mariadb_11_8() {
+    everything_is_in_files(ServerKind::MariaDb118);
+}
+
+#[test]
+fn everything_is_in_files_of_mysql_9_7() {
+    everything_is_in_files(ServerKind::MySql97);
+}
+
+#[test]
+fn files_of_mydumper_load_into_mariadb() {
+    files_of_mydumper_load(ServerKind::MariaDb118);
+}
+
+#[test]
+fn files_of_mydumper_load_into_mysql() {
+    files_of_mydumper_load(ServerKind::MySql97);
 }

@@ -32,7 +32,7 @@ pub(crate) mod delimited;
 mod diff;
 mod disturbed;
 mod elsewhere;
-mod export;
+pub(crate) mod export;
 mod keys;
 mod locks;
 mod own_names;
