@@ -458,6 +458,14 @@ fn through_a_tunnel() {
     };
     run(&mut command(&["binlog", "archive", "--once", "--ssh-compress"])).expect_code(0);
     scene.compare_files();
+    // Without compression, by the key of an agent.
+    let agent = sshd.agent().unwrap();
+    let keyless = sshd.ssh_config_without_key().unwrap();
+    let by_agent = ["doctor", "--ssh-compress=false", "--ssh-config", keyless.to_str().unwrap()];
+    run(command(&by_agent).env("SSH_AUTH_SOCK", agent.socket())).expect_code(0);
+    drop(agent);
+    let refused = run(&mut command(&by_agent));
+    assert!(refused.out.contains("Permission denied"), "{refused:#?}");
     run(&mut command(&["backup", "--method", "logical"])).expect_code(0);
     let doctor = run(&mut command(&["doctor"])).expect_code(0);
     assert!(doctor.out.contains("through the SSH tunnel of backup-host"), "{doctor:#?}");

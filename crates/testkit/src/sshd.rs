@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::port::free_port;
@@ -105,6 +106,57 @@ impl Sshd {
         }
     }
 
+    /// Kills the server's sides of all open connections; it accepts new ones.
+    pub fn kill_sessions(&self) -> Result<()> {
+        let process = self.process.as_ref().context("it is not running")?;
+        let mut sessions = children_of(process.id());
+        ensure!(!sessions.is_empty(), "there are no connections");
+        let mut at = 0;
+        while let Some(&session) = sessions.get(at) {
+            sessions.extend(children_of(session));
+            at += 1;
+        }
+        for session in sessions {
+            let pid = i32::try_from(session).ok().and_then(Pid::from_raw).context("a process")?;
+            // Its parent may have ended it.
+            kill_process(pid, Signal::KILL).ok();
+        }
+        Ok(())
+    }
+
+    /// Starts an agent that has the key.
+    pub fn agent(&self) -> Result<Agent> {
+        let socket = self.dir.path().join("agent");
+        let process = spawn(Path::new("/usr/bin/ssh-agent"), |command| {
+            command.arg("-D").arg("-a").arg(&socket).stdin(Stdio::null()).stdout(Stdio::null());
+        })?;
+        let agent = Agent { process, socket };
+        let begun = Instant::now();
+        loop {
+            let added = Command::new("ssh-add")
+                .arg(self.dir.path().join("user_key"))
+                .env("SSH_AUTH_SOCK", &agent.socket)
+                .stdin(Stdio::null())
+                .output()
+                .context("ssh-add")?;
+            if added.status.success() {
+                return Ok(agent);
+            }
+            let said = String::from_utf8_lossy(&added.stderr);
+            ensure!(begun.elapsed() < START_DEADLINE, "the agent does not take the key: {said}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Like [`ssh_config`](Sshd::ssh_config), but naming no key: an agent must have it.
+    pub fn ssh_config_without_key(&self) -> Result<PathBuf> {
+        let path = self.dir.path().join("ssh_config_without_key");
+        let config = fs::read_to_string(self.ssh_config())?;
+        let keyless = config.lines().filter(|line| !line.trim_start().starts_with("Identit"));
+        fs::write(&path, keyless.map(|line| format!("{line}\n")).collect::<String>())?;
+        Ok(path)
+    }
+
     /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
@@ -119,6 +171,36 @@ impl Sshd {
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
+}
+
+/// A running ssh-agent. Dropping it ends it.
+#[derive(Debug)]
+pub struct Agent {
+    process: Child,
+    socket: PathBuf,
+}
+
+impl Agent {
+    /// The value of `SSH_AUTH_SOCK` that leads to it.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+/// The processes that a process has started; none if it has ended.
+fn children_of(parent: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let listed = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    listed
+        .flat_map(|pids| pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
 }
 
 impl Drop for Sshd {

@@ -202,7 +202,19 @@ fn a_configuration_for_other_uses() {
     assert_eq!(processes(&sshd, None), Vec::<u32>::new());
 }
 
-fn break_tunnels(sshd: &Sshd) {
+/// Which side of a tunnel dies.
+#[derive(Clone, Copy, Debug)]
+enum Side {
+    /// Our ssh.
+    Near,
+    /// The other host's.
+    Far,
+}
+
+fn break_tunnels(sshd: &Sshd, side: Side) {
+    if let Side::Far = side {
+        return sshd.kill_sessions().unwrap();
+    }
     for pid in children(sshd) {
         let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
         assert!(killed.success());
@@ -219,13 +231,15 @@ fn broken_tunnels() {
     let options = ArchiveOptions { connect: connect.clone(), ..stage.options() };
     let mut archiver = Archiver::start(&stage.repo, options.clone());
     let counter = Counter::start(&stage.server);
-    wait_archived_by(&stage, &mut archiver);
-    break_tunnels(&sshd);
-    sleep(Duration::from_millis(500));
+    for side in [Side::Near, Side::Far] {
+        wait_archived_by(&stage, &mut archiver);
+        break_tunnels(&sshd, side);
+        sleep(Duration::from_millis(500));
+    }
     let rows = counter.stop();
     wait_archived_by(&stage, &mut archiver);
     let report = archiver.stop();
-    assert!(report.reconnects >= 1 && report.gaps.is_empty() && rows > 0, "{report:?}");
+    assert!(report.reconnects >= 2 && report.gaps.is_empty() && rows > 0, "{report:?}");
     stage.compare_files();
     archive(&stage.repo, &ArchiveOptions { once: true, ..options }, &Told, &Cancel::default()).unwrap();
 
@@ -242,28 +256,33 @@ fn broken_tunnels() {
             "INSERT INTO big.t (v) SELECT REPEAT('x', 8000000) FROM information_schema.columns LIMIT 5",
         ])
         .unwrap();
-    let take = |breaks_at| {
-        let breaker = Breaker { sshd: &sshd, phase: breaks_at };
+    let take = |breaks_at, side| {
+        let breaker = Breaker { sshd: &sshd, phase: breaks_at, side };
         logical::run(&stage.repo, &backup, &Selection::default(), &breaker, &Cancel::default())
     };
     // Rows that were read cannot be read again in another view.
-    let error = take("rows").unwrap_err();
-    assert!(error.to_string().ends_with("ssh: it ended (signal: 9 (SIGKILL))"), "{error}");
-    let report = take("view").unwrap();
     let rows: u64 = stage.server.value("SELECT COUNT(*) FROM big.t").unwrap();
-    assert!(rows == 5 && report.read.rows > rows, "{:?}", report.read);
+    for (side, said) in
+        [(Side::Near, "ssh: it ended (signal: 9 (SIGKILL))"), (Side::Far, "closed by remote host.")]
+    {
+        let error = take("rows", side).unwrap_err();
+        assert!(error.to_string().ends_with(said), "{error}");
+        let report = take("view", side).unwrap();
+        assert!(rows == 5 && report.read.rows > rows, "{:?}", report.read);
+    }
 }
 
 /// Breaks the tunnels as soon as a phase begins.
 struct Breaker<'a> {
     sshd: &'a Sshd,
     phase: &'static str,
+    side: Side,
 }
 
 impl Listener for Breaker<'_> {
     fn event(&self, event: Event) {
         if matches!(event, Event::Phase { name } if name == self.phase) {
-            break_tunnels(self.sshd);
+            break_tunnels(self.sshd, self.side);
         }
         Told.event(event);
     }
@@ -274,7 +293,7 @@ impl Listener for Breaker<'_> {
 /// rows. If tunnels go on breaking, it fails, and the same command continues.
 #[test]
 fn a_load_goes_on_through_another_tunnel() {
-    for kind in [ServerKind::MariaDb1011, ServerKind::MySql97] {
+    for (kind, side) in [(ServerKind::MariaDb1011, Side::Far), (ServerKind::MySql97, Side::Near)] {
         let sshd = Sshd::start("internal-sftp").unwrap();
         let stage = Rows::new(kind);
         let digits = "(SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4)";
@@ -303,10 +322,10 @@ fn a_load_goes_on_through_another_tunnel() {
             let run = RunNo(backup.run.backup);
             load::run(&stage.repo, &log(), run, &options, listener, &Cancel::default())
         };
-        let error = load(&Breaker { sshd: &sshd, phase: "rows" }).unwrap_err();
+        let error = load(&Breaker { sshd: &sshd, phase: "rows", side }).unwrap_err();
         assert!(error.to_string().contains("connection lost"), "{kind}: {error}");
         assert_eq!(children(&sshd), Vec::<u32>::new());
-        let once = AtProgress { sshd: &sshd, has_broken: AtomicBool::new(false) };
+        let once = AtProgress { sshd: &sshd, side, has_broken: AtomicBool::new(false) };
         let report = load(&once).unwrap();
         assert!(once.has_broken.load(Ordering::Relaxed));
         assert!(report.plan.is_continued, "{kind}: {report:?}");
@@ -320,6 +339,7 @@ fn a_load_goes_on_through_another_tunnel() {
 /// Breaks the tunnels once, at the first progress event.
 struct AtProgress<'a> {
     sshd: &'a Sshd,
+    side: Side,
     has_broken: AtomicBool,
 }
 
@@ -328,7 +348,7 @@ impl Listener for AtProgress<'_> {
         if matches!(event, Event::Progress { bytes_done: 1.., .. })
             && !self.has_broken.swap(true, Ordering::Relaxed)
         {
-            break_tunnels(self.sshd);
+            break_tunnels(self.sshd, self.side);
         }
         Told.event(event);
     }
