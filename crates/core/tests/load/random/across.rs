@@ -32,7 +32,8 @@ pub(in crate::load) fn check(stage: &Stage, mut backup: u64, target: &Server, gi
     panic!("{} refuses more than {given_up_max} tables", target.kind());
 }
 
-fn compare(source: &Server, target: &Server, report: &LoadReport) {
+/// Compares all objects and rows of two servers; what differs must be in the report of the load.
+pub(in crate::load) fn compare(source: &Server, target: &Server, report: &LoadReport) {
     let plan = &report.plan;
     let named = |object: &str, word: &str| {
         let mut all = plan.adapted.iter().chain(&plan.left_out);

@@ -84,7 +84,9 @@ impl Reader<'_> {
             if kind != "table" {
                 continue;
             }
-            self.note(object.clone(), "engine".to_owned(), row[3].clone(), &["engine"]);
+            // The flavors write MRG_MyISAM otherwise.
+            let engine = row[3].to_lowercase();
+            self.note(object.clone(), "engine".to_owned(), engine, &["engine"]);
             self.note(object.clone(), "collation".to_owned(), row[4].clone(), &[&row[4]]);
             self.note(object.clone(), "comment".to_owned(), row[5].clone(), &[]);
             for option in row[6].split_whitespace() {
