@@ -24,7 +24,9 @@ Examples:
 Load a directory of --format mydumper with myloader --directory. Load one of --format csv from within it, with
   mariadb --binary-mode --comments < 1-schema.sql
   mariadb --local-infile=1 < 2-load.sql
-  mariadb --binary-mode --comments < 3-programs.sql";
+  mariadb --binary-mode --comments < 3-programs.sql
+Scripts with --table do not name the database, if all tables are of one. Name it for the client:
+  mariadb --binary-mode --comments shop < backup.sql";
 
 /// What files are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -96,7 +98,8 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     pub(crate) format: Format,
 
-    /// Only this table, sequence or view; * and ? are wildcards
+    /// Only this table, sequence or view; * and ? are wildcards. If all are of one database, the scripts do not
+    /// name it: the client does
     #[arg(long, value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) table: Option<TablePattern>,
 

@@ -152,7 +152,8 @@ pub(crate) struct CatArgs {
     #[arg(value_name = "ID")]
     pub(crate) id: BackupRef,
 
-    /// Only this table, sequence or view; * and ? are wildcards
+    /// Only this table, sequence or view; * and ? are wildcards. If all are of one database, the script does not
+    /// name it: the client does
     #[arg(value_name = "DATABASE.TABLE", value_parser = table_pattern)]
     pub(crate) table: Option<TablePattern>,
 

@@ -91,6 +91,60 @@ fn everything_is_in_files(kind: ServerKind) {
     assert!(unpacked == stage.script(report.run.backup, None));
 }
 
+/// Tables of several databases come back into their own; those of one come into the client's.
+#[test]
+fn tables_find_their_databases() {
+    let stage = Stage::new(ServerKind::MariaDb118);
+    stage
+        .source
+        .exec_all([
+            "CREATE DATABASE shop",
+            "CREATE DATABASE branch",
+            "CREATE TABLE shop.orders (id INT PRIMARY KEY)",
+            "CREATE TABLE branch.orders (id INT PRIMARY KEY)",
+            "CREATE TABLE branch.other (id INT PRIMARY KEY)",
+            "INSERT INTO shop.orders VALUES (1)",
+            "INSERT INTO branch.orders VALUES (1), (2)",
+            "USE branch",
+            "CREATE TRIGGER counts BEFORE INSERT ON orders FOR EACH ROW SET NEW.id = NEW.id + 1",
+        ])
+        .unwrap();
+    let selection = Selection { without_accounts: true, ..Selection::default() };
+    let report = stage.back_up(&stage.options(), &selection).unwrap();
+    let history = History::read(&stage.repo, &log()).unwrap();
+    let backup = Backup::open(&stage.repo, &history, RunNo(report.run.backup)).unwrap();
+    let target = start_with(ServerKind::MariaDb118, &["--local-infile=1"]);
+    let load = |tables: &str, format, args: &[&str]| {
+        let place = stage.dir.path().join(format!("{format:?}"));
+        drop(fs::remove_dir_all(&place));
+        let tables = Some(tables.parse().unwrap());
+        run(&backup, &ExportOptions { tables, ..options(&place, format) }).unwrap();
+        let scripts = match format {
+            ExportFormat::Sql => &["backup.sql"][..],
+            _ => &["1-schema.sql", "2-load.sql", "3-programs.sql"],
+        };
+        let args = [&["--binary-mode", "--local-infile=1"], args].concat();
+        scripts
+            .iter()
+            .for_each(|script| feed(&target, &place, &args, &fs::read(place.join(script)).unwrap()));
+    };
+    let found = || {
+        let tables = "SELECT CONCAT(table_schema, '.', table_name) FROM information_schema.tables \
+                      WHERE table_schema IN ('shop', 'branch', 'elsewhere') ORDER BY 1";
+        target.query::<String>(tables).unwrap()
+    };
+    for format in [ExportFormat::Sql, ExportFormat::Csv] {
+        load("*.orders", format, &[]);
+        assert_eq!(found(), ["branch.orders", "shop.orders"], "{format:?}");
+        let branch = "SELECT id FROM branch.orders ORDER BY id";
+        assert_eq!(target.query::<i32>(branch).unwrap(), [1, 2], "{format:?}");
+        target.exec_all(["DROP DATABASE shop", "DROP DATABASE branch", "CREATE DATABASE elsewhere"]).unwrap();
+        load("branch.*", format, &["--database=elsewhere"]);
+        assert_eq!(found(), ["elsewhere.orders", "elsewhere.other"], "{format:?}");
+        target.exec("DROP DATABASE elsewhere").unwrap();
+    }
+}
+
 /// mydumper's files: tables are loaded by a client, everything by myloader.
 fn files_of_mydumper_load(kind: ServerKind) {
     let stage = Stage::new(kind);

@@ -26,8 +26,8 @@ const WRITTEN_BYTES: usize = 1 << 20;
 pub(super) struct Layout<'a> {
     contents: &'a Contents,
     tables: &'a [Table],
-    /// Whether only some tables are wanted.
-    is_partial: bool,
+    /// Whether the client decides into which schema the tables come.
+    is_placed_by_client: bool,
 }
 
 /// The names of a file's directory and of the file itself.
@@ -42,11 +42,15 @@ fn directory_and_file(table: &Table, number: u32) -> Result<(String, String)> {
 }
 
 impl<'a> Layout<'a> {
-    pub(super) fn new(contents: &'a Contents, tables: &'a [Table], is_partial: bool) -> Result<Self> {
+    pub(super) fn new(
+        contents: &'a Contents,
+        tables: &'a [Table],
+        is_placed_by_client: bool,
+    ) -> Result<Self> {
         for table in tables {
             delimited::refuse_unknown(&table.definition).map_err(|error| table.named(error))?;
         }
-        Ok(Self { contents, tables, is_partial })
+        Ok(Self { contents, tables, is_placed_by_client })
     }
 
     /// The names of the schemas' directories.
@@ -57,14 +61,14 @@ impl<'a> Layout<'a> {
 
     pub(super) fn definitions(&self, place: &Place, done: &mut Exported) -> Result<()> {
         self.directories().iter().try_for_each(|name| place.directory(name))?;
-        let mut schema = Script::new(place.file("1-schema.sql")?, self.is_partial);
+        let mut schema = Script::new(place.file("1-schema.sql")?, self.is_placed_by_client);
         schema.before_rows(self.contents).map_err(write_failed)?;
         for table in self.tables {
             schema.definition_of(&table.definition).map_err(write_failed)?;
         }
         schema.foot().map_err(write_failed)?;
         done.add_file(schema.out.finish()?);
-        let mut programs = Script::new(place.file("3-programs.sql")?, self.is_partial);
+        let mut programs = Script::new(place.file("3-programs.sql")?, self.is_placed_by_client);
         programs.head(self.contents.server.as_ref()).map_err(write_failed)?;
         programs.after_rows(self.contents).map_err(write_failed)?;
         programs.foot().map_err(write_failed)?;
@@ -74,7 +78,7 @@ impl<'a> Layout<'a> {
 
     /// Writes the script that loads the files.
     pub(super) fn load(&self, place: &Place, files: &[u32], done: &mut Exported) -> Result<()> {
-        let mut script = Script::new(place.file("2-load.sql")?, self.is_partial);
+        let mut script = Script::new(place.file("2-load.sql")?, self.is_placed_by_client);
         script.head(self.contents.server.as_ref()).map_err(write_failed)?;
         for (table, files) in self.tables.iter().zip(files) {
             script.enter(&table.definition.schema).map_err(write_failed)?;

@@ -130,7 +130,8 @@ pub fn export(
             place.finish(&[])?;
         }
         ExportFormat::Csv => {
-            let layout = csv::Layout::new(&contents, &tables, options.tables.is_some())?;
+            let is_placed = script::is_placed_by_client(&contents, options.tables.as_ref());
+            let layout = csv::Layout::new(&contents, &tables, is_placed)?;
             let place = place()?;
             layout.definitions(&place, &mut done)?;
             let files =

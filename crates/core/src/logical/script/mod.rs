@@ -53,8 +53,8 @@ pub struct Scripted {
     pub definitions: u64,
 }
 
-/// Writes a script of the whole backup, or of the `wanted` tables, with their triggers and without their
-/// schema.
+/// Writes a script of the whole backup, or of the `wanted` tables, with their triggers and, if they are of one
+/// schema, without it.
 pub fn write(
     backup: &Backup,
     wanted: Option<&TablePattern>,
@@ -62,23 +62,31 @@ pub fn write(
     cancel: &Cancel,
 ) -> Result<Scripted> {
     let contents = contents(backup, wanted, cancel)?;
-    let mut script = Script::new(io::BufWriter::with_capacity(1 << 20, out), wanted.is_some());
+    let is_placed = is_placed_by_client(&contents, wanted);
+    let mut script = Script::new(io::BufWriter::with_capacity(1 << 20, out), is_placed);
     script.whole(backup, &contents, cancel)?;
     script.out.flush().map_err(write_failed)?;
     Ok(script.done)
 }
 
-/// The contents of a script. If only some tables are `wanted`, they come without a schema, and there must be
-/// at least one.
+/// The contents of a script. If only some tables are `wanted`, and they are of one schema, they come without it;
+/// there must be at least one.
 pub(super) fn contents(backup: &Backup, wanted: Option<&TablePattern>, cancel: &Cancel) -> Result<Contents> {
     let tables = wanted.cloned().into_iter().collect();
     let mut contents = Contents::read(backup, &Selection { tables, ..Selection::default() }, cancel)?;
     let Some(wanted) = wanted else { return Ok(contents) };
-    contents.schemas.clear();
+    if contents.schemas.len() == 1 {
+        contents.schemas.clear();
+    }
     if contents.tables.is_empty() && contents.views.is_empty() && contents.sequences.is_empty() {
         return Err(Error::failed(format!("the backup holds no table {wanted}")));
     }
     Ok(contents)
+}
+
+/// Whether a script leaves to the client into which schema its tables come.
+pub(super) fn is_placed_by_client(contents: &Contents, wanted: Option<&TablePattern>) -> bool {
+    wanted.is_some() && contents.schemas.is_empty()
 }
 
 pub(super) fn write_failed(error: io::Error) -> Error {
@@ -88,17 +96,17 @@ pub(super) fn write_failed(error: io::Error) -> Error {
 /// A script being written.
 pub(super) struct Script<W: Write> {
     pub(super) out: W,
-    /// Whether only some tables are wanted.
-    is_partial: bool,
+    /// Whether the client decides into which schema it all comes.
+    is_placed_by_client: bool,
     /// The current schema.
     schema: Option<String>,
     done: Scripted,
 }
 
 impl<W: Write> Script<W> {
-    /// `is_partial`: the script is of only some tables.
-    pub(super) fn new(out: W, is_partial: bool) -> Self {
-        Self { out, is_partial, schema: None, done: Scripted::default() }
+    /// `is_placed_by_client`: it decides into which schema it all comes.
+    pub(super) fn new(out: W, is_placed_by_client: bool) -> Self {
+        Self { out, is_placed_by_client, schema: None, done: Scripted::default() }
     }
 
     fn whole(&mut self, backup: &Backup, contents: &Contents, cancel: &Cancel) -> Result<()> {
@@ -208,9 +216,9 @@ impl<W: Write> Script<W> {
         )
     }
 
-    /// Makes a schema the current one. A script of single tables leaves that to the client.
+    /// Makes a schema the current one, unless that is left to the client.
     pub(super) fn enter(&mut self, schema: &str) -> io::Result<()> {
-        if !self.is_partial && self.schema.as_deref() != Some(schema) {
+        if !self.is_placed_by_client && self.schema.as_deref() != Some(schema) {
             writeln!(self.out, "USE {};", quoted(schema))?;
             self.schema = Some(schema.to_owned());
         }
