@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use holdfast_testkit::ServerKind;
+use holdfast_testkit::{ServerKind, ServerOptions};
 use rustix::process::{getegid, geteuid};
 use serde_json::{Value, json};
 
@@ -32,11 +32,15 @@ impl Scene {
     fn plan(&self, words: &[&str]) -> Run {
         let target = self.program.path("new");
         let latest = ["--at", "latest", "--dry-run", "--target-dir", target.to_str().unwrap()];
-        // No other user can run the servers of the tests.
-        let own = ["--owner", &format!("{}:{}", geteuid().as_raw(), getegid().as_raw())];
-        let server = self.server.kind().server_program().unwrap();
-        let program = ["--server-binary", server.to_str().unwrap()];
-        self.program.run(&[&["restore"], words, &latest, &own, &program].concat())
+        let by = self.recovering();
+        self.program.run(&[&["restore"], words, &latest, &by.each_ref().map(String::as_str)].concat())
+    }
+
+    /// With which program a recovery is done, and as which user: no other can run the servers of the tests.
+    fn recovering(&self) -> [String; 4] {
+        let program = self.server.kind().server_program().unwrap().display().to_string();
+        let own = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
+        ["--server-binary".to_owned(), program, "--owner".to_owned(), own]
     }
 
     fn doctor(&self, lag: &str) -> Run {
@@ -129,6 +133,63 @@ fn what_was_lost_is_found() {
     for part in ["2020-01-01 00:01:00", "nearest"] {
         assert!(long_ago.out.contains(part), "{part}: {long_ago:#?}");
     }
+}
+
+/// Step 3a of the guide: a dropped table, as it was before that, comes back into the running server under another
+/// name, and as files.
+fn a_dropped_table_comes_back(kind: ServerKind) {
+    let scene = Scene::with(kind, ServerOptions::default().arg("--binlog-format=ROW"));
+    let server = &scene.server;
+    server.exec("INSERT INTO d.t VALUES (1, 'of the backup')").unwrap();
+    scene.back_up(PHYSICAL);
+    server
+        .exec_all(["INSERT INTO d.t VALUES (2, x'00ff')", "UPDATE d.t SET v = 'later' WHERE id = 1"])
+        .unwrap();
+    let rows = |table: &str| -> Vec<(u64, Vec<u8>)> {
+        server.query(format!("SELECT id, v FROM {table} ORDER BY id")).unwrap()
+    };
+    let wanted = rows("d.t");
+    server.exec("DROP TABLE d.t").unwrap();
+    scene.archive_once();
+    let found = scene.list(&["--grep", "drop table"]).expect_code(0).json();
+    let gtid = found[0]["data"]["gtid"].as_str().unwrap();
+
+    let work = scene.program.path("work");
+    let before = ["--before-gtid", gtid, "--table", "d.t", "--work-dir", work.to_str().unwrap()];
+    let by = scene.recovering();
+    let by = by.each_ref().map(String::as_str);
+    let restore = |more: &[&str]| {
+        let mut command = scene.program.command(&["restore", "--to-server", "--as", "d.t=d.t_old"]);
+        command.args(before).args(by).args(["--no-defaults", "--user", "root", "--socket"]);
+        run(command.arg(server.socket()).args(more)).expect_code(0)
+    };
+    let shown = restore(&["--dry-run"]);
+    assert!(!shown.out.contains("all of it"), "{shown:#?}");
+    let told = restore(&[]);
+    assert!(told.out.contains("1 table, by number and checksum of all rows"), "{told:#?}");
+    assert_eq!(rows("d.t_old"), wanted);
+
+    let files = scene.program.path("files");
+    let export = ["export", "--target-dir", files.to_str().unwrap()];
+    let exported = scene.program.run(&[&export, &before[..], &by].concat()).expect_code(0);
+    assert!(exported.out.contains("2 rows of 1 table in 1 file"), "{exported:#?}");
+    let mut client = Command::new(kind.client_program().unwrap());
+    client.args(["--no-defaults", "--user=root", "--binary-mode", "--database=d", "--socket"]);
+    client.arg(server.socket());
+    let loaded = client.stdin(fs::File::open(files.join("backup.sql")).unwrap()).output().unwrap();
+    assert!(loaded.status.success(), "{loaded:?}");
+    assert_eq!(rows("d.t"), wanted);
+    assert!(fs::read_dir(&work).unwrap().next().is_none());
+}
+
+#[test]
+fn mariadb_11_8_a_dropped_table_comes_back() {
+    a_dropped_table_comes_back(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_a_dropped_table_comes_back() {
+    a_dropped_table_comes_back(ServerKind::MySql97);
 }
 
 /// A file of the archive is one that the server's own program reads; whoever reads it may stop early.

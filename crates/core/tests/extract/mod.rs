@@ -18,6 +18,7 @@ use holdfast_core::{
     extract::{self, ExtractOptions, ExtractReport, Origin},
     logical::{
         self, Selection,
+        export::ExportFormat,
         load::{LoadOptions, Renames},
     },
     recovery::{self, Until},
@@ -32,6 +33,7 @@ use mysql::prelude::Queryable;
 use crate::{
     binlog::{Stage, source},
     listeners::Told,
+    logical::export::{self, feed},
 };
 
 pub(crate) mod interrupted;
@@ -83,6 +85,28 @@ fn into_server(
     };
     extracted.load(&load, &Told, &Cancel::default())?;
     Ok(report)
+}
+
+/// Extracts as files, and has the server's own client load them under the tables' own names.
+fn by_files(
+    repo: &Arc<Repo>,
+    origin: Origin<'_>,
+    options: &ExtractOptions,
+    format: ExportFormat,
+    target: &Server,
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("files");
+    let extracted = extract::run(repo, origin, options, &Told, &Cancel::default()).unwrap();
+    extracted.export(&export::options(&place, format), &Told, &Cancel::default()).unwrap();
+    let scripts = match format {
+        ExportFormat::Sql => &["backup.sql"][..],
+        _ => &["1-schema.sql", "2-load.sql", "3-programs.sql"],
+    };
+    for script in scripts {
+        feed(target, &place, &["--binary-mode", "--local-infile=1"], &fs::read(place.join(script)).unwrap());
+    }
+    assert_empty(&options.work_place);
 }
 
 /// The contents of a table, byte for byte.
@@ -239,7 +263,7 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
     let judge = Server::attach(kind, &whole, ServerOptions::default()).unwrap();
 
     let place = dir.path().join("work");
-    let target = Server::start(kind, ServerOptions::default()).unwrap();
+    let target = target(kind);
     let wanted = options(kind, &place, &["x.items", "x.parts", "x.old_engine"]);
     let report = into_server(&stage.repo, Origin::Backup(&log, run), &wanted, (&target, "old")).unwrap();
     println!("{report:?}");
@@ -253,6 +277,12 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
     let big = unchanged_bytes(&judge);
     assert!(report.restored_bytes + big <= report.backup_bytes, "{big}");
     assert_empty(&place);
+
+    // As files.
+    by_files(&stage.repo, Origin::Backup(&log, run), &wanted, ExportFormat::Sql, &target);
+    for table in ["items", "parts", "old_engine"] {
+        assert_same(&rows(&target, "x", table), &rows(&judge, "x", table), table);
+    }
 
     // What is excluded by name need not be among what is extracted.
     let mut fewer = options(kind, &place, &["x.par*"]);
@@ -278,6 +308,11 @@ fn tables_are_those_of_the_whole(kind: ServerKind) {
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
     assert!(error.to_string().contains("x.itens") && error.hint().unwrap().contains("x.items"), "{error:?}");
     assert!(!place.exists() || fs::read_dir(&place).unwrap().next().is_none());
+}
+
+/// A server into which tables are loaded, also from files of the client.
+fn target(kind: ServerKind) -> Server {
+    Server::start(kind, ServerOptions::default().arg("--local-infile=1")).unwrap()
 }
 
 /// The size of unchanged files.
@@ -330,7 +365,7 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
     println!("{:?}", stage.once());
 
     let place = dir.path().join("work");
-    let target = Server::start(kind, ServerOptions::default()).unwrap();
+    let target = target(kind);
     let wanted = options(kind, &place, &["x.items", "x.parts", "x.more"]);
     let moment = recovery::choose(&stage.repo, &source(), None, Until::Time(quiet)).unwrap();
     let plan = extract::plan(&stage.repo, Origin::Moment(&moment), &wanted, &Cancel::default()).unwrap();
@@ -342,6 +377,12 @@ fn moments_of_tables_are_exact(kind: ServerKind) {
     assert_same(&rows(&target, "old", "parts"), &parts, "parts");
     assert_same(&rows(&target, "old", "more"), &more, "more");
     assert_empty(&place);
+
+    // As files.
+    by_files(&stage.repo, Origin::Moment(&moment), &wanted, ExportFormat::Csv, &target);
+    assert_same(&rows(&target, "x", "items"), &items, "items");
+    assert_same(&rows(&target, "x", "parts"), &parts, "parts");
+    assert_same(&rows(&target, "x", "more"), &more, "more");
 
     // The same from the rows of a logical backup, all of which are loaded.
     let moment = recovery::choose(&stage.repo, &source(), Some((Kind::Logical, None)), Until::Time(quiet));
@@ -400,6 +441,11 @@ fn mysql_9_7_tables() {
 #[test]
 fn mariadb_10_11_moments() {
     moments_of_tables_are_exact(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_moments() {
+    moments_of_tables_are_exact(ServerKind::MariaDb118);
 }
 
 #[test]
