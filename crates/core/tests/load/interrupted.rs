@@ -242,15 +242,14 @@ fn a_load_that_dies_at_every_point_goes_on_into_mysql() {
 }
 
 /// The load dies at random moments, and sometimes the server does.
-#[test]
-fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
+fn killed_at_any_moment(kind: ServerKind) {
     const TRIES: u32 = 12;
     let seed = std::env::var("HOLDFAST_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed
         .unwrap_or_else(|| Instant::now().elapsed().subsec_nanos() as u64 ^ u64::from(std::process::id()));
     println!("HOLDFAST_SEED={seed}");
-    let (stage, backup) = shop(ServerKind::MariaDb1011);
-    let mut target = start(ServerKind::MariaDb1011);
+    let (stage, backup) = shop(kind);
+    let mut target = start(kind);
     let mut orders = Orders::new(&stage, backup, &target);
     let mut random = seed | 1;
     let mut deaths = 0;
@@ -282,6 +281,16 @@ fn a_load_goes_on_after_any_moment_of_its_death_and_the_servers() {
         assert!(orders.carry_out().1);
     }
     assert_whole(&stage, &target);
+}
+
+#[test]
+fn a_load_into_mariadb_goes_on_after_any_moment_of_its_death_and_the_servers() {
+    killed_at_any_moment(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn a_load_into_mysql_goes_on_after_any_moment_of_its_death_and_the_servers() {
+    killed_at_any_moment(ServerKind::MySql97);
 }
 
 /// The server dies while rows are loaded: the load fails, and continues when the server is back.
