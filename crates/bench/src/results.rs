@@ -176,6 +176,9 @@ pub(crate) struct Figure {
     pub(crate) values: Vec<f64>,
 }
 
+/// MySQL's lock that only makes changes of definitions wait.
+const INSTANCE_LOCK: &str = "LOCK INSTANCE FOR BACKUP";
+
 /// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -202,11 +205,22 @@ impl Sample {
         self.said.as_ref()?.get("data")?.get("report")?.get(field)
     }
 
-    /// The longest lock that Holdfast reports: waiting for one can hold up others as well.
+    /// The longest lock that Holdfast reports and that blocks reads or writes: waiting for one can hold up others
+    /// as well.
     pub(crate) fn longest_lock_ms(&self) -> Option<f64> {
+        self.longest_ms(|statement| statement != INSTANCE_LOCK)
+    }
+
+    /// The longest instance lock that it reports.
+    pub(crate) fn instance_lock_ms(&self) -> Option<f64> {
+        self.longest_ms(|statement| statement == INSTANCE_LOCK)
+    }
+
+    fn longest_ms(&self, is_meant: impl Fn(&str) -> bool) -> Option<f64> {
         let locks = self.reported("locks")?.as_array()?;
         let blocked = |lock: &Value| Some(lock["wait_ms"].as_f64()? + lock["held_ms"].as_f64()?);
-        locks.iter().filter_map(blocked).reduce(f64::max)
+        let is_meant = |lock: &&Value| lock["statement"].as_str().is_some_and(&is_meant);
+        locks.iter().filter(is_meant).filter_map(blocked).reduce(f64::max)
     }
 
     /// CPU time of the command's own processes.

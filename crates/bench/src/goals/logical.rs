@@ -28,7 +28,7 @@ pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
             several.verdict(goal, 1.1, Unit::Ratio, |it| it.ratio("five-at-once", "five-in-turn", WALL)),
         );
         let held = In { scenario: "held", cache: Cache::Warm, load: Load::Writes, ..dump };
-        let goal = "beside a long query: longest lock, waiting and held";
+        let goal = "beside a long query: longest lock that blocks reads or writes, waiting and held";
         verdicts.push(
             held.verdict(goal, 100.0, Unit::Ms, |it| it.series("holdfast")?.spread(Sample::longest_lock_ms)),
         );

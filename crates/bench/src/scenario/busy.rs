@@ -104,6 +104,11 @@ pub(super) fn writers(server: &Server) -> Result<WriteLoad> {
     WriteLoad::start_paced(server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))
 }
 
+/// The same on a server that has tables of InnoDB only.
+pub(super) fn innodb_writers(server: &Server) -> Result<WriteLoad> {
+    WriteLoad::start_on_innodb(server, WRITERS, SEED, Some(TRANSACTIONS_PER_WRITER_PER_S))
+}
+
 /// Backs up with all tools in turns while `load` is running.
 pub(super) fn take_turns(
     group: &Group,

@@ -1,12 +1,12 @@
-//! Logical backups beside writers and a long query, which any lock on all tables has to wait for, and everybody
-//! else for that lock.
+//! Logical backups of a server with InnoDB tables only, beside writers and a long query, which any lock on all
+//! tables has to wait for, and everybody else for that lock.
 
 use std::path::Path;
 
 use anyhow::Result;
 use holdfast_testkit::ServerKind;
 
-use super::busy::{Nothing, take_turns, writers};
+use super::busy::{Nothing, innodb_writers, take_turns};
 use super::{Scenario, group};
 use crate::args::Options;
 use crate::machine::ToolVersion;
@@ -87,11 +87,13 @@ impl Scenario for Held {
     fn run(&self, bench: &mut Bench, source: &mut Source) -> Result<()> {
         let group = group(self, source.kind(), Cache::Warm, Load::Writes);
         let tools = tools(&bench.options);
-        let load = writers(&source.server)?;
+        let load = innodb_writers(&source.server)?;
         take_turns(&group, &tools, bench, source, &load)?;
         load.stop()?;
-        let what = ("lock", "longest lock, waiting and held", Unit::Ms);
+        let what = ("lock", "longest lock that blocks reads or writes, waiting and held", Unit::Ms);
         bench.figures(&group, &tools, what, Sample::longest_lock_ms);
+        let what = ("instance-lock", "instance lock, which blocks DDL only, waiting and held", Unit::Ms);
+        bench.figures(&group, &tools, what, Sample::instance_lock_ms);
         Ok(())
     }
 }

@@ -22,6 +22,7 @@ fn tools(options: &Options) -> Vec<Box<dyn Tool>> {
         Box::new(Holdfast::logical(&options.holdfast).unverified()),
         Box::new(Holdfast::logical(&options.holdfast).by_load_data_with_binlog()),
         Box::new(Holdfast::logical(&options.holdfast).by_load_data()),
+        Box::new(Holdfast::logical(&options.holdfast).by_load_data_without_redo()),
         Box::new(ClientDump { compressed: false, with_position: false }),
         Box::new(Mydumper { compressed: true }),
     ]

@@ -105,6 +105,14 @@ impl Holdfast {
             .named("holdfast-load-data", "holdfast --without-binlog --enable-local-infile")
     }
 
+    /// The same, while the server writes no redo: all that a user can consent to.
+    pub(crate) fn by_load_data_without_redo(self) -> Holdfast {
+        Holdfast { load_options: " --without-binlog --enable-local-infile --disable-redo", ..self }.named(
+            "holdfast-load-data-no-redo",
+            "holdfast --without-binlog --enable-local-infile --disable-redo",
+        )
+    }
+
     /// Loads with `LOAD DATA`, with the binlog.
     pub(crate) fn by_load_data_with_binlog(self) -> Holdfast {
         Holdfast { load_options: " --enable-local-infile", ..self }

@@ -4,7 +4,7 @@
 //! gapless numbers.
 //! In every consistent state of the server, the balances follow from the ledger; [`check_ledger`] verifies
 //! this without knowing which state it is.
-//! The workers also change rows of `shop` and of small tables in non-transactional engines.
+//! The workers also change rows of `shop` and, unless told otherwise, of small tables in non-transactional engines.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use crate::server::Server;
 
 const ACCOUNTS: u64 = 1000;
 const OPENING_BALANCE: u64 = 1_000_000;
+const PLAIN_PERCENT: u64 = 15;
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
 const DEADLOCK: u16 = 1213;
 
@@ -61,6 +62,27 @@ impl WriteLoad {
         seed: u64,
         per_second: Option<u32>,
     ) -> Result<WriteLoad> {
+        prepare_other_engines(server)?;
+        WriteLoad::begin(server, threads, seed, per_second, PLAIN_PERCENT)
+    }
+
+    /// The same on tables of InnoDB only: none of another engine is made.
+    pub fn start_on_innodb(
+        server: &Server,
+        threads: u32,
+        seed: u64,
+        per_second: Option<u32>,
+    ) -> Result<WriteLoad> {
+        WriteLoad::begin(server, threads, seed, per_second, 0)
+    }
+
+    fn begin(
+        server: &Server,
+        threads: u32,
+        seed: u64,
+        per_second: Option<u32>,
+        plain_percent: u64,
+    ) -> Result<WriteLoad> {
         prepare(server)?;
         let first: u64 =
             server.value("SELECT CAST(COALESCE(MAX(worker), 0) + 1 AS UNSIGNED) FROM shop.ledger")?;
@@ -77,6 +99,7 @@ impl WriteLoad {
                 moves: 0,
                 orders,
                 events,
+                plain_percent,
                 counts: Counts::default(),
                 committed: Arc::clone(&committed),
             };
@@ -101,21 +124,24 @@ impl WriteLoad {
     }
 }
 
-fn prepare(server: &Server) -> Result<()> {
+fn prepare_other_engines(server: &Server) -> Result<()> {
     let other_engine = if server.kind().is_mariadb() { "Aria" } else { "MyISAM" };
+    server.exec_all([("visits", "MyISAM"), ("clicks", other_engine)].map(|(table, engine)| {
+        format!(
+            "CREATE TABLE IF NOT EXISTS shop.{table} (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
+             v VARCHAR(200) NOT NULL, k INT NOT NULL, KEY (k)) ENGINE={engine}"
+        )
+    }))
+}
+
+fn prepare(server: &Server) -> Result<()> {
     server.exec_all([
         "CREATE TABLE IF NOT EXISTS shop.accounts (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, balance BIGINT NOT NULL)
          ENGINE=InnoDB",
         "CREATE TABLE IF NOT EXISTS shop.ledger (worker BIGINT UNSIGNED NOT NULL, number BIGINT UNSIGNED NOT NULL,
          payer BIGINT UNSIGNED NOT NULL, payee BIGINT UNSIGNED NOT NULL, amount BIGINT NOT NULL,
          PRIMARY KEY (worker, number), KEY (payer), KEY (payee)) ENGINE=InnoDB",
-        "CREATE TABLE IF NOT EXISTS shop.visits (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, v VARCHAR(200) NOT NULL,
-         k INT NOT NULL, KEY (k)) ENGINE=MyISAM",
     ])?;
-    server.exec(format!(
-        "CREATE TABLE IF NOT EXISTS shop.clicks (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, v VARCHAR(200) NOT NULL,
-         k INT NOT NULL, KEY (k)) ENGINE={other_engine}"
-    ))?;
     let mut statement = "INSERT IGNORE INTO shop.accounts VALUES ".to_owned();
     for id in 1..=ACCOUNTS {
         let comma = if id > 1 { "," } else { "" };
@@ -133,6 +159,8 @@ struct Worker {
     moves: u64,
     orders: u64,
     events: u64,
+    /// How many of a hundred pieces of work are statements on tables of other engines.
+    plain_percent: u64,
     counts: Counts,
     committed: Arc<AtomicU64>,
 }
@@ -141,7 +169,7 @@ impl Worker {
     fn run(mut self, stop: &Stop, pace: Pace) -> Result<Counts> {
         while !stop.requested() {
             let begun = Instant::now();
-            if self.rng.percent(15) {
+            if self.rng.percent(self.plain_percent) {
                 let statement = self.plain_statement();
                 self.conn.query_drop(&statement).context(statement)?;
                 self.counts.plain += 1;
