@@ -22,6 +22,7 @@ use crate::{
 mod computed;
 mod converted;
 mod elsewhere;
+mod full_text;
 mod interrupted;
 mod names;
 mod other_servers;

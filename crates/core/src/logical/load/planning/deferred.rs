@@ -31,9 +31,7 @@ pub(super) fn deferred(sql: &TableSql, definition: &TableDefinition, is_large: b
         .rposition(|element| element.kind.is_secondary() && is_needed(element) && !has_primary_counter);
     for (position, element) in sql.elements.iter().enumerate() {
         let is_after = last_needed.is_none_or(|last| position > last);
-        // A full-text index is built on its own terms, and adds a hidden column.
-        deferred[position] |=
-            element.kind.is_secondary() && element.kind != ElementKind::Fulltext && is_after;
+        deferred[position] |= element.kind.is_secondary() && is_after;
     }
     deferred
 }

@@ -22,6 +22,7 @@ use holdfast_repo::{
 
 use super::{
     LoadOptions, computed,
+    elements::{Element, ElementKind},
     link::Link,
     object::Stage,
     plan::{Adaptation, Plan, PlannedTable},
@@ -549,20 +550,30 @@ impl Loading<'_> {
     fn index(&self, link: &mut Link, table: &PlannedTable) -> Result<()> {
         self.progress.fence(&mut link.session)?;
         let there = super::foreign_keys::index_names(&mut link.session, &table.name)?;
-        let missing: Vec<Vec<u8>> = table
-            .indexes()
-            .filter(|index| index.name.as_ref().is_none_or(|name| !there.contains(&name.to_lowercase())))
-            .map(|index| [b"ADD ", index.text.as_slice()].concat())
-            .collect();
-        if !missing.is_empty() {
+        let missing =
+            |index: &&Element| index.name.as_ref().is_none_or(|name| !there.contains(&name.to_lowercase()));
+        for indexes in at_once(table.indexes().filter(missing)) {
             link.enter(&table.name.schema)?;
             let begin = format!("ALTER TABLE {} ", table.name.quoted());
-            let done = link.exec_patiently(&[begin.as_bytes(), &missing.join(&b", "[..])].concat())?;
+            let done = link.exec_patiently(&[begin.as_bytes(), &indexes.join(&b", "[..])].concat())?;
             self.name_changes(link, table, done)?;
         }
         point("load.table.indexed");
         self.progress.note(&mut link.session, table.object, Stage::Indexed)
     }
+}
+
+/// The changes that add indexes, each with those that are built at once. InnoDB builds one full-text index at a
+/// time; it copies the table for the first, and the other indexes are built in that copy.
+fn at_once<'a>(indexes: impl Iterator<Item = &'a Element>) -> Vec<Vec<Vec<u8>>> {
+    let (full_texts, others): (Vec<_>, Vec<_>) =
+        indexes.partition(|index| index.kind == ElementKind::Fulltext);
+    let add = |index: &Element| [b"ADD ", index.text.as_slice()].concat();
+    let mut full_texts = full_texts.into_iter().map(add);
+    let mut first: Vec<_> = others.into_iter().map(add).collect();
+    first.extend(full_texts.next());
+    let first = Some(first).filter(|first| !first.is_empty());
+    first.into_iter().chain(full_texts.map(|index| vec![index])).collect()
 }
 
 /// Drops what is in the place of a table. A server that drops a table and those that lead to it at the same
