@@ -8,11 +8,13 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
-/// A series of servers. `scripts/servers` installs each.
+/// A series of servers, or an earlier release of one. `scripts/servers` installs each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ServerKind {
     /// MariaDB 10.11, from this host's packages.
     MariaDb1011,
+    /// An earlier minor release of MariaDB 10.11, unpacked separately: the server without client programs.
+    MariaDb1011Earlier,
     /// MariaDB 11.8, unpacked separately.
     MariaDb118,
     /// MySQL 9.7, unpacked separately.
@@ -20,7 +22,7 @@ pub enum ServerKind {
 }
 
 impl ServerKind {
-    /// All kinds in the order in which a test matrix should run them: the fastest to start first.
+    /// All series in the order in which a test matrix should run them: the fastest to start first.
     pub fn all_kinds() -> [ServerKind; 3] {
         [ServerKind::MariaDb1011, ServerKind::MariaDb118, ServerKind::MySql97]
     }
@@ -29,6 +31,7 @@ impl ServerKind {
     pub fn name(self) -> &'static str {
         match self {
             ServerKind::MariaDb1011 => "mariadb-10.11",
+            ServerKind::MariaDb1011Earlier => "mariadb-10.11-earlier",
             ServerKind::MariaDb118 => "mariadb-11.8",
             ServerKind::MySql97 => "mysql-9.7",
         }

@@ -2,6 +2,11 @@
 
 use std::sync::Mutex;
 
+use holdfast_testkit::{
+    checksum::{checksums, differences},
+    tables::check_tables,
+};
+
 use super::*;
 
 fn write_program(path: &Path, text: &str) {
@@ -117,6 +122,58 @@ fn mariadb_other_releases_recover_what_they_may() {
 #[test]
 fn mysql_other_releases_recover_what_they_may() {
     recovered_by_other_releases(ServerKind::MySql97, "9.7.99", ["9.7.0", "9.8.0"]);
+}
+
+/// Real minor releases: what the earlier one wrote under load, the later one recovers and continues; what the later
+/// one wrote, the earlier one recovers only if the user allows it.
+#[test]
+fn mariadb_a_later_minor_release_recovers_an_earlier_one() {
+    let [earlier, later] = [ServerKind::MariaDb1011Earlier, ServerKind::MariaDb1011];
+    let [earlier_version, later_version] = [earlier, later].map(|kind| kind.version().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let source = Server::start(earlier, ServerOptions::default()).unwrap();
+    assert!(source.value::<String>("SELECT VERSION()").unwrap().starts_with(&earlier_version));
+    shop::load(&source, shop::ShopOptions { size_mib: 4, ..shop::ShopOptions::default() }).unwrap();
+    for engine in ["Aria", "MyISAM"] {
+        source
+            .exec(format!(
+                "CREATE TABLE shop.of_{engine} ENGINE={engine} AS SELECT id FROM shop.orders LIMIT 900"
+            ))
+            .unwrap();
+    }
+    let load = WriteLoad::start(&source, 2, 24).unwrap();
+    while load.committed() < 100 {
+        sleep(Duration::from_millis(10));
+    }
+    let repo = new_repo();
+    let backup = back_up(&repo, &source, dir.path());
+    load.stop().unwrap();
+    let target = dir.path().join("by-later");
+    let prepared = restore(&repo, &backup, &options(later, target.clone())).unwrap().prepared.unwrap();
+    assert!(prepared.version.contains(&later_version), "{}", prepared.version);
+    assert_eq!(prepared.lsn, backup.position.lsn);
+    let copy = Server::attach(later, &target, ServerOptions::default()).unwrap();
+    check_ledger(&copy).unwrap();
+    let position = Position::Gtid(backup.position.gtid.unwrap());
+    replica::catch_up(&source, &copy, &position, CATCH_UP_MAX).unwrap();
+    check_tables(&copy).unwrap();
+    let mut differing = differences(&checksums(&source).unwrap(), &checksums(&copy).unwrap());
+    // With an account that it changes, a server notes its own release.
+    differing.retain(|line| !line.starts_with("`mysql`.`global_priv`"));
+    assert_eq!(differing, Vec::<String>::new());
+
+    let (source, repo, backup) = backed_up(later, dir.path());
+    let target = dir.path().join("by-earlier");
+    let by_earlier = options(earlier, target.clone());
+    let error = restore(&repo, &backup, &by_earlier).unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains("and not older"), "{told}");
+    assert!(told.contains(&earlier_version) && told.contains(&later_version), "{told}");
+    assert!(!target.exists(), "it was refused when it had begun");
+    let allowed = RestoreOptions { allow_version: true, ..by_earlier };
+    assert_eq!(restore(&repo, &backup, &allowed).unwrap().prepared.unwrap().lsn, backup.position.lsn);
+    let copy = Server::attach(earlier, &target, ServerOptions::default()).unwrap();
+    assert_equal_checksums(&source, &copy).unwrap();
 }
 
 /// A program that says, forever, that it searches the buffer pool for free pages, unless it gets `option`.

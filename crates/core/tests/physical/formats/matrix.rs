@@ -47,7 +47,7 @@ fn cases(kind: ServerKind) -> Vec<Case> {
 fn with_providers(kind: ServerKind, options: ServerOptions) -> ServerOptions {
     let providers: &[&str] = match kind {
         ServerKind::MariaDb1011 | ServerKind::MariaDb118 => &["bzip2", "lz4", "lzma", "lzo", "snappy"],
-        ServerKind::MySql97 => &[],
+        ServerKind::MariaDb1011Earlier | ServerKind::MySql97 => &[],
     };
     let load =
         |options: ServerOptions, name: &&str| options.arg(format!("--plugin-load-add=provider_{name}"));
