@@ -2,6 +2,7 @@
 
 mod connect;
 mod facts;
+mod file_names;
 mod grants;
 mod held;
 mod members;
