@@ -561,18 +561,16 @@ fn is_unwritten(server: &Server, file: &str) -> bool {
 }
 
 /// A server that leaves pages in its memory.
-fn lazy_writer() -> Server {
-    let options = ServerOptions::default().arg("--innodb-max-dirty-pages-pct=90");
-    Server::start(ServerKind::MariaDb1011, options).unwrap()
+fn lazy_writer(kind: ServerKind) -> Server {
+    Server::start(kind, ServerOptions::default().arg("--innodb-max-dirty-pages-pct=90")).unwrap()
 }
 
 /// Tables whose page 0 is only in the server's memory go to another schema, are made again under the old name, swap
 /// their places and come back, before the capture, between the copy of tablespaces and that of other files, and at the
 /// end. A rename that fails changes nothing.
-#[test]
-fn mariadb_tables_renamed_before_their_first_page_is_written_are_captured() {
+fn tables_renamed_before_their_first_page_is_written_are_captured(kind: ServerKind) {
     const NO_SUCH_SCHEMA: u16 = 1025;
-    let source = lazy_writer();
+    let source = lazy_writer(kind);
     source.exec_all(["CREATE DATABASE d", "CREATE DATABASE e"]).unwrap();
     let all_unwritten = |names: &[&str]| {
         let files = names.iter().flat_map(|name| [format!("d/{name}.ibd"), format!("e/{name}.ibd")]);
@@ -634,11 +632,17 @@ fn mariadb_tables_renamed_before_their_first_page_is_written_are_captured() {
     assert_equal_checksums(&source, &copy.server).unwrap();
 }
 
+#[test]
+fn mariadb_tables_renamed_before_their_first_page_is_written_are_captured() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        tables_renamed_before_their_first_page_is_written_are_captured(kind);
+    }
+}
+
 /// Page 0 of tables that are older than the redo is only in the server's memory, and changed there: no redo creates it.
 /// The server has to write it, under whatever name the table has by then.
-#[test]
-fn mariadb_a_first_page_that_only_the_server_has_is_captured() {
-    let source = lazy_writer();
+fn a_first_page_that_only_the_server_has_is_captured(kind: ServerKind) {
+    let source = lazy_writer(kind);
     source.exec("CREATE DATABASE o").unwrap();
     let tables = ["stays", "goes"];
     for table in tables {
@@ -691,4 +695,11 @@ fn mariadb_a_first_page_that_only_the_server_has_is_captured() {
     assert!(copy.stats.files_recopied >= 2, "{:?}", copy.stats);
     assert!(!is_unwritten(&source, "o/gone.ibd") && !is_unwritten(&source, "o/stays.ibd"));
     assert_equal_checksums(&source, &copy.server).unwrap();
+}
+
+#[test]
+fn mariadb_a_first_page_that_only_the_server_has_is_captured() {
+    for kind in [ServerKind::MariaDb1011, ServerKind::MariaDb118] {
+        a_first_page_that_only_the_server_has_is_captured(kind);
+    }
 }

@@ -1,7 +1,7 @@
 //! Members of real clusters: their physical backup is refused by name, before anything is stored or locked,
 //! and taken once they have left.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use holdfast_core::{
     Cancel, Result,
@@ -11,6 +11,7 @@ use holdfast_repo::{
     Protection, Repo,
     store::{Store, mem::MemStore},
 };
+use holdfast_testkit::servers_dir;
 
 use super::*;
 use crate::listeners::Told;
@@ -103,21 +104,25 @@ fn wait_for(server: &Server, name: &str, value: &str) {
 
 /// A Galera node is refused until it has left its cluster.
 /// Its claim to be no node (`wsrep_on=OFF`) is not sufficient.
-#[test]
-fn a_galera_node_is_refused_until_it_has_left() {
+fn a_galera_node_is_refused(kind: ServerKind) {
     // A dependency of Debian's server package.
-    const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
+    let provider = Path::new("usr/lib/galera/libgalera_smm.so");
+    let provider = match kind {
+        ServerKind::MariaDb1011 => Path::new("/").join(provider),
+        _ => servers_dir().unwrap().join(kind.name()).join("root").join(provider),
+    };
+    assert!(provider.is_file(), "no {}", provider.display());
     let port = free_port().unwrap();
     let options = [
         "--wsrep-on=ON".to_owned(),
-        format!("--wsrep-provider={PROVIDER}"),
+        format!("--wsrep-provider={}", provider.display()),
         "--wsrep-cluster-address=gcomm://".to_owned(),
         "--wsrep-node-address=127.0.0.1".to_owned(),
         format!("--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:{port}"),
         "--innodb-autoinc-lock-mode=2".to_owned(),
     ];
     let options = options.into_iter().fold(ServerOptions::default(), ServerOptions::arg);
-    let server = Server::start(ServerKind::MariaDb1011, options).unwrap();
+    let server = Server::start(kind, options).unwrap();
     wait_for(&server, "wsrep_ready", "ON");
     let stage = Stage::new(server);
     stage.refused("a node of a Galera cluster");
@@ -126,6 +131,16 @@ fn a_galera_node_is_refused_until_it_has_left() {
     stage.server.exec("SET GLOBAL wsrep_cluster_address = ''").unwrap();
     wait_for(&stage.server, "wsrep_connected", "OFF");
     stage.taken();
+}
+
+#[test]
+fn mariadb_10_11_a_galera_node_is_refused_until_it_has_left() {
+    a_galera_node_is_refused(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_a_galera_node_is_refused_until_it_has_left() {
+    a_galera_node_is_refused(ServerKind::MariaDb118);
 }
 
 /// A member of a group is refused until it has left the group.
