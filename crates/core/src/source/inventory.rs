@@ -231,7 +231,11 @@ impl Inventory {
                 return Err(Error::failed(format!(
                     "tablespace {space} has two files: {other} and {}",
                     copy.path
-                )));
+                ))
+                .hinted(
+                    "if one was put there for a discarded table, import that table, or move its file out of the data \
+                     directory",
+                ));
             }
         }
         // Page 0 of a new tablespace may be in the buffer pool only.

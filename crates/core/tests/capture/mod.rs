@@ -54,6 +54,7 @@ mod engines;
 mod growth;
 mod imports;
 mod indexes;
+mod killed_imports;
 mod logs;
 mod places;
 mod races;

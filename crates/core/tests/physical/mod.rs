@@ -35,6 +35,7 @@ mod encrypted;
 mod faults;
 mod formats;
 mod generations;
+mod imports;
 mod keys;
 mod replicas;
 mod roles;
@@ -78,6 +79,18 @@ impl<F: Fn() + Send + Sync> Listener for AtStop<F> {
     fn event(&self, event: Event) {
         if matches!(&event, Event::Phase { name: "stop" }) {
             (self.0)();
+        }
+        Told.event(event);
+    }
+}
+
+/// Acts when the copy begins, and when everything has been copied.
+struct AtPhases<F: Fn(&str) + Send + Sync>(F);
+
+impl<F: Fn(&str) + Send + Sync> Listener for AtPhases<F> {
+    fn event(&self, event: Event) {
+        if let Event::Phase { name: name @ ("copy" | "stop") } = &event {
+            (self.0)(name);
         }
         Told.event(event);
     }
