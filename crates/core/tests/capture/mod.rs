@@ -46,6 +46,7 @@ use crate::{
     server::{backup_options, options},
 };
 
+mod bulk;
 pub(crate) mod copying;
 mod decisions;
 mod definitions;
