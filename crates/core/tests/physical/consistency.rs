@@ -69,3 +69,97 @@ fn mysql_9_7_restores_tables_imported_in_a_storm_of_innodb_alone() {
         stage.prove(&full);
     }
 }
+
+/// What is special about the pages of a table.
+const PACKED: &str = "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8";
+
+/// Compressed tables that change between two backups, when the second begins, and at its end: they are partitioned,
+/// renamed in a chain, emptied and filled again, dropped and made again. Both backups have the tables as they were.
+fn compressed_tables_that_change_are_restored(kind: ServerKind) {
+    let stage = Stage::around(Server::start(kind, ServerOptions::default()).unwrap());
+    let source = &stage.source;
+    source.exec("CREATE DATABASE c").unwrap();
+    let sparse = if kind.is_mariadb() { "PAGE_COMPRESSED=1" } else { "COMPRESSION='zlib'" };
+    let formats = [("packed", PACKED), ("sparse", sparse)];
+    let make = |name: &str, format: &str| {
+        source
+            .exec(format!(
+                "CREATE TABLE c.{name} (id INT AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, v VARCHAR(200) NOT NULL, KEY (k))
+                 ENGINE=InnoDB {format}"
+            ))
+            .unwrap();
+    };
+    make("numbers", PACKED);
+    source.exec("INSERT INTO c.numbers (k, v) VALUES (1, SHA2(1, 256))").unwrap();
+    for bits in 0..9 {
+        source
+            .exec(format!(
+                "INSERT INTO c.numbers (k, v) SELECT k + {0}, SHA2(k + {0}, 256) FROM c.numbers",
+                1 << bits
+            ))
+            .unwrap();
+    }
+    let fill = |name: &str, value: &str| {
+        source
+            .exec(format!("INSERT INTO c.{name} (k, v) SELECT k, CONCAT('{value} ', v) FROM c.numbers"))
+            .unwrap();
+    };
+    for (name, format) in formats {
+        for table in ["parted", "first", "second", "emptied", "remade"] {
+            for moment in ["between", "copy", "stop"] {
+                make(&format!("{name}_{table}_{moment}"), format);
+                fill(&format!("{name}_{table}_{moment}"), table);
+            }
+        }
+    }
+    let change = |moment: &str| {
+        for (name, format) in formats {
+            let [parted, first, second, emptied, remade, other, third] =
+                ["parted", "first", "second", "emptied", "remade", "other", "third"]
+                    .map(|table| format!("{name}_{table}_{moment}"));
+            source
+                .exec_all([
+                    format!("ALTER TABLE c.{parted} PARTITION BY HASH (id) PARTITIONS 3"),
+                    format!("UPDATE c.{parted} SET k = k + 7, v = CONCAT('new ', k) WHERE id % 5 = 0"),
+                    format!("RENAME TABLE c.{first} TO c.{other}, c.{second} TO c.{first}, c.{other} TO c.{second}"),
+                    format!("RENAME TABLE c.{second} TO c.{third}"),
+                    format!("UPDATE c.{first} SET k = k + 7 WHERE id % 7 = 0"),
+                    format!("DELETE FROM c.{third} WHERE id % 3 = 0"),
+                    format!("TRUNCATE TABLE c.{emptied}"),
+                    format!("DROP TABLE c.{remade}"),
+                ])
+                .unwrap();
+            fill(&emptied, "again");
+            make(&remade, format);
+            fill(&remade, "again");
+        }
+    };
+    let full = stage.back_up();
+    change("between");
+    let second = backup::run(&stage.repo, &stage.options(), &AtPhases(change), &Cancel::default()).unwrap();
+    assert_eq!(second.run.base, Some(full.run.backup));
+    assert!(second.run.totals.bytes_reused > 0, "{:?}", second.run.totals);
+    for backup in [&second, &full] {
+        let restored = stage.restore_recovered(backup);
+        let parts = "SELECT COUNT(*) FROM information_schema.partitions \
+                     WHERE table_schema = 'c' AND partition_name IS NOT NULL";
+        let parts: u64 = restored.server.value(parts).unwrap();
+        assert_eq!(parts, if backup.run.backup == full.run.backup { 0 } else { 2 * 3 * 3 });
+        stage.catch_up(backup, &restored);
+    }
+}
+
+#[test]
+fn mariadb_10_11_compressed_tables_that_change_are_restored() {
+    compressed_tables_that_change_are_restored(ServerKind::MariaDb1011);
+}
+
+#[test]
+fn mariadb_11_8_compressed_tables_that_change_are_restored() {
+    compressed_tables_that_change_are_restored(ServerKind::MariaDb118);
+}
+
+#[test]
+fn mysql_9_7_compressed_tables_that_change_are_restored() {
+    compressed_tables_that_change_are_restored(ServerKind::MySql97);
+}
