@@ -22,6 +22,7 @@ pub mod observe;
 pub mod pitr;
 pub mod port;
 pub mod program;
+pub mod proxy;
 pub mod replica;
 pub mod rng;
 pub mod schema;

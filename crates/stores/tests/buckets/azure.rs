@@ -17,13 +17,13 @@ use holdfast_stores::{
     bucket::{AzureOptions, BucketOptions},
     create_store, open_store,
 };
-use holdfast_testkit::azurite::{ACCOUNT, ACCOUNT_KEY, Azurite, CONTAINER};
-use ring::hmac;
-
-use super::{
-    faults::{assert_is_found_out, bytes, first, path, upload},
+use holdfast_testkit::{
+    azurite::{ACCOUNT, ACCOUNT_KEY, Azurite, CONTAINER},
     proxy::{Fate, Proxy, Request},
 };
+use ring::hmac;
+
+use super::faults::{assert_is_found_out, bytes, first, path, upload};
 
 /// Azure has no minimum size of parts.
 const PART_BYTES: usize = 300_000;
@@ -89,7 +89,7 @@ impl Scene {
         decide: impl Fn(&Request) -> Fate + Send + Sync + 'static,
     ) -> Self {
         let place = place();
-        let proxy = Proxy::start(server.port(), decide);
+        let proxy = Proxy::start(server.port(), decide).unwrap();
         let straight = create_store(&place, &options(server.port(), credentials)).unwrap();
         let through = create_store(&place, &options(proxy.port(), credentials)).unwrap();
         Self { straight, through, _proxy: proxy }
@@ -131,7 +131,8 @@ fn azurite_keeps_the_contract() {
     let paging = Proxy::start(server.port(), |request| match request.is("GET", "comp=list") {
         true => Fate::PassWith("&maxresults=7"),
         false => Fate::Pass,
-    });
+    })
+    .unwrap();
     let straight = (server.port(), Credentials::Key, 300);
     for (port, credentials, names) in [straight, (paging.port(), Credentials::Signature, 30)] {
         let store = || create_store(&place(), &options(port, credentials)).unwrap();
@@ -409,7 +410,8 @@ fn a_managed_identity_behind_tls_of_an_authority_of_our_own_lets_in() {
             Fate::Answer(200, format!("{{\"access_token\":\"{token}\",\"expires_on\":\"4000000000\"}}"))
         }
         false => Fate::Answer(400, "{\"error\":\"no such identity\"}".to_owned()),
-    });
+    })
+    .unwrap();
     let reached = |client: &str, ca_file: Option<&str>| {
         let mut options = options(server.port(), Credentials::Key);
         options.bucket.azure.endpoint = Some(format!("https://127.0.0.1:{}/{ACCOUNT}", server.port()));

@@ -15,12 +15,12 @@ use holdfast_repo::store::{
     read_all, writers,
 };
 use holdfast_stores::{bucket::Retries, create_store};
-use holdfast_testkit::object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY};
-
-use super::{
-    PART_BYTES, options, place,
+use holdfast_testkit::{
+    object_storage::{BUCKET, ObjectStorage, ObjectStorageKind, SECRET_KEY},
     proxy::{Fate, Proxy, Request},
 };
+
+use super::{PART_BYTES, options, place};
 
 pub(super) fn path(name: &str) -> ObjectPath {
     ObjectPath::new(name).unwrap()
@@ -49,7 +49,7 @@ struct Scene {
 impl Scene {
     fn new(server: &ObjectStorage, decide: impl Fn(&Request) -> Fate + Send + Sync + 'static) -> Self {
         let place = place();
-        let proxy = Proxy::start(server.port(), decide);
+        let proxy = Proxy::start(server.port(), decide).unwrap();
         let straight = create_store(&place, &options(&server.endpoint())).unwrap();
         let through = create_store(&place, &options(&proxy.endpoint())).unwrap();
         Self { straight, through, _proxy: proxy }
@@ -91,7 +91,8 @@ fn server() -> ObjectStorage {
 #[test]
 fn a_creation_whose_answer_got_lost_is_known_as_ours() {
     let server = server();
-    for fate in [Fate::SwallowAnswer, Fate::CutRequest, Fate::Drop, Fate::error(500, "InternalError")] {
+    let busy = Fate::error(500, "InternalError");
+    for fate in [Fate::SwallowAnswer, Fate::CutRequest, Fate::Drop, Fate::Twice, busy] {
         let scene = Scene::new(&server, first(1, fate.clone(), |it| it.is("PUT", "outcomes/1")));
         let done = scene.through.create_if_absent(&path("outcomes/1"), b"ours");
         assert_eq!(done.unwrap_or_else(|error| panic!("{fate:?}: {error}")).size_bytes, 4);
@@ -136,7 +137,7 @@ fn an_upload_in_parts_survives_what_happens_to_its_requests() {
     let part = |it: &Request| it.is("PUT", "partNumber=");
     let begins = |it: &Request| it.is("POST", "uploads");
     type Concerns = fn(&Request) -> bool;
-    let cases: [(usize, Fate, Concerns); 10] = [
+    let cases: [(usize, Fate, Concerns); 13] = [
         (1, Fate::SwallowAnswer, Request::completes),
         (1, Fate::CutAnswer, Request::completes),
         (2, Fate::error(503, "SlowDown"), Request::completes),
@@ -145,6 +146,9 @@ fn an_upload_in_parts_survives_what_happens_to_its_requests() {
         (3, Fate::error(503, "SlowDown"), part),
         (2, Fate::SwallowAnswer, part),
         (1, Fate::error(500, "InternalError"), begins),
+        (1, Fate::Twice, begins),
+        (4, Fate::Twice, part),
+        (1, Fate::Twice, Request::completes),
         // An earlier request is still being carried out.
         (2, Fate::error(409, "OperationAborted"), Request::completes),
         // A line that stalled.
@@ -155,6 +159,60 @@ fn an_upload_in_parts_survives_what_happens_to_its_requests() {
         let done = upload(&*scene.through, "packs/1", &sent);
         assert_eq!(done.unwrap_or_else(|error| panic!("{fate:?}: {error}")).size_bytes, sent.len() as u64);
         assert!(read_all(&*scene.straight, &path("packs/1"), 1 << 30).unwrap() == sent, "{fate:?}");
+    }
+}
+
+/// A bit of the request's body changes on its way. The server verifies what it got, so it refuses the request, and
+/// a later one brings the bytes intact. Damage that does not end is an error, and leaves nothing.
+#[test]
+fn what_is_damaged_on_its_way_is_refused_and_sent_again() {
+    let server = server();
+    let (small, large) = (bytes(1000, 1), bytes(2 * PART_BYTES + 1234, 5));
+    type Concerns = fn(&Request) -> bool;
+    let creates: Concerns = |it| it.is("PUT", "outcomes/1");
+    let part: Concerns = |it| it.is("PUT", "partNumber=");
+    let deletes: Concerns = |it| it.is("POST", "delete");
+    // And how many such requests it takes without damage.
+    let cases: [(Concerns, &str, &[u8], usize); 4] = [
+        (creates, "outcomes/1", &small, 1),
+        (part, "packs/1", &large, 3),
+        (Request::completes, "packs/1", &large, 1),
+        (deletes, "outcomes/1", &small, 1),
+    ];
+    for (concerns, name, sent, needed) in cases {
+        for flips in [2, usize::MAX] {
+            let requests = Arc::new(AtomicUsize::new(0));
+            let seen = Arc::clone(&requests);
+            let flip = first(flips, Fate::FlipBody, concerns);
+            let scene = Scene::new(&server, move |request| {
+                seen.fetch_add(usize::from(concerns(request)), Ordering::SeqCst);
+                flip(request)
+            });
+            let is_whole = |name: &str| read_all(&*scene.straight, &path(name), 1 << 30).unwrap() == sent;
+            let is_absent = |name: &str| scene.straight.head(&path(name)).unwrap_err().is_not_found();
+            let others = ["outcomes/0", "outcomes/2", "outcomes/3"];
+            others.iter().for_each(|other| drop(upload(&*scene.straight, other, sent).unwrap()));
+            let uploaded = upload(&*scene.through, name, sent);
+            let done = match uploaded {
+                Ok(info) => {
+                    assert!(info.size_bytes == sent.len() as u64 && is_whole(name));
+                    scene.through.delete(&[path(name)])
+                }
+                Err(error) => {
+                    assert!(is_absent(name), "{error}");
+                    Err(error)
+                }
+            };
+            match flips {
+                usize::MAX => assert_eq!(cause(&done.unwrap_err()), RemoteCause::Busy),
+                _ => {
+                    done.unwrap();
+                    assert!(is_absent(name));
+                    assert_eq!(requests.load(Ordering::SeqCst), flips + needed, "none was refused");
+                }
+            }
+            others.iter().for_each(|other| assert!(is_whole(other), "{other}"));
+        }
     }
 }
 
@@ -237,16 +295,19 @@ fn lists_deletions_and_looks_survive_what_happens_to_their_requests() {
     let deletes = |it: &Request| it.is("POST", "delete");
     let looks = |it: &Request| it.is("HEAD", "outcomes/");
     type Concerns = fn(&Request) -> bool;
-    let cases: [(usize, Fate, Concerns); 8] = [
+    let cases: [(usize, Fate, Concerns); 11] = [
         (9, Fate::CutAnswer, lists),
         (9, Fate::error(503, "SlowDown"), lists),
         (2, Fate::error(400, "ExpiredToken"), lists),
         (5, Fate::Drop, deletes),
         (1, Fate::SwallowAnswer, deletes),
+        (9, Fate::Twice, deletes),
+        (9, Fate::Twice, lists),
         (2, Fate::error(400, "ExpiredToken"), deletes),
         // A HEAD with an expired token gets no reason.
         (2, Fate::Answer(400, String::new()), looks),
         (9, Fate::Drop, looks),
+        (9, Fate::Twice, looks),
     ];
     let place = place();
     let straight = create_store(&place, &options(&server.endpoint())).unwrap();
@@ -267,7 +328,8 @@ fn lists_deletions_and_looks_survive_what_happens_to_their_requests() {
         let proxy = Proxy::start(server.port(), move |request| {
             let concerned = is_open.load(Ordering::SeqCst) == 1 && concerns(request);
             if concerned && done.fetch_add(1, Ordering::SeqCst) < count { fate.clone() } else { Fate::Pass }
-        });
+        })
+        .unwrap();
         let mut options = options(&proxy.endpoint());
         options.bucket.retries.count = 12;
         let through = create_store(&place, &options).unwrap();
@@ -299,7 +361,8 @@ fn a_service_that_is_away_for_a_while_is_waited_for() {
     let proxy = Proxy::start(server.port(), move |_| {
         let is_away = since.lock().unwrap().is_some_and(|since| since.elapsed() < AWAY);
         if is_away { Fate::Drop } else { Fate::Pass }
-    });
+    })
+    .unwrap();
     let mut options = options(&proxy.endpoint());
     options.bucket.retries = Retries::default();
     let store = create_store(&place(), &options).unwrap();
@@ -345,7 +408,8 @@ fn a_line_that_is_too_slow_for_all_parts_at_once_gets_through() {
     let proxy = Proxy::start(server.port(), move |it| match it.is("PUT", "partNumber=") {
         true => slow.clone(),
         false => Fate::Pass,
-    });
+    })
+    .unwrap();
     let mut options = options(&proxy.endpoint());
     options.bucket.request_timeout = Duration::from_secs(1);
     let store = create_store(&place(), &options).unwrap();
@@ -372,7 +436,7 @@ fn what_was_confirmed_and_is_not_there_is_not_believed() {
 fn an_answer_that_takes_too_long_is_asked_for_again() {
     let server = server();
     let slow = first(1, Fate::Delay(Duration::from_secs(4)), |it| it.is("PUT", "outcomes/1"));
-    let proxy = Proxy::start(server.port(), slow);
+    let proxy = Proxy::start(server.port(), slow).unwrap();
     let mut options = options(&proxy.endpoint());
     options.bucket.request_timeout = Duration::from_secs(2);
     let store = create_store(&place(), &options).unwrap();

@@ -22,7 +22,6 @@ use holdfast_testkit::{
 mod azure;
 mod faults;
 mod past;
-mod proxy;
 
 /// Small parts, so that many are made of little data; services that insist on 5 MiB get that.
 const PART_BYTES: usize = 5 << 20;

@@ -1,40 +1,41 @@
 //! A proxy in front of an object storage server that treats requests as a test decides.
 
-use std::{
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::Duration,
-};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
 
 /// A request, as far as a test decides by it.
 #[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub(super) method: String,
+pub struct Request {
+    /// As HTTP names it, for example `PUT`.
+    pub method: String,
     /// Path and query.
-    pub(super) target: String,
+    pub target: String,
     /// Whether it has the condition that there is no such object.
-    pub(super) if_absent: bool,
+    pub if_absent: bool,
 }
 
 impl Request {
-    pub(super) fn is(&self, method: &str, part: &str) -> bool {
+    /// Whether it is of this method and has this part in its target.
+    pub fn is(&self, method: &str, part: &str) -> bool {
         self.method == method && self.target.contains(part)
     }
 
     /// Whether the request makes one object of its parts.
-    pub(super) fn completes(&self) -> bool {
+    pub fn completes(&self) -> bool {
         self.is("POST", "uploadId=")
     }
 }
 
 /// What happens to a request.
 #[derive(Clone, Debug)]
-pub(super) enum Fate {
+pub enum Fate {
+    /// Is carried out and answered.
     Pass,
     /// Passes without its condition, as if the service did not know it.
     PassUnconditionally,
@@ -44,6 +45,10 @@ pub(super) enum Fate {
     Drop,
     /// Half of it is passed on, and both connections are reset.
     CutRequest,
+    /// Passes with one bit of its body flipped.
+    FlipBody,
+    /// Is carried out twice; the answer is the second one.
+    Twice,
     /// Is carried out, but the answer is lost.
     SwallowAnswer,
     /// Is carried out; the answer breaks off in the middle of its body.
@@ -55,7 +60,8 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    pub(super) fn error(status: u16, code: &str) -> Self {
+    /// An answer of object storage that refuses the request.
+    pub fn error(status: u16, code: &str) -> Self {
         let body = format!(
             "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as a test says</Message></Error>"
         );
@@ -66,15 +72,17 @@ impl Fate {
 type Decide = dyn Fn(&Request) -> Fate + Send + Sync;
 
 /// Ends when dropped, with all its connections.
-pub(super) struct Proxy {
+#[derive(Debug)]
+pub struct Proxy {
     port: u16,
     is_over: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    pub(super) fn start(upstream: u16, decide: impl Fn(&Request) -> Fate + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
+    /// Starts a proxy in front of a port on this host; `decide` is asked for each request.
+    pub fn start(upstream: u16, decide: impl Fn(&Request) -> Fate + Send + Sync + 'static) -> Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let port = listener.local_addr()?.port();
         let is_over = Arc::new(AtomicBool::new(false));
         let decide: Arc<Decide> = Arc::new(decide);
         let over = Arc::clone(&is_over);
@@ -88,14 +96,16 @@ impl Proxy {
                 thread::spawn(move || drop(serve(client, upstream, &*decide)));
             }
         });
-        Self { port, is_over }
+        Ok(Self { port, is_over })
     }
 
-    pub(super) fn port(&self) -> u16 {
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(super) fn endpoint(&self) -> String {
+    /// The URL that leads to the server through it.
+    pub fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 }
@@ -163,16 +173,28 @@ fn serve(mut client: TcpStream, upstream: u16, decide: &Decide) -> io::Result<()
             return client.write_all(text.as_bytes());
         }
         Fate::Delay(time) => thread::sleep(time),
+        Fate::FlipBody => {
+            let middle = body.len() / 2;
+            body.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 1);
+        }
         Fate::Pass
         | Fate::PassUnconditionally
         | Fate::PassWith(_)
+        | Fate::Twice
         | Fate::SwallowAnswer
         | Fate::CutAnswer => {}
     }
-    let mut server = passed()?;
-    server.write_all(&body)?;
-    let mut answer = Vec::new();
-    server.read_to_end(&mut answer)?;
+    let carried_out = || -> io::Result<Vec<u8>> {
+        let mut server = passed()?;
+        server.write_all(&body)?;
+        let mut answer = Vec::new();
+        server.read_to_end(&mut answer)?;
+        Ok(answer)
+    };
+    if let Fate::Twice = fate {
+        carried_out()?;
+    }
+    let answer = carried_out()?;
     match fate {
         Fate::SwallowAnswer => {}
         Fate::CutAnswer => {
