@@ -88,8 +88,8 @@ pub enum Fault {
     },
     /// A store that lies: the call is not carried out, but reported as done. Calls that store nothing fail.
     LostWrite,
-    /// A store that lies: of an object that is created at once, only the first half is stored, but all of it
-    /// is reported as done. Other calls fail.
+    /// A store that lies: only the first half of an object is stored, but all of it is reported as done. Calls
+    /// that finish no object fail.
     TornWrite,
 }
 
@@ -240,12 +240,13 @@ struct FaultyUpload {
     inner: Arc<Inner>,
     path: ObjectPath,
     upload: Box<dyn Upload>,
-    written_bytes: u64,
+    /// All that was written, for a fault that keeps only a part of it.
+    written: Vec<u8>,
 }
 
 impl Upload for FaultyUpload {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.written_bytes += bytes.len() as u64;
+        self.written.extend_from_slice(bytes);
         match self.inner.fault(Op::Write, self.path.as_str())? {
             None => self.upload.write(bytes),
             Some(Fault::BitFlip { bit }) => {
@@ -260,7 +261,13 @@ impl Upload for FaultyUpload {
     fn finish(self: Box<Self>) -> Result<ObjectInfo, StoreError> {
         match self.inner.fault(Op::Finish, self.path.as_str())? {
             None => self.upload.finish(),
-            Some(Fault::LostWrite) => self.inner.pretended(&self.path, self.written_bytes),
+            Some(Fault::LostWrite) => self.inner.pretended(&self.path, self.written.len() as u64),
+            Some(Fault::TornWrite) => {
+                let mut torn = self.inner.store.put(&self.path)?;
+                torn.write(&self.written[..self.written.len() / 2])?;
+                torn.finish()?;
+                self.inner.pretended(&self.path, self.written.len() as u64)
+            }
             Some(Fault::ErrorAfter | Fault::CrashAfter) => {
                 self.upload.finish()?;
                 Err(injected(self.path.as_str()))
@@ -285,7 +292,7 @@ impl Store for FaultyStore {
             inner: Arc::clone(&self.inner),
             path: path.clone(),
             upload,
-            written_bytes: 0,
+            written: Vec::new(),
         }))
     }
 
@@ -414,6 +421,13 @@ mod tests {
         assert!(memory.head(&path("lost")).is_err());
         at(1, Fault::ErrorAfter).create_if_absent(&path("done"), b"").unwrap_err();
         assert!(memory.head(&path("done")).is_ok());
+        at(1, Fault::TornWrite).create_if_absent(&path("torn"), b"aabb").unwrap();
+        let mut upload = at(1, Fault::TornWrite).put(&path("torn/upload")).unwrap();
+        ["aab", "bc"].iter().for_each(|part| upload.write(part.as_bytes()).unwrap());
+        assert_eq!(upload.finish().unwrap().size_bytes, 5);
+        for torn in ["torn", "torn/upload"] {
+            assert_eq!(read_all(&memory, &path(torn), 9).unwrap(), b"aa");
+        }
         at(1, Fault::BitFlip { bit: 9 }).create_if_absent(&path("bad"), b"aa").unwrap();
         assert_eq!(read_all(&memory, &path("bad"), 2).unwrap(), b"ac");
     }

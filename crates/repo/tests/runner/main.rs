@@ -11,6 +11,7 @@ mod interrupt;
 mod model;
 mod newer;
 mod prune;
+mod prune_faults;
 mod repair;
 mod resume;
 mod round_trip;

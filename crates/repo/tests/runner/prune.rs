@@ -51,7 +51,11 @@ pub(crate) fn prune_all(world: &World) -> u64 {
 }
 
 /// Prunes through `repo`, another handle of the same store.
-fn try_prune(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> Result<Pruned, PruneError> {
+pub(crate) fn try_prune(
+    world: &World,
+    repo: &Arc<Repo>,
+    writing: WriterOptions,
+) -> Result<Pruned, PruneError> {
     prune(repo, &world.log, &at_once(), Some(&mut rewriter(world, repo, writing)), &run_options())
 }
 
@@ -61,7 +65,7 @@ fn rewriter(world: &World, repo: &Arc<Repo>, writing: WriterOptions) -> ChunkRew
 }
 
 /// Without any grace period.
-fn at_once() -> PruneOptions {
+pub(crate) fn at_once() -> PruneOptions {
     PruneOptions {
         grace: Duration::ZERO,
         resume_window: Duration::ZERO,
@@ -94,7 +98,7 @@ fn world_of_three_in(world: World, packs: fn() -> WriterOptions) -> (World, Sour
 }
 
 /// The number of existing packs that a prune has declared dead.
-fn dead_packs(world: &World) -> usize {
+pub(crate) fn dead_packs(world: &World) -> usize {
     let prunes = world.history().all_prunes(&world.repo).unwrap();
     let packs = packs(world);
     packs.iter().filter(|pack| prunes.is_dead(**pack)).count()
@@ -211,7 +215,7 @@ fn world_with_little_room(store: MemStore, room: u64) -> (World, Source) {
     (world, source)
 }
 
-fn try_plan(world: &World) -> PrunePlan {
+pub(crate) fn try_plan(world: &World) -> PrunePlan {
     let mut rewriter = rewriter(world, &world.repo, small_packs());
     plan_prune(&world.repo, &mut world.history(), &at_once(), Some(&mut rewriter)).unwrap()
 }

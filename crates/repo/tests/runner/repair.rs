@@ -333,7 +333,7 @@ fn mend_as(repo: &Arc<Repo>, log: &LogName) -> Result<RepairPlan, RepairError> {
 }
 
 /// The same world on an adjustable clock.
-fn copy_with_clock(world: &World) -> (World, ManualClock) {
+pub(crate) fn copy_with_clock(world: &World) -> (World, ManualClock) {
     let clock = ManualClock::default();
     let store = MemStore::with_clock(clock.clone());
     for prefix in ["", "keys/", "sources/"] {
