@@ -39,7 +39,8 @@ fn world_of_packs(suite: Suite) -> (World, ManualClock, Source) {
 }
 
 fn read(world: &World, options: CheckOptions) -> CheckReport {
-    let options = CheckOptions { read_data: Some(1.0), threads: 1, ..options };
+    let read_data = options.read_data.or(Some(1.0));
+    let options = CheckOptions { read_data, threads: 1, ..options };
     let report = check(&world.repo, &world.log, options).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     report
@@ -86,6 +87,31 @@ fn what_was_not_read_for_long_is_read_first_and_within_bounds() {
         clock.advance(DAY * 2);
         assert_eq!(read(&world, unread_for(1)).packs_read, all.packs);
     }
+}
+
+/// A share is a chance: over many checks it is what was asked for, and no pack is always left out.
+#[test]
+fn a_share_is_what_is_read_on_average_and_reaches_every_pack() {
+    let world = World::new(Suite::None);
+    let (mut random, mut source) = (Random::new(3), Source::new());
+    source.insert("a".into(), SourceFile::random(&mut random, 4096, 100 * 4096));
+    for page in 0..24 {
+        source.get_mut("a").unwrap().change(&mut random, page);
+        world.backup(&source, small_packs());
+    }
+    const CHECKS: u64 = 100;
+    let (mut packs, mut packs_read, mut never_read) = (0, 0, Vec::new());
+    for seed in 0..CHECKS {
+        let report = read(&world, CheckOptions { read_data: Some(0.3), seed, ..CheckOptions::default() });
+        packs = report.packs;
+        packs_read += report.packs_read;
+        never_read.push(report.unread.never_packs);
+    }
+    assert!(packs >= 20, "{packs}");
+    let share = packs_read as f64 / (packs * CHECKS) as f64;
+    assert!((0.27..0.33).contains(&share), "{share} of {packs} packs");
+    assert!(never_read[0] > packs / 2 && never_read.is_sorted_by(|a, b| a >= b), "{never_read:?}");
+    assert_eq!(never_read[CHECKS as usize / 2], 0, "{never_read:?}");
 }
 
 /// A record only affects what is read: if it is damaged, forged, from the future or lost, this costs an extra
