@@ -189,6 +189,9 @@ fn a_number_is_enough_while_there_is_one_source() {
     assert!(absent.err.contains("no run #17"), "{absent:#?}");
     let stranger = program.run(&["list", "--name", "db3"]).expect_code(1);
     assert!(stranger.err.contains("contains nothing of db3"), "{stranger:#?}");
+    // No kind was asked for, so none is named.
+    let stranger = program.run(&["show", "latest", "--name", "db3"]).expect_code(1);
+    assert!(stranger.err.contains("contains no backup of db3"), "{stranger:#?}");
 }
 
 #[test]

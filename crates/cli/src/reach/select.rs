@@ -34,13 +34,13 @@ pub(crate) fn log(
 ) -> Result<LogName> {
     let mut logs = repo.logs()?;
     // Physical backups are the default if there are any.
-    let of_name =
-        |log: &&LogName| name.or(context.config.name.as_ref()).is_none_or(|name| *name == log.source);
+    let name = name.or(context.config.name.as_ref());
+    let of_name = |log: &&LogName| name.is_none_or(|name| *name == log.source);
     let has_physical = logs.iter().filter(of_name).any(|log| log.kind == Kind::Physical);
     let usual = if has_physical { Kind::Physical } else { Kind::Logical };
     let (is_asked_for, kind, all) = (kind.is_some(), kind.unwrap_or(usual), logs.len());
     logs.retain(|log| log.kind == kind);
-    if logs.is_empty() && (all > 0 || is_asked_for) {
+    if logs.is_empty() && is_asked_for {
         let hint = match kind {
             Kind::Binlog => "\"holdfast binlog archive\" begins with it",
             Kind::Logical if all == 0 => "\"holdfast backup --method logical\" makes the first",
@@ -48,6 +48,10 @@ pub(crate) fn log(
             Kind::Physical | Kind::Logical => "\"holdfast list\" shows what there is",
         };
         return Err(Error::failed(format!("the repository contains nothing of kind {kind}")).hinted(hint));
+    }
+    if let Some(name) = name.filter(|_| logs.is_empty() && all > 0) {
+        let text = format!("the repository contains no backup of {name}");
+        return Err(Error::failed(text).hinted("\"holdfast list\" shows what there is"));
     }
     only(context, logs, name, |first| format!("use --name, or write {first}#42"))
 }
