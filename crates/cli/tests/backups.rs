@@ -574,13 +574,48 @@ fn check_names_what_is_damaged_and_ends_with_3() {
     bytes[middle] ^= 1;
     std::fs::write(&pack, bytes).unwrap();
     let found = program.run(&["check", "--read-data"]).expect_code(3);
-    assert!(found.out.contains(pack.file_name().unwrap().to_str().unwrap()), "{found:#?}");
+    for named in [pack.file_name().unwrap().to_str().unwrap(), "tables", "shop.orders-1"] {
+        assert!(found.out.contains(named), "{named}: {found:#?}");
+    }
     let last = program.run(&["check", "--read-data", "--json"]).expect_code(3).last();
     assert_eq!((&last["type"], &last["exit_code"]), (&"result".into(), &3.into()));
-    assert!(!last["data"]["findings"].as_array().unwrap().is_empty());
+    let findings = last["data"]["findings"].as_array().unwrap();
+    let of_table = findings.iter().find(|finding| finding["files"] == json!(["shop/orders@002d1.ibd"]));
+    assert_eq!(of_table.unwrap()["tables"], json!(["shop.orders-1"]));
     for hint in [&found.out, last["data"]["hint"].as_str().unwrap()] {
         assert!(hint.contains("backup --full") && hint.contains("expire"), "{hint}");
     }
+}
+
+/// A share is a chance, so it may be all or nothing; a bound is reached by the first pack, and the next check goes on
+/// behind it.
+#[test]
+fn check_reads_a_share_or_as_much_as_it_may() {
+    let program = three();
+    let checked = |words: &[&str]| {
+        let last = program.run(&[&["check", "--json"], words].concat()).expect_code(0).last();
+        let count = |field: &str| last["data"][field].as_u64().unwrap();
+        (count("packs"), count("packs_read"), count("packs_left"), count("never_read_packs"))
+    };
+    let (packs, none, ..) = checked(&[]);
+    assert_eq!((packs, none), (3, 0));
+    let (_, read, left, never) = checked(&["--read-data=50%"]);
+    assert_eq!((left, never), (0, packs - read));
+    for share in ["0%", "101%", "half"] {
+        program.run(&["check", &format!("--read-data={share}")]).expect_code(2);
+    }
+    let little = ["--read-data", "--unread-for", "0s", "--max-bytes", "1"];
+    // When a pack was read is known in whole seconds: within the second in which another was stored, it comes first
+    // again.
+    let all_were_read = (0..100).any(|_| {
+        let (_, read, left, never) = checked(&little);
+        assert_eq!((read, left), (1, packs - 1));
+        never == 0
+    });
+    assert!(all_were_read);
+    let left = program.run(&[&["check"][..], &little].concat()).expect_code(0);
+    assert!(left.out.contains("2 packs, ") && left.out.contains("left for a later check"), "{left:#?}");
+    assert_eq!(checked(&["--read-data", "--unread-for", "1d"]).1, 0, "all were read today");
 }
 
 /// A loss that affects several backups is reported once, listing all of them.

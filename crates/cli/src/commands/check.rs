@@ -78,6 +78,8 @@ struct Found {
     backups: Vec<String>,
     /// The first few files that need the object.
     files: Vec<String>,
+    /// The tables that these files belong to.
+    tables: Vec<String>,
     files_more: u64,
 }
 
@@ -93,24 +95,28 @@ impl Found {
         self.backups.extend(backups);
         let files: Vec<String> = other.files.into_iter().filter(|file| !self.files.contains(file)).collect();
         self.files.extend(files);
+        let tables: Vec<String> =
+            other.tables.into_iter().filter(|table| !self.tables.contains(table)).collect();
+        self.tables.extend(tables);
         self.files_more = self.files_more.max(other.files_more);
     }
 
     /// A damaged record about keys, which is ignored.
     fn of_key(object: String, problem: String) -> Self {
-        Self {
-            severity: "repairable",
-            object,
-            problem,
-            backups: Vec::new(),
-            files: Vec::new(),
-            files_more: 0,
-        }
+        Self { severity: "repairable", ..Self::suspicious(object, problem) }
     }
 
     /// A finding that does not affect the backups themselves.
     fn suspicious(object: String, problem: String) -> Self {
-        Self { severity: SUSPICIOUS, object, problem, backups: Vec::new(), files: Vec::new(), files_more: 0 }
+        Self {
+            severity: SUSPICIOUS,
+            object,
+            problem,
+            backups: Vec::new(),
+            files: Vec::new(),
+            tables: Vec::new(),
+            files_more: 0,
+        }
     }
 
     /// A finding about an object that can be deleted because its lock has ended.
@@ -152,6 +158,7 @@ impl Found {
             problem: finding.problem,
             backups: finding.backups.into_iter().map(|run| log.backup_id(run)).collect(),
             files: finding.files.iter().map(ToString::to_string).collect(),
+            tables: finding.tables,
             files_more: finding.files_more,
         }
     }
@@ -395,6 +402,9 @@ impl Render for Checked {
             writeln!(out, "{}", text::one_line(&what))?;
             if !found.backups.is_empty() {
                 text::fact(out, "  backups", found.backups.join(" "))?;
+            }
+            if !found.tables.is_empty() {
+                text::fact(out, "  tables", text::one_line(&found.tables.join(", ")))?;
             }
             text::files(out, "  files", &found.files, found.files_more)?;
         }

@@ -53,9 +53,7 @@ impl Entry {
             return Self::of_object(item);
         }
         let path = String::from_utf8_lossy(item.path.as_bytes()).into_owned();
-        let holds_table =
-            matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
-        let table = TableFile::from_path(&path).filter(|_| holds_table);
+        let table = TableFile::from_path(&path).filter(|_| item.role.is_of_table());
         let role = role(item);
         Self {
             item_type: match item.item_type {

@@ -46,7 +46,15 @@ struct Lost {
     object: String,
     problem: String,
     files: Vec<String>,
+    /// The tables that these files belong to.
+    tables: Vec<String>,
     files_more: u64,
+}
+
+impl Lost {
+    fn of_key(object: String, problem: String) -> Self {
+        Self { object, problem, files: Vec::new(), tables: Vec::new(), files_more: 0 }
+    }
 }
 
 impl From<Finding> for Lost {
@@ -55,6 +63,7 @@ impl From<Finding> for Lost {
             object: finding.object,
             problem: finding.problem,
             files: finding.files.iter().map(ToString::to_string).collect(),
+            tables: finding.tables,
             files_more: finding.files_more,
         }
     }
@@ -152,6 +161,9 @@ impl RepairedLog {
                 text::fact(out, name, &it.id)?;
                 for lost in &it.lost {
                     text::fact(out, "    lost", format!("{}: {}", lost.object, lost.problem))?;
+                    if !lost.tables.is_empty() {
+                        text::fact(out, "    tables", text::one_line(&lost.tables.join(", ")))?;
+                    }
                     text::files(out, "    files", &lost.files, lost.files_more)?;
                 }
             }
@@ -211,8 +223,7 @@ pub(super) fn run(args: &RepairArgs, context: &Context<'_>) -> Result<Exit> {
     };
     let names = select::logs_named(&repo, args.name.as_ref())?;
     let keys = keys::list(&repo).map_err(key_errors::of_keys_in(&repo))?.problems.into_iter();
-    let keys =
-        keys.map(|(object, problem)| Lost { object, problem, files: Vec::new(), files_more: 0 }).collect();
+    let keys = keys.map(|(object, problem)| Lost::of_key(object, problem)).collect();
     let mut repaired = Repaired { dry_run: !args.yes, logs: Vec::new(), keys, hints: Vec::new() };
     let mut is_mended = true;
     let mut worst: Option<Error> = None;

@@ -8,11 +8,10 @@ use std::{
 };
 
 use holdfast_core::{ErrorKind, Result, head::read_heads};
-use holdfast_formats::table_name::TableFile;
 use holdfast_repo::{
     Act, Repo, RunNo,
     data::reader::Backup,
-    format::{item::FileRole, manifest::Totals},
+    format::manifest::Totals,
     log::{history::History, outcome::Outcome},
     ops::{
         compression::CodecBytes,
@@ -235,10 +234,7 @@ fn largest_tables(repo: &Arc<Repo>, history: &History, run: RunNo, count: usize)
     for item in Backup::open(repo, history, run)?.items() {
         let item = item?;
         let path = String::from_utf8_lossy(item.path.as_bytes());
-        let of_table = matches!(item.role, FileRole::Tablespace | FileRole::AriaTable | FileRole::TableFile);
-        let table = TableFile::from_path(&path).filter(|_| of_table);
-        let name =
-            table.map_or_else(|| path.to_string(), |table| format!("{}.{}", table.database, table.table));
+        let name = item.table().unwrap_or_else(|| path.into_owned());
         let stats = tables.entry(name).or_insert_with_key(|name| TableStats {
             name: name.clone(),
             files: 0,

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use holdfast_formats::{PageSize, SpaceId};
+use holdfast_formats::{PageSize, SpaceId, table_name::TableFile};
 use holdfast_pipe::PageHash;
 
 use crate::format::{
@@ -171,6 +171,12 @@ impl FileRole {
         Self::Binlog,
         Self::TableFile,
     ];
+
+    /// Whether the file belongs to a table, which its path names.
+    #[must_use]
+    pub fn is_of_table(self) -> bool {
+        matches!(self, Self::Tablespace | Self::AriaTable | Self::TableFile)
+    }
 }
 
 /// Id and flags of a tablespace.
@@ -249,6 +255,24 @@ impl Item {
             tablespace: None,
             outside: None,
             map,
+        }
+    }
+
+    /// The table that it is, or that the file holds rows or indexes of, as `db.t`; partitions are of their table.
+    #[must_use]
+    pub fn table(&self) -> Option<String> {
+        match self.item_type {
+            ItemType::Table => {
+                let names = self.path.names().ok()?;
+                let names: Vec<_> = names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+                Some(names.join("."))
+            }
+            ItemType::File => {
+                let path = String::from_utf8_lossy(self.path.as_bytes());
+                let table = TableFile::from_path(&path).filter(|_| self.role.is_of_table())?;
+                Some(format!("{}.{}", table.database, table.table))
+            }
+            ItemType::Directory | ItemType::CapturedRedo | ItemType::Definition => None,
         }
     }
 

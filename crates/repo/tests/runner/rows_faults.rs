@@ -171,7 +171,9 @@ fn a_pack_in_the_place_of_another_is_refused_by_name() {
     let error = read_table().unwrap_err();
     assert!(error.to_string().contains("packs/0000000001-000000"), "{error}");
     let report = world.check_all();
-    assert!(report.findings.iter().any(|finding| finding.severity == Severity::Lost));
+    let lost = report.findings.iter().filter(|finding| finding.severity == Severity::Lost);
+    let tables_lost: Vec<_> = lost.flat_map(|finding| &finding.tables).collect();
+    assert!(tables_lost.contains(&&"db.leaves".to_owned()), "{:#?}", report.findings);
     assert!(reading_fails(&world, RunNo(1), &tables[0]));
 }
 

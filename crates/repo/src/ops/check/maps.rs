@@ -13,7 +13,7 @@ use crate::{
     error::RepoError,
     format::{
         columns::{PageEntry, StoredPage},
-        item::{Item, ItemMap, ItemPath},
+        item::{Item, ItemMap},
         names::{ChunkRef, PackId, RunNo},
         pack::{ChunkKind, Directory},
         page_map::{LeafRef, PAGES_PER_LEAF},
@@ -34,14 +34,8 @@ pub(super) struct Affected {
 const AFFECTED_MAX: usize = 1 << 20;
 
 impl Affected {
-    fn add(
-        &mut self,
-        finding: &mut Finding,
-        position: usize,
-        run: RunNo,
-        path: &ItemPath,
-        files_named: usize,
-    ) {
+    fn add(&mut self, finding: &mut Finding, position: usize, run: RunNo, item: &Item, files_named: usize) {
+        let path = &item.path;
         if finding.backups.last() != Some(&run) && !finding.backups.contains(&run) {
             finding.backups.push(run);
         }
@@ -50,6 +44,8 @@ impl Affected {
         let is_new = if is_full { !finding.files.contains(path) } else { self.told.insert(of_path) };
         if is_new && finding.files.len() < files_named {
             finding.files.push(path.clone());
+            let table = item.table().filter(|table| !finding.tables.contains(table));
+            finding.tables.extend(table);
         } else if is_new && !is_full {
             finding.files_more += 1;
         }
@@ -195,7 +191,7 @@ impl Check {
 
     pub(super) fn affects(&mut self, position: usize, run: RunNo, item: &Item) {
         let Some(finding) = self.report.findings.get_mut(position) else { return };
-        self.affected.add(finding, position, run, &item.path, self.options.files_named);
+        self.affected.add(finding, position, run, item, self.options.files_named);
     }
 
     /// What the refs of a backup record, resolved to where it is now. Refs that cannot be read became a

@@ -49,6 +49,8 @@ pub struct Finding {
     pub backups: Vec<RunNo>,
     /// The files that need it, as far as page maps were read. Only the first few.
     pub files: Vec<ItemPath>,
+    /// The tables that these files belong to, as `db.t`.
+    pub tables: Vec<String>,
     /// How many more files need it, as far as they were counted.
     pub files_more: u64,
 }
@@ -105,6 +107,7 @@ impl Finding {
             remedy: Remedy::default(),
             backups: Vec::new(),
             files: Vec::new(),
+            tables: Vec::new(),
             files_more: 0,
         }
     }
