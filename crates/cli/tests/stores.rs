@@ -4,7 +4,10 @@
 use std::{
     path::Path,
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
 };
 
@@ -12,12 +15,13 @@ use holdfast_testkit::{
     Server, ServerKind, ServerOptions,
     azurite::{ACCOUNT_KEY, Azurite, CONTAINER},
     object_storage::{BUCKET, Keeps, ObjectStorage, ObjectStorageKind, SECRET_KEY},
+    proxy::{Fate, Proxy},
     sshd::Sshd,
 };
 use rustix::process::{getegid, geteuid};
 
 use crate::{
-    backups::ids,
+    backups::{ids, take},
     program::{LOCKS, PASSWORD, Program, Run, run},
 };
 
@@ -49,7 +53,7 @@ impl Scene {
         Self { program: Program::new(), location, options, environment, server }
     }
 
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.program.command(words);
         command.arg("--repo").arg(&self.location).args(&self.options);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -72,11 +76,18 @@ impl Scene {
 
     #[track_caller]
     fn backup_as(&self, name: &str, words: &[&str]) {
+        self.try_backup_as(name, words).expect_code(0);
+    }
+
+    #[track_caller]
+    pub(crate) fn try_backup_as(&self, name: &str, words: &[&str]) -> Run {
         let socket = self.server.socket().display().to_string();
         let mut all =
             vec!["backup", "--name", name, "--no-defaults", "--user", "root", "--socket", &socket, "--json"];
-        all.extend(LOCKS.iter().chain(words));
-        self.run(&all).expect_code(0);
+        // A logical backup has no such locks.
+        let locks: &[&str] = if words.contains(&"logical") { &[] } else { &LOCKS };
+        all.extend(locks.iter().chain(words));
+        self.run(&all)
     }
 
     pub(crate) fn rows(&self) -> Vec<(u32, String)> {
@@ -95,7 +106,27 @@ impl Scene {
 
     #[track_caller]
     fn restored_with(&self, words: &[&str], target: &Path) -> Vec<(u32, String)> {
-        let mut server = self.restored_server(words, target);
+        self.run_owned(&self.restore_words(words, target)).expect_code(0);
+        self.rows_in(target)
+    }
+
+    /// The words that restore into `target`.
+    pub(crate) fn restore_words(&self, words: &[&str], target: &Path) -> Vec<String> {
+        let owner = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
+        let program = self.server.kind().server_program().unwrap().display().to_string();
+        let target = target.display().to_string();
+        let all = ["--owner", &owner, "--target-dir", &target, "--server-binary", &program];
+        [&["restore"], words, &all].concat().into_iter().map(str::to_owned).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn run_owned(&self, words: &[String]) -> Run {
+        self.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// The rows of a restored data directory.
+    pub(crate) fn rows_in(&self, target: &Path) -> Vec<(u32, String)> {
+        let mut server = Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap();
         let rows = rows(&server);
         server.stop().unwrap();
         rows
@@ -103,11 +134,7 @@ impl Scene {
 
     #[track_caller]
     fn restored_server(&self, words: &[&str], target: &Path) -> Server {
-        let owner = format!("{}:{}", geteuid().as_raw(), getegid().as_raw());
-        let program = self.server.kind().server_program().unwrap().display().to_string();
-        let target_dir = target.display().to_string();
-        let all = ["--owner", &owner, "--target-dir", &target_dir, "--server-binary", &program];
-        self.run(&[&["restore"], words, &all].concat()).expect_code(0);
+        self.run_owned(&self.restore_words(words, target)).expect_code(0);
         Server::attach(self.server.kind(), target, ServerOptions::default()).unwrap()
     }
 }
@@ -148,16 +175,29 @@ fn serves_for_everything(scene: &Scene) {
     assert!(scene.restored("latest", &scene.program.path("third")) == after);
 }
 
-/// Hosts back up and expire concurrently in separate processes, while others prune, check and list.
+/// The host whose backups are logical.
+const LOGICAL: &str = "db4";
+
+/// Hosts back up and expire concurrently in separate processes, pages and rows, while others prune, check, list,
+/// archive the binlog and restore.
 fn serves_many_at_once(scene: &Scene) {
     scene.run(&["init"]).expect_code(0);
     let names = ["db1", "db2", "db3"];
     let add_rows = "CREATE TABLE d.added (id INT AUTO_INCREMENT PRIMARY KEY, name CHAR(3), v VARCHAR(200))";
     scene.server.exec(add_rows).unwrap();
+    // Something to restore from the beginning.
+    scene.backup(&[]);
+    let socket = scene.server.socket().display().to_string();
+    let connection = ["--no-defaults", "--user", "root", "--socket", &socket];
+    let archive = [&["binlog", "archive", "--once", "--name", "db1"][..], &connection].concat();
     let is_over = AtomicBool::new(false);
     let written: Vec<_> = thread::scope(|scope| {
-        let hosts: Vec<_> = names.map(|name| scope.spawn(move || backs_up_often(scene, name))).into();
-        let keepers = [&["prune", "--grace", "0s"][..], &["check", "--read-data"], &["list"]];
+        let hosts: Vec<_> = names
+            .iter()
+            .chain([&LOGICAL])
+            .map(|name| scope.spawn(move || backs_up_often(scene, name)))
+            .collect();
+        let keepers = [&["prune", "--grace", "0s"][..], &["check", "--read-data"], &["list"], &archive];
         let is_over = &is_over;
         let keepers: Vec<_> = keepers
             .map(|words| {
@@ -170,28 +210,58 @@ fn serves_many_at_once(scene: &Scene) {
                 })
             })
             .into();
+        let restorer = scope.spawn(move || restores_often(scene, is_over));
         let written = hosts.into_iter().map(|host| host.join()).collect();
         is_over.store(true, Ordering::Relaxed);
         for keeper in keepers {
             keeper.join().unwrap();
         }
+        restorer.join().unwrap();
         written
     });
     scene.run(&["check", "--read-data"]).expect_code(0);
-    for (name, written) in names.into_iter().zip(written) {
-        let target = scene.program.path(name);
-        let server = scene.restored_server(&["latest", "--name", name], &target);
-        assert_eq!(added(&server, name), written.unwrap(), "{name}");
+    for (name, written) in names.into_iter().chain([LOGICAL]).zip(written) {
+        let restored = match name {
+            LOGICAL => loaded_server(scene, name),
+            _ => scene.restored_server(&["latest", "--name", name], &scene.program.path(name)),
+        };
+        assert_eq!(added(&restored, name), written.unwrap(), "{name}");
     }
+}
+
+/// Restores the newest backup into one directory after the other. A prune without grace may delete what a backup
+/// needed that was dropped meanwhile: a restore of that is refused, and says what is gone.
+fn restores_often(scene: &Scene, is_over: &AtomicBool) {
+    for turn in 0.. {
+        // The last one, when nothing is dropped any more.
+        let is_last = is_over.load(Ordering::Relaxed);
+        let target = scene.program.path(&format!("restored-{turn}"));
+        let it = scene.run_owned(&scene.restore_words(&["latest", "--name", "db1"], &target));
+        let is_gone = it.code == 7 && it.err.contains("/packs/");
+        assert!(it.code == 0 || (is_gone && !is_last), "{it:#?}");
+        if is_last {
+            return;
+        }
+    }
+}
+
+/// A new server with the rows of the newest logical backup.
+fn loaded_server(scene: &Scene, name: &str) -> Server {
+    let server = Server::start(scene.server.kind(), ServerOptions::default()).unwrap();
+    let socket = server.socket().display().to_string();
+    let to = ["--to-server", "--no-defaults", "--user", "root", "--socket", &socket];
+    scene.run(&[&["restore", "latest", "--name", name][..], &to].concat()).expect_code(0);
+    server
 }
 
 /// Returns the rows that existed before the last backup.
 fn backs_up_often(scene: &Scene, name: &str) -> Vec<u32> {
-    for _ in 0..4 {
+    let method: &[&str] = if name == LOGICAL { &["--method", "logical"] } else { &[] };
+    for _ in 0..3 {
         let row =
             format!("INSERT INTO d.added (name, v) SELECT '{name}', SHA2(RAND(), 512) FROM d.seq_1_to_2000");
         scene.server.exec(row).unwrap();
-        scene.backup_as(name, &[]);
+        scene.backup_as(name, method);
         let expired = scene.run(&["expire", "--name", name, "--keep-last", "1"]);
         assert!(expired.code == 0 || expired.code == 8, "{expired:#?}");
     }
@@ -345,4 +415,55 @@ fn a_host_behind_ssh_serves_for_everything() {
     serves_for_everything(&scene);
     // Only the repository is left.
     assert_eq!(std::fs::read_dir(folder.path().join("repo/.tmp")).map_or(0, Iterator::count), 0);
+}
+
+/// Copies all files below a directory.
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_tree(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// How many requests `list` and `show` send for each backup, and besides.
+#[test]
+fn list_and_show_ask_a_bucket_little_for_each_backup() {
+    const FEW: u8 = 20;
+    const MANY: u8 = 60;
+    let storage = ObjectStorage::start(ObjectStorageKind::Versitygw).unwrap();
+    let requests = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&requests);
+    let proxy = Proxy::start(storage.port(), move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        Fate::Pass
+    })
+    .unwrap();
+    let program = Program::with_repository();
+    let asked = |location: &str, words: &[&str]| {
+        let mut command = program.command(words);
+        command.args(["--repo", location]).envs(storage.environment());
+        requests.store(0, Ordering::Relaxed);
+        run(command.env("AWS_ENDPOINT_URL", proxy.endpoint())).expect_code(0);
+        requests.load(Ordering::Relaxed)
+    };
+    let mut counts = Vec::new();
+    for turn in 1..=MANY {
+        take(&program, "db1", turn, 2);
+        if turn == FEW || turn == MANY {
+            let place = format!("after-{turn}");
+            copy_tree(&program.repository(), &storage.bucket_dir().unwrap().join(&place));
+            let location = format!("s3://{BUCKET}/{place}");
+            counts.push((asked(&location, &["list"]), asked(&location, &["show", "db1#7"])));
+        }
+    }
+    let [(list_few, show_few), (list_many, show_many)] = counts[..] else { panic!("{counts:?}") };
+    let (few, more) = (u64::from(FEW), u64::from(MANY - FEW));
+    // An outcome and a manifest of each; of what is not shown, the outcome.
+    assert!(list_many - list_few <= 2 * more && list_few - 2 * few <= 20, "list: {counts:?}");
+    assert!(show_many - show_few <= more && show_few - few <= 20, "show: {counts:?}");
 }
