@@ -173,7 +173,7 @@ fn killed_at(scene: &Scene, seed: u64, rounds: u32, words: &[&str], compare_file
 
 /// The seed; `HOLDFAST_FAULTS_SEED` repeats a run.
 #[allow(clippy::print_stdout, reason = "how to repeat a run")]
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     let seed = std::env::var("HOLDFAST_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed
         .unwrap_or_else(|| u64::from(std::process::id()) ^ jiff::Timestamp::now().as_microsecond() as u64);

@@ -21,6 +21,7 @@ mod rows;
 mod servers;
 mod set_back;
 mod stores;
+mod storm;
 mod surroundings;
 mod terminal;
 mod tidy;
