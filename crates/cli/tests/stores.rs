@@ -464,6 +464,6 @@ fn list_and_show_ask_a_bucket_little_for_each_backup() {
     let [(list_few, show_few), (list_many, show_many)] = counts[..] else { panic!("{counts:?}") };
     let (few, more) = (u64::from(FEW), u64::from(MANY - FEW));
     // An outcome and a manifest of each; of what is not shown, the outcome.
-    assert!(list_many - list_few <= 2 * more && list_few - 2 * few <= 20, "list: {counts:?}");
-    assert!(show_many - show_few <= more && show_few - few <= 20, "show: {counts:?}");
+    assert!(list_many - list_few <= 2 * more && list_few - 2 * few <= 16, "list: {counts:?}");
+    assert!(show_many - show_few <= more && show_few - few <= 16, "show: {counts:?}");
 }
