@@ -5,8 +5,9 @@ use std::{
     path::Path,
     process::Command,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     thread,
 };
@@ -237,7 +238,7 @@ fn restores_often(scene: &Scene, is_over: &AtomicBool) {
         let is_last = is_over.load(Ordering::Relaxed);
         let target = scene.program.path(&format!("restored-{turn}"));
         let it = scene.run_owned(&scene.restore_words(&["latest", "--name", "db1"], &target));
-        let is_gone = it.code == 7 && it.err.contains("/packs/");
+        let is_gone = it.code == 1 && it.err.contains("was dropped while it was restored");
         assert!(it.code == 0 || (is_gone && !is_last), "{it:#?}");
         if is_last {
             return;
@@ -415,6 +416,45 @@ fn a_host_behind_ssh_serves_for_everything() {
     serves_for_everything(&scene);
     // Only the repository is left.
     assert_eq!(std::fs::read_dir(folder.path().join("repo/.tmp")).map_or(0, Iterator::count), 0);
+}
+
+/// A restore that is overtaken by an expire and prunes without grace says so, and not that the repository is damaged.
+#[test]
+fn a_restore_of_what_is_dropped_meanwhile_says_so() {
+    let storage = ObjectStorage::start(ObjectStorageKind::Versitygw).unwrap();
+    let location = format!("s3://{BUCKET}/backups/db");
+    let scene = Scene::new(location, Vec::new(), storage.environment().into());
+    scene.run(&["init"]).expect_code(0);
+    scene.backup(&[]);
+    scene.backup(&["--full"]);
+    let (reads, has_read) = mpsc::channel();
+    let (goes_on, may_go_on) = mpsc::channel();
+    let first = Mutex::new(Some((reads, may_go_on)));
+    let proxy = Proxy::start(storage.port(), move |request| {
+        let is_first = || first.lock().unwrap().take();
+        if let Some((reads, may_go_on)) = request.is("GET", "/packs/").then(is_first).flatten() {
+            reads.send(()).unwrap();
+            may_go_on.recv().unwrap();
+        }
+        Fate::Pass
+    })
+    .unwrap();
+    let words = scene.restore_words(&["db1#1"], &scene.program.path("restored"));
+    let mut restore = scene.command(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    restore.env("AWS_ENDPOINT_URL", proxy.endpoint());
+    let overtaken = thread::scope(|scope| {
+        let restore = scope.spawn(|| run(&mut restore));
+        has_read.recv().unwrap();
+        scene.run(&["expire", "--name", "db1", "--keep-last", "1"]).expect_code(0);
+        for _ in 0..2 {
+            scene.run(&["prune", "--grace", "0s"]).expect_code(0);
+        }
+        goes_on.send(()).unwrap();
+        restore.join().unwrap().expect_code(1)
+    });
+    for said in ["db1#1 was dropped while it was restored", "/packs/", "--grace"] {
+        assert!(overtaken.err.contains(said), "{said}: {overtaken:#?}");
+    }
 }
 
 /// Copies all files below a directory.

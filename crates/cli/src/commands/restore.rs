@@ -18,7 +18,7 @@ use holdfast_core::{
         RestoreReport,
     },
 };
-use holdfast_repo::{Act, Kind, Repo};
+use holdfast_repo::{Act, Kind, LogName, Repo, RunNo, log::history::History};
 use serde::Serialize;
 
 use super::{Context, load, recovery, report::position_facts, repository, select};
@@ -30,6 +30,11 @@ use crate::{
 
 /// At most this many files are named before "and N more".
 const NAMED_MAX: usize = 10;
+
+/// Hint for a backup that was dropped while it was restored.
+const DROPPED_HINT: &str = "\
+restore another: \"holdfast list\" shows them. A prune with the usual --grace leaves a restore a day before it \
+deletes what was dropped";
 
 /// The plan that a dry run shows.
 #[derive(Serialize)]
@@ -244,7 +249,8 @@ pub(super) fn run(args: RestoreArgs, context: &Context<'_>) -> Result<Exit> {
         confirm(&plan, context)?;
         options.agreed = Some(Box::new(plan.plan));
     }
-    let report = wanted.restore(&repo, &options, context)?;
+    let report =
+        wanted.restore(&repo, &options, context).map_err(|error| wanted.unless_dropped(&repo, error))?;
     context.output.result(Exit::Done, &Restored { dry_run, report });
     Ok(Exit::Done)
 }
@@ -256,11 +262,29 @@ enum Wanted {
 }
 
 impl Wanted {
-    fn kind(&self) -> Kind {
+    /// The backup that is restored.
+    fn backup(&self) -> (&LogName, RunNo) {
         match self {
-            Self::Backup(chosen) => chosen.log().kind,
-            Self::Moment(recovery) => recovery.base().0.kind,
+            Self::Backup(chosen) => (chosen.log(), chosen.run),
+            Self::Moment(recovery) => recovery.base(),
         }
+    }
+
+    fn kind(&self) -> Kind {
+        self.backup().0.kind
+    }
+
+    /// Why a restore failed. If its backup was dropped meanwhile, a prune may have deleted what it needed, and the
+    /// repository is not damaged.
+    fn unless_dropped(&self, repo: &Repo, error: Error) -> Error {
+        let (log, run) = self.backup();
+        let is_dropped = error.kind() == ErrorKind::Damaged
+            && History::read(repo, log).is_ok_and(|history| !history.stands(run));
+        if !is_dropped {
+            return error;
+        }
+        Error::failed(format!("{} was dropped while it was restored: {error}", log.backup_id(run)))
+            .hinted(DROPPED_HINT)
     }
 
     fn choose(args: &RestoreArgs, context: &Context<'_>, repo: &Arc<Repo>) -> Result<Self> {
