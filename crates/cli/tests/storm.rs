@@ -139,19 +139,19 @@ fn a_storm_under_everything_ends_well_or_in_an_error_and_nothing_is_lost() {
     }
     // By tag, since a backup that failed has a number, too.
     let mut before: Vec<(String, Rows)> = Vec::new();
-    for turn in 0..4 {
+    for turn in 0..3 {
         let tag = format!("turn-{turn}");
         scene.server.exec(format!("UPDATE d.t SET v = '{tag}' WHERE id % 5000 = {turn}")).unwrap();
         before.push((tag.clone(), scene.rows()));
         let is_done = weather.through(|scene| scene.try_backup_as("db1", &["--tag", &tag]));
         println!("{tag}: {is_done}");
-        if turn == 2 {
-            weather.through_or_calmly(&["expire", "--name", "db1", "--keep-last", "2"]);
+        if turn == 1 {
+            weather.through_or_calmly(&["expire", "--name", "db1", "--keep-last", "1"]);
             weather.through_or_calmly(&["prune", "--grace", "0s"]);
             weather.through_or_calmly(&["prune", "--grace", "0s"]);
         }
-        weather.through(|scene| scene.run(&["check", "--read-data"]));
     }
+    weather.through(|scene| scene.run(&["check", "--read-data"]));
     weather.calmly(&["check", "--read-data"]).expect_code(0);
     let list = weather.calmly(&["list", "--json"]).expect_code(0).last();
     let listed = list["data"]["backups"].as_array().unwrap();
@@ -166,5 +166,5 @@ fn a_storm_under_everything_ends_well_or_in_an_error_and_nothing_is_lost() {
         "{troubled} of {requests} requests went wrong, and credentials had expired for {:?}",
         storm.expired
     );
-    assert!(troubled > 50 && requests > storm.expired.end, "{troubled} of {requests}");
+    assert!(troubled > 30 && requests > storm.expired.end, "{troubled} of {requests}");
 }
