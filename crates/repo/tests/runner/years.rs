@@ -481,9 +481,11 @@ impl Years {
             let done = done.map_err(|error| format!("the repair failed: {error}"))?;
             self.told.repairs += u64::from(!done.is_empty());
             self.told.dropped_by_repair += done.dropped.len() as u64;
-            holds = !done.held.is_empty();
-            for held in done.held {
-                release(&place.operator, log, &[held.run], &run_options()).map_err(|e| e.to_string())?;
+            let held: Vec<RunNo> = done.held.iter().map(|held| held.run).collect();
+            holds = !held.is_empty();
+            // At once: if it was not known what is held, the first release settles it, and the others are not held.
+            if holds {
+                release(&place.operator, log, &held, &run_options()).map_err(|e| e.to_string())?;
             }
         }
         // Which backups were held is unknown, and no repair can find out: the hold is set again.
