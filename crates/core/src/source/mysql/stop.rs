@@ -320,8 +320,8 @@ impl Capture<'_> {
             .hinted("run the backup again: it begins after the import")
             .into());
         }
-        // For recovery, the record of a DISCARD ends what the server knows of where the files of that id are (verified on
-        // 9.7.4): it opens the file at its old place, if it is there.
+        // For recovery, the record of a DISCARD ends what the server knows of where the files of that id are
+        // (verified on 9.7.4): it opens the file at its old place, if it is there.
         if let Some(TablespaceEntry { entry, .. }) = found.iter().find(|found| found.entry.outside) {
             return Err(Error::failed(format!(
                 "imported during the backup: {imported}; of such tables, a server recovers only those in its data \

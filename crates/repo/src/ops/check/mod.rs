@@ -35,6 +35,7 @@ use crate::{
 mod index;
 mod maps;
 mod needs;
+mod pack_read;
 mod packs;
 mod proven;
 mod records;

@@ -14,7 +14,12 @@ use std::{
 
 use holdfast_pipe::lock::lock;
 
-use super::{Check, CheckOptions, Finding, Proven, Severity, proven::ProvenRows, signed::SignedBytes};
+use super::{
+    Check, CheckOptions, Finding, Proven, Severity,
+    pack_read::{PackRead, READ_BYTES},
+    proven::ProvenRows,
+    signed::SignedBytes,
+};
 use crate::{
     data::reader::catalog::OwnDirectory,
     error::{Damage, RepoError},
@@ -26,8 +31,6 @@ use crate::{
     log::check_record,
 };
 
-/// One read of a pack is at most about this long.
-pub(super) const READ_BYTES: u64 = 8 << 20;
 /// After this many packs, about 64 GiB, it is recorded which ones are good.
 const BATCH_PACKS: usize = 1024;
 /// Memory of a thread: a read, a plain chunk, and the largest
@@ -336,16 +339,6 @@ struct Progress {
 }
 
 type BatchRead = Vec<(PackId, PackRead)>;
-
-/// The result of reading one pack.
-#[derive(Default)]
-pub(super) struct PackRead {
-    pub(super) bytes: u64,
-    /// Findings, with the chunk's ordinal, or `None` if they concern the whole pack.
-    pub(super) findings: Vec<(Option<u32>, Finding)>,
-    /// Whether the key cannot open it, and its signature says nothing.
-    pub(super) is_unproven: bool,
-}
 
 /// Whether a sample of `share` of all packs contains this one.
 fn is_chosen(pack: PackId, share: f64, seed: u64) -> bool {

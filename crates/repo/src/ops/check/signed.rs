@@ -2,7 +2,7 @@
 
 use super::{
     Check, Finding, Severity,
-    packs::{PackRead, READ_BYTES},
+    pack_read::{PackRead, READ_BYTES},
     sealed::trailer_of,
 };
 use crate::{
