@@ -5,6 +5,7 @@
 mod archived;
 mod backups;
 mod binlogs;
+mod bucket_storm;
 mod copies;
 mod hooks;
 mod init;
@@ -21,7 +22,6 @@ mod rows;
 mod servers;
 mod set_back;
 mod stores;
-mod storm;
 mod surroundings;
 mod terminal;
 mod tidy;

@@ -53,6 +53,12 @@ fn is_deleted_entry(text: &str) -> bool {
     text.contains("Clustered index record not found") && text.contains("(info_bits=32,")
 }
 
+/// Whether a server reports something that its purge has yet to remove, and that may be gone if it is asked again.
+#[must_use]
+pub fn awaits_purge(text: &str) -> bool {
+    text.contains(UNPURGED) || is_deleted_entry(text)
+}
+
 /// Whether the line reports a row of InnoDB's statistics that was deleted and is not purged. MariaDB 11.8.9 does
 /// not purge some rows of dropped partitions, ever: a source that had been idle for a minute reported the same rows
 /// as its copy, by the same transaction, with nothing left to purge on either.
@@ -71,7 +77,7 @@ fn told(text: &str) {
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 
 /// After this long, the delay is not due to purge.
-const PURGE_MAX: Duration = Duration::from_secs(300);
+pub const PURGE_MAX: Duration = Duration::from_secs(300);
 
 /// Lets the server check all its tables; returns their number, or fails with what the server reports.
 pub fn check_tables(server: &Server) -> Result<usize> {
@@ -93,7 +99,7 @@ pub fn check_tables(server: &Server) -> Result<usize> {
             is_rebuilt = true;
             continue;
         }
-        let may_pass = found.iter().any(|(_, _, _, text)| text.contains(UNPURGED) || is_deleted_entry(text));
+        let may_pass = found.iter().any(|(_, _, _, text)| awaits_purge(text));
         if !may_pass || begin.elapsed() > PURGE_MAX {
             break found;
         }

@@ -19,6 +19,7 @@ use crate::{
     },
     repo::Repo,
     store::{RemoteCause, StoreError, StoreErrorKind, read_listed},
+    witness::Seen,
 };
 
 /// Why a run could not end as intended.
@@ -295,13 +296,15 @@ impl Run {
         // not be reported as a success. And a run that wakes late may end in the place of an outcome that a
         // repair has named lost: then its outcome counts for nothing.
         match self.repo.require_believed(&log, no).and_then(|()| self.is_named_lost()) {
-            Ok(false) => Ok(outcome),
-            Ok(true) => lost(OutcomeType::Repair.as_str()),
+            Ok(false) => {}
+            Ok(true) => return lost(OutcomeType::Repair.as_str()),
             // Neither happens to a run whose lease was alive.
-            Err(RepoError::Store(_)) if self.renewer.lived_at(outcome.created_at) => Ok(outcome),
-            Err(cause @ RepoError::Store(_)) => Err(unsure(Some(Box::new(outcome)), cause)),
-            Err(error) => Err(error.into()),
+            Err(RepoError::Store(_)) if self.renewer.lived_at(outcome.created_at) => {}
+            Err(cause @ RepoError::Store(_)) => return Err(unsure(Some(Box::new(outcome)), cause)),
+            Err(error) => return Err(error.into()),
         }
+        self.repo.witness().note(&log, Ok(Seen { run: no, outcome: outcome.hash }));
+        Ok(outcome)
     }
 
     /// Creates the outcome, unless there is one already.
